@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/checkpoint/output_lock.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -73,34 +69,25 @@ OutputLock::OutputLock(const std::string& output_dir, LeaseOptions options) {
   options.folder = output_dir;
   options.files = shared_local_files();
   const std::optional<Mount> mount = mount_of(output_dir);
-  try {
-    options.kernel_lock = take_kernel_lock(join_path(output_dir, kLockFile), options) && mount &&
-                          !is_remote_type(mount->type);
-    lease_.emplace(std::move(options));
-  } catch (...) {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    throw;
-  }
+  options.kernel_lock = take_kernel_lock(join_path(output_dir, kLockFile), options) && mount &&
+                        !is_remote_type(mount->type);
+  lease_.emplace(std::move(options));
 }
 
 bool OutputLock::take_kernel_lock(const std::string& path, const LeaseOptions& options) {
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (descriptor_ < 0) fail(path, errno, options.key);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
-  if (errno == EWOULDBLOCK) {
+  if (!file_.open(path)) fail(path, file_.error(), options.key);
+  const LockedFile::Outcome outcome = file_.lock();
+  if (outcome == LockedFile::Outcome::kLocked) return true;
+  if (outcome == LockedFile::Outcome::kHeld) {
     throw Error(ErrorKind::kBusy, "'" + options.shown + "' is in use by " + recorded_owner(path) +
                                       "; wait until it is finished, stop it, or choose another " +
                                       options.key);
   }
-  if (errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK && errno != EINVAL) {
-    fail(path, errno, options.key);
+  const int error = file_.error();
+  if (error != ENOSYS && error != EOPNOTSUPP && error != ENOLCK && error != EINVAL) {
+    fail(path, error, options.key);
   }
   return false;
-}
-
-OutputLock::~OutputLock() {
-  lease_.reset();  // first the record, before another process can write it
-  ::close(descriptor_);
 }
 
 }  // namespace finetune::checkpoint

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "cli/answer_output.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <iostream>
 #include <utility>
 
@@ -51,23 +45,15 @@ char separator_of(const std::string& path) {
 
 }  // namespace
 
-AnswerOutput::Lock::~Lock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-bool AnswerOutput::Lock::take(const std::string& path) {
+// Opens the file, which is created if it is missing; false: another process has it.
+bool AnswerOutput::lock(const std::string& path) {
   for (int attempt = 0; attempt < 5; ++attempt) {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) return true;  // the file system says why where it is written
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+    // The file system says why where it is written.
+    if (!lock_.open(path, /*follows_links=*/true)) return true;
+    const LockedFile::Outcome outcome = lock_.lock();
+    if (outcome != LockedFile::Outcome::kLocked) return outcome != LockedFile::Outcome::kHeld;
     // The process that had it may have given the file its final name.
-    struct stat own = {};
-    struct stat named = {};
-    if (::fstat(descriptor_, &own) == 0 && ::stat(path.c_str(), &named) == 0 &&
-        own.st_ino == named.st_ino && own.st_dev == named.st_dev) {
-      return true;
-    }
+    if (lock_.is_at(path)) return true;
   }
   return false;
 }
@@ -92,7 +78,7 @@ AnswerOutput::AnswerOutput(const std::optional<std::string>& path, std::string i
 
 void AnswerOutput::open_partial() {
   temporary_ = path_ + ".partial";
-  if (!lock_.take(temporary_)) {
+  if (!lock(temporary_)) {
     throw Error(ErrorKind::kBusy, "another process is writing '" + temporary_ +
                                       "'; wait for it, or name another file with --output");
   }

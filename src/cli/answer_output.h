@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/base/locked_file.h"
 
 namespace finetune::cli {
 
@@ -42,19 +43,7 @@ class AnswerOutput {
   [[nodiscard]] bool is_file() const { return file_ != nullptr; }
 
  private:
-  class Lock {
-   public:
-    Lock() = default;
-    ~Lock();
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
-    // Opens the file, which is made where it is missing; false: another process has it.
-    [[nodiscard]] bool take(const std::string& path);
-
-   private:
-    int descriptor_ = -1;
-  };
-
+  [[nodiscard]] bool lock(const std::string& path);
   void add_lines(const Json& answer);
   void add_line(const Json& answer);
   void open_partial();
@@ -65,7 +54,7 @@ class AnswerOutput {
   std::string path_;
   std::string identity_;
   std::string temporary_;
-  Lock lock_;
+  LockedFile lock_;
   std::unique_ptr<WritableFile> file_;  // null: standard output
   bool is_kept_ = false;
   char separator_ = '\0';             // of a table

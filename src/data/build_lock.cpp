@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "data/build_lock.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -20,23 +15,20 @@
 namespace finetune {
 
 BuildLock::BuildLock(const std::string& path, const std::string& key) {
+  // The previous owner may have deleted the file; then a new contender would lock another one.
   do {
-    close();
     open(path);
     take(key);
-  } while (!is_at(path));
+  } while (!file_.is_at(path));
 }
-
-BuildLock::~BuildLock() { close(); }
 
 void BuildLock::open(const std::string& path) {
   constexpr int kTries = 100;
   int error = 0;
   for (int i = 0; i < kTries; ++i) {
     on_cache([&] { FileSystem::local().make_directories(parent_path(path)); });
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (descriptor_ >= 0) return;
-    error = errno;
+    if (file_.open(path, /*follows_links=*/true)) return;
+    error = file_.error();
     if (error != ENOENT) break;  // ENOENT: the folder was deleted meanwhile
   }
   throw CacheFailure("cannot open '" + path + "': " + std::strerror(error));
@@ -44,36 +36,14 @@ void BuildLock::open(const std::string& path) {
 
 void BuildLock::take(const std::string& key) {
   constexpr std::chrono::milliseconds kBetweenTries(50);
-  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) break;
+  while (file_.lock() == LockedFile::Outcome::kHeld) {
     if (!has_waited_) {
       log::info(key + ": another process is tokenising the same data; waiting for it");
     }
     has_waited_ = true;
-    try {
-      interrupt::throw_if_requested("waiting for another process that tokenises " + key);
-    } catch (const Interrupted&) {
-      close();
-      throw;
-    }
+    interrupt::throw_if_requested("waiting for another process that tokenises " + key);
     std::this_thread::sleep_for(kBetweenTries);
   }
-}
-
-// Whether `path` is still the locked file. The previous owner may have deleted it; then a new
-// contender would lock another file.
-bool BuildLock::is_at(const std::string& path) const {
-  struct stat held = {};
-  struct stat named = {};
-  if (::fstat(descriptor_, &held) != 0) return true;
-  if (::stat(path.c_str(), &named) != 0) return errno != ENOENT;
-  return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
-}
-
-void BuildLock::close() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = -1;
 }
 
 }  // namespace finetune

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "finetune/base/locked_file.h"
+
 namespace finetune {
 
 // The lock of the process that builds a cache; others wait. If the owner gives up and deletes the
@@ -13,19 +15,13 @@ class BuildLock {
   // `key` names what is built in messages. Creates the folder of `path`. Throws CacheFailure if
   // folder or file cannot be created, and Interrupted.
   BuildLock(const std::string& path, const std::string& key);
-  ~BuildLock();
-  BuildLock(const BuildLock&) = delete;
-  BuildLock& operator=(const BuildLock&) = delete;
-
   [[nodiscard]] bool has_waited() const { return has_waited_; }
 
  private:
   void open(const std::string& path);
   void take(const std::string& key);
-  void close();
-  [[nodiscard]] bool is_at(const std::string& path) const;
 
-  int descriptor_ = -1;
+  LockedFile file_;
   bool has_waited_ = false;
 };
 

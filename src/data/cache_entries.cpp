@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "data/cache_entries.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -71,18 +68,11 @@ void remove_unused_findings(const std::string& folder, int64_t now, std::chrono:
 class SoleHold {
  public:
   explicit SoleHold(const std::string& path)
-      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)),
-        is_held_(descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {}
-  ~SoleHold() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  SoleHold(const SoleHold&) = delete;
-  SoleHold& operator=(const SoleHold&) = delete;
-
+      : is_held_(file_.open(path) && file_.lock() == LockedFile::Outcome::kLocked) {}
   [[nodiscard]] bool is_held() const { return is_held_; }
 
  private:
-  int descriptor_;
+  LockedFile file_;
   bool is_held_;
 };
 
@@ -96,16 +86,10 @@ bool remove_entry(const std::string& folder) {
 
 }  // namespace
 
-EntryUse::EntryUse(const std::string& folder)
-    : descriptor_(::open(join_path(folder, kUsed).c_str(),
-                         O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)) {
-  if (descriptor_ < 0) return;
-  static_cast<void>(::flock(descriptor_, LOCK_SH | LOCK_NB));
-  static_cast<void>(::futimens(descriptor_, nullptr));
-}
-
-EntryUse::~EntryUse() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+EntryUse::EntryUse(const std::string& folder) {
+  if (!file_.open(join_path(folder, kUsed))) return;
+  static_cast<void>(file_.lock(LockedFile::Mode::kShared));
+  static_cast<void>(::futimens(file_.descriptor(), nullptr));
 }
 
 CacheContent remove_unused_entries(const std::string& folder, std::chrono::seconds unused) {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "finetune/base/locked_file.h"
+
 namespace finetune {
 
 inline constexpr const char* kBuildLock = "lock";  // in an entry's folder: locked by the builder
@@ -19,12 +21,9 @@ inline constexpr std::array<const char*, 3> kFindings = {"rows", "labels", "cont
 class EntryUse {
  public:
   explicit EntryUse(const std::string& folder);
-  ~EntryUse();
-  EntryUse(const EntryUse&) = delete;
-  EntryUse& operator=(const EntryUse&) = delete;
 
  private:
-  int descriptor_ = -1;
+  LockedFile file_;
 };
 
 // The content of a cache's folder after remove_unused_entries().

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "finetune/base/locked_file.h"
 #include "finetune/checkpoint/lease.h"
 
 namespace finetune::checkpoint {
@@ -17,7 +18,6 @@ class OutputLock {
   // `options` gives timing and clock; folder and file system are set here. The lock does not go
   // through FileSystem, because it belongs to a file descriptor.
   explicit OutputLock(const std::string& output_dir, LeaseOptions options = {});
-  ~OutputLock();
   OutputLock(const OutputLock&) = delete;
   OutputLock& operator=(const OutputLock&) = delete;
 
@@ -30,8 +30,8 @@ class OutputLock {
   // Returns true if the kernel's lock was acquired, false if the file system has no locks.
   bool take_kernel_lock(const std::string& path, const LeaseOptions& options);
 
-  int descriptor_ = -1;
-  std::optional<Lease> lease_;
+  LockedFile file_;
+  std::optional<Lease> lease_;  // last member: its record goes before another process can lock
 };
 
 }  // namespace finetune::checkpoint

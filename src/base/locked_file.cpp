@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/locked_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace finetune {
+
+bool LockedFile::open(const std::string& path, bool follows_links) {
+  close();
+  const int links = follows_links ? 0 : O_NOFOLLOW;
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | links, 0644);
+  error_ = errno;
+  return is_open();
+}
+
+LockedFile::Outcome LockedFile::lock(Mode mode) {
+  const int operation = mode == Mode::kShared ? LOCK_SH : LOCK_EX;
+  while (::flock(descriptor_, operation | LOCK_NB) != 0) {
+    error_ = errno;
+    if (error_ != EINTR) return error_ == EWOULDBLOCK ? Outcome::kHeld : Outcome::kUnsupported;
+  }
+  return Outcome::kLocked;
+}
+
+bool LockedFile::is_at(const std::string& path) const {
+  struct stat held = {};
+  struct stat named = {};
+  if (::fstat(descriptor_, &held) != 0) return true;
+  if (::stat(path.c_str(), &named) != 0) return errno != ENOENT;
+  return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+void LockedFile::close() {
+  if (is_open()) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+}  // namespace finetune
