@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/checkpoint/writer.h"
 
+#include <cerrno>
 #include <memory>
 
 #include "finetune/base/clock.h"
@@ -37,9 +38,10 @@ void check_space(FileSystem& files, const std::string& output_dir, uint64_t requ
   const uint64_t free = files.free_bytes(output_dir);
   if (free >= needed) return;
   constexpr uint64_t kMegabyte = 1'000'000;
-  throw Error(ErrorKind::kIo, format_text("'{}' has {} MB free where a checkpoint needs {} MB; "
-                                          "free some space or lower save_total_limit",
-                                          output_dir, free / kMegabyte, needed / kMegabyte + 1));
+  throw Error(ErrorKind::kIo,
+              format_text("'{}' has {} MB free where a checkpoint needs {} MB; free some space",
+                          output_dir, free / kMegabyte, needed / kMegabyte + 1),
+              ENOSPC);
 }
 
 // Returns whether this checkpoint exists already; anything else with its name is renamed.
