@@ -40,6 +40,28 @@ void remove_stale(FileSystem& files, const std::string& output_dir, IsStale is_s
 constexpr char kTriedAgain[] =
     "an old checkpoint could not be deleted, the next save tries again: ";
 
+// Returns the steps of the complete checkpoints of a run, ascending.
+std::vector<int64_t> steps_of_run(FileSystem& files, const std::string& output_dir,
+                                  const std::string& run_id) {
+  std::vector<int64_t> steps;
+  for (const CheckpointEntry& entry : list_checkpoints(files, output_dir, false)) {
+    if (entry.whole && entry.run_id == run_id) steps.push_back(entry.step);
+  }
+  return steps;
+}
+
+// Adds each deleted step to `gone`.
+void remove_checkpoints(FileSystem& files, const std::string& output_dir,
+                        const std::vector<int64_t>& steps, std::vector<int64_t>& gone) {
+  for (const int64_t step : steps) {
+    const std::string trash = join_path(output_dir, trash_name(step, random_identifier()));
+    files.rename_new(join_path(output_dir, checkpoint_name(step)), trash);
+    gone.push_back(step);
+    files.sync_directory(output_dir);
+    remove_checkpoint_folder(files, trash);
+  }
+}
+
 }  // namespace
 
 std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
@@ -70,17 +92,37 @@ std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
       files, output_dir, [](const std::string& name) { return is_leftover_name(name); },
       kTriedAgain, report);
   try {
-    std::vector<int64_t> existing;
-    for (const CheckpointEntry& entry : list_checkpoints(files, output_dir, false)) {
-      if (entry.whole && entry.run_id == run_id) existing.push_back(entry.step);
-    }
-    for (const int64_t step : steps_to_delete(existing, policy)) {
-      const std::string trash = join_path(output_dir, trash_name(step, random_identifier()));
-      files.rename_new(join_path(output_dir, checkpoint_name(step)), trash);
-      gone.push_back(step);
-      files.sync_directory(output_dir);
-      remove_checkpoint_folder(files, trash);
-    }
+    const std::vector<int64_t> existing = steps_of_run(files, output_dir, run_id);
+    remove_checkpoints(files, output_dir, steps_to_delete(existing, policy), gone);
+  } catch (const Error& error) {
+    report(kTriedAgain + std::string(error.what()));
+  }
+  return gone;
+}
+
+std::vector<int64_t> deletable_before(FileSystem& files, const std::string& output_dir,
+                                      const CheckpointIdentity& identity,
+                                      const RotationPolicy& policy) {
+  std::vector<int64_t> steps = steps_of_run(files, output_dir, identity.run_id);
+  if (steps.size() < 2 || steps.back() >= identity.step) return {};
+  const int64_t newest = steps.back();
+  steps.push_back(identity.step);
+  std::vector<int64_t> superfluous = steps_to_delete(steps, policy);
+  std::erase(superfluous, newest);
+  return superfluous;
+}
+
+std::vector<int64_t> make_room(FileSystem& files, const std::string& output_dir,
+                               const CheckpointIdentity& identity, const RotationPolicy& policy,
+                               const Report& report) {
+  std::vector<int64_t> gone;
+  try {
+    const std::vector<int64_t> superfluous = deletable_before(files, output_dir, identity, policy);
+    if (superfluous.empty()) return gone;
+    const int64_t newest = steps_of_run(files, output_dir, identity.run_id).back();
+    const std::string path = join_path(output_dir, checkpoint_name(newest));
+    if (!inspect_checkpoint(files, path, true).whole) return gone;
+    remove_checkpoints(files, output_dir, superfluous, gone);
   } catch (const Error& error) {
     report(kTriedAgain + std::string(error.what()));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/checkpoint/writer.h"
 
+#include <cerrno>
 #include <memory>
 
 #include "finetune/base/clock.h"
@@ -36,9 +37,10 @@ void check_space(FileSystem& files, const std::string& output_dir, uint64_t requ
   const uint64_t needed = required_bytes + required_bytes / 20;
   const uint64_t free = files.free_bytes(output_dir);
   if (free >= needed) return;
-  throw Error(ErrorKind::kIo, format_text("'{}' has {} free where a checkpoint needs {}; free some "
-                                          "space or lower save_total_limit",
-                                          output_dir, bytes_text(free), bytes_text(needed)));
+  throw Error(ErrorKind::kIo,
+              format_text("'{}' has {} free where a checkpoint needs {}; free some space",
+                          output_dir, bytes_text(free), bytes_text(needed)),
+              ENOSPC);
 }
 
 // Returns whether this checkpoint exists already; anything else with its name is renamed.

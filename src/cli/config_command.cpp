@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -7,9 +8,11 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
 #include "finetune/base/printable.h"
 #include "finetune/config/dump.h"
+#include "finetune/config/examples.h"
 #include "finetune/config/exclusions.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
@@ -22,6 +25,8 @@ constexpr const char* kConfigHelp =
     R"(Writes, explains and checks configurations.
 
   finetune config init [--task mlm]            a commented configuration to start from
+  finetune config example [NAME] [FOLDER]      an example that trains in seconds: NAME.yaml, its data and
+                                               its tokenizer, in FOLDER (.); without NAME, their names
   finetune config defaults                     every key with its default and meaning, as YAML
   finetune config schema                       a JSON Schema, for editors
   finetune config table                        the same as the README's table of keys
@@ -50,6 +55,46 @@ int init(const Arguments& arguments) {
   return print(initial_yaml(task.value_or("mlm")));
 }
 
+// Whether `path` has `content` already. Throws where it has another one.
+bool is_written(FileSystem& files, const std::string& path, const std::string& content) {
+  if (!files.exists(path)) return false;
+  if (files.read_all(path) == content) return true;
+  throw Error(ErrorKind::kUsage, "'" + path +
+                                     "' exists and is not the example's file; move it away, or "
+                                     "name another folder: finetune config example NAME FOLDER");
+}
+
+int example(const Arguments& arguments) {
+  CommandLine line("config example", kConfigHelp);
+  if (!line.parse(arguments)) return kExitFinished;
+  const Arguments& words = line.rest();
+  if (words.empty()) {
+    std::string names;
+    for (const std::string& name : example_names()) names += name + "\n";
+    return print(names);
+  }
+  if (words.size() > 2) refuse_config("config example does not know '" + words[2] + "'");
+  const std::string folder = words.size() > 1 ? words[1] : ".";
+  const std::vector<ExampleFile> example = example_files(words[0]);
+  FileSystem& files = FileSystem::local();
+  const auto path_of = [&](const ExampleFile& file) {
+    return folder == "." ? file.path : join_path(folder, file.path);
+  };
+  std::vector<const ExampleFile*> missing;
+  for (const ExampleFile& file : example) {
+    if (!is_written(files, path_of(file), file.content)) missing.push_back(&file);
+  }
+  for (const ExampleFile* file : missing) {
+    const std::string path = path_of(*file);
+    const std::string parent = std::filesystem::path(path).parent_path();
+    if (!parent.empty()) files.make_directories(parent);
+    files.write_atomically(path, file->content);
+  }
+  const std::string config = path_of(example.front());
+  return print(config + " and " + std::to_string(example.size() - 1) +
+               " files that it names are written; train with: finetune train " + config + "\n");
+}
+
 int check(const Arguments& arguments) {
   CommandLine line("config check", kConfigHelp);
   bool no_files = false;
@@ -73,12 +118,13 @@ int config_command(const Arguments& arguments) {
   if (place == arguments.end()) {
     CommandLine line("config", kConfigHelp);
     if (!line.parse(arguments)) return kExitFinished;
-    refuse_config("config needs one of init, defaults, schema, table, exclusions, check");
+    refuse_config("config needs one of init, example, defaults, schema, table, exclusions, check");
   }
   const std::string& verb = *place;
   Arguments words(arguments.begin(), place);
   words.insert(words.end(), place + 1, arguments.end());
   if (verb == "init") return init(words);
+  if (verb == "example") return example(words);
   if (verb == "check") return check(words);
   if (verb != "defaults" && verb != "schema" && verb != "table" && verb != "exclusions")
     refuse_config("config does not know '" + verb + "'");

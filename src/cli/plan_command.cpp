@@ -22,18 +22,20 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kPlanHelp =
     R"(usage: finetune plan CONFIG [--key value ...] [--memory SIZE] [--measure STEPS] [--json]
 
-Predicts, before any training, what memory a run takes, part by part, and whether this machine has
-it: the accelerator's where one is used, and then the host's too. No weights are allocated;
-tokenizer and data are read. With memory_budget it shows what would be picked to stay inside.
+Predicts the memory of a run, part by part, before any training, and compares it with the memory of
+this machine (of the accelerator and of the host). Reads the tokenizer and the data, and allocates no
+weights. With memory_budget it shows which techniques would be chosen to stay below it.
 
-  --memory 16GiB   the memory to find the largest batch for; else what is there
-  --measure 3      also train so many steps in a temporary folder, with a save, and show the peak
-                   of resident memory that was measured and how long the whole run will take
+  --memory 16GiB   memory to find the largest batch for; default: that of this machine
+  --measure 3      also train N steps in a temporary folder, with a save, and print the measured peak
+                   of resident memory and the time of the whole run
   --json           the plan as JSON
 
-It also tells what the whole run costs by the shipped price list: all of its rows where `hardware`
-names one or gives figures of your own. With --measure the row that is this machine is measured;
-the others are scaled by the makers' peak figures, which is rough.
+If not even one row at a time fits, the exit code is 2.
+
+It also prints the cost of the whole run by the shipped price list: all rows if `hardware` names one
+or gives your own figures. With --measure the row of this machine is measured; the others are scaled
+by the vendors' peak figures, which is rough.
 )";
 
 void measure(const ConfigWords& words, int64_t steps, Json& plan) {
@@ -76,6 +78,19 @@ void measure(const ConfigWords& words, int64_t steps, Json& plan) {
   plan["hours"] = seconds * plan.at("steps").get<double>() / 3600.0;
 }
 
+// Throws Error(kConfig) if not even one row at a time fits.
+void refuse_what_never_fits(const Json& plan) {
+  if (plan.at("largest_batch").get<int64_t>() > 0) return;
+  const auto mebibytes = [&](const char* name) {
+    return std::to_string(plan.at(name).get<int64_t>() >> 20) + " MiB";
+  };
+  throw Error(ErrorKind::kConfig,
+              "no batch fits in " + mebibytes("largest_batch_for") + ": one row at a time needs " +
+                  mebibytes("smallest_peak") +
+                  " with these keys; add --memory_budget SIZE to see what saves memory, or give "
+                  "more memory");
+}
+
 }  // namespace
 
 int plan_command(const Arguments& arguments) {
@@ -104,6 +119,7 @@ int plan_command(const Arguments& arguments) {
   if (steps) measure(words, *steps, plan);
   add_costs(config.args, plan);
   std::cout << (as_json ? plan.dump(2) + "\n" : plan_text(plan)) << std::flush;
+  refuse_what_never_fits(plan);
   return kExitFinished;
 }
 

@@ -67,7 +67,7 @@ it may stand before or after them.
 
   --dry_run         try it first: shows a batch with its labels, then one step,
                     one save and one resume in a temporary folder
-  --restart         set existing checkpoints aside and begin at step 0
+  --restart         begin at step 0; the checkpoints and the model that are there are renamed
   --stop_at_step N  save and leave with 75 after step N
 
 keys:

@@ -24,11 +24,12 @@ void DataArgs::describe(FieldList& field) {
         "File to predict on (do_predict), or a list, glob or folder of several; labels are not "
         "needed.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
-  field(
-      "validation_split_percentage", &DataArgs::validation_split_percentage,
-      "Percentage of the training text kept for evaluation in mlm and clm where validation_file is "
-      "unset; 0 keeps none.",
-      {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
+  field("validation_split_percentage", &DataArgs::validation_split_percentage,
+        "Percentage of train_file's rows held out for evaluation if validation_file is unset: the "
+        "first ones in mlm and clm; in tasks with labels rows drawn by the seed, and only if this "
+        "key "
+        "is set. 0 holds out none.",
+        {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
   field("max_train_samples", &DataArgs::max_train_samples, "Use only the first N training samples.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFixed});
   field("max_eval_samples", &DataArgs::max_eval_samples, "Use only the first N evaluation samples.",

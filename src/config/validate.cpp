@@ -286,16 +286,19 @@ class Validator {
     }
     const bool wanted = evaluates || args_.do_eval || args_.eval_on_start;
     if (!wanted || !args_.validation_file.empty()) return;
-    if (!task_.splits_train_file) {
+    const bool may_split = has_key(task_, "validation_split_percentage");
+    if (!may_split ||
+        (!task_.splits_train_file && !config_.is_set("validation_split_percentage"))) {
       add({"eval_strategy", "do_eval", "eval_on_start"},
-          "no data to evaluate on: set validation_file");
+          std::string("no data to evaluate on: set validation_file") +
+              (may_split ? ", or validation_split_percentage for a part of train_file" : ""));
       return;
     }
     const bool split =
         !args_.train_file.empty() && args_.validation_split_percentage > 0 && !args_.streaming;
     if (split && !args_.train_file_weights.empty()) {
       add({"train_file_weights", "validation_split_percentage"},
-          "text to evaluate on cannot be split off files that are mixed by weight: set "
+          "rows to evaluate on cannot be split off files that are mixed by weight: set "
           "validation_file");
     } else if (!split) {
       add({"eval_strategy", "do_eval", "eval_on_start", "validation_split_percentage"},

@@ -101,9 +101,11 @@ RowSource::RowSource(const std::vector<std::string>& patterns, const RowOptions&
     : key_(options.key),
       memory_(options.json_lines),
       range_(options.rows),
+      share_(options.share),
       progress_(options.progress),
       reading_(options.reading),
       replace_broken_utf8_(options.replace_broken_utf8) {
+  if (share_) share_order_.emplace(std::max<int64_t>(1, share_->total), share_->seed, 0);
   if (memory_) {
     names_ = {key_};
     total_bytes_ = memory_->size();
@@ -190,9 +192,16 @@ void RowSource::mend(Record& record) {
 // of the data.
 void RowSource::skip_row() const {
   constexpr int64_t kRowsBetweenPolls = 256;
-  if (row_ % kRowsBetweenPolls != 0) return;
+  if (read_ % kRowsBetweenPolls != 0) return;
   interrupt::throw_if_requested("reading " + key_);
   if (progress_) progress_(fraction());
+}
+
+bool RowSource::is_of_share(int64_t row) const {
+  if (!share_) return true;
+  if (row >= share_->total) return false;  // the file has grown since its rows were counted
+  const int64_t place = (*share_order_)[row];
+  return share_->places.begin <= place && place < share_->places.end;
 }
 
 RowPlace RowSource::place() const {
@@ -203,7 +212,7 @@ RowPlace RowSource::place() const {
 }
 
 void RowSource::seek(const RowPlace& place, bool polls) {
-  FT_CHECK(range_.begin == 0 && range_.end == INT64_MAX, "all rows are read");
+  FT_CHECK(range_.begin == 0 && range_.end == INT64_MAX && !share_, "all rows are read");
   records_.reset();
   opened_ = place.file;
   if (!open_next_file() || place.record.records == 0) return;
@@ -236,7 +245,7 @@ bool RowSource::next(RowBlock& block, size_t most) {
     ++row_of_file_;
     if (replace_broken_utf8_) mend(record);
     if (!learnt_) learn(record);
-    if (row_++ < range_.begin) {
+    if (!is_of_share(read_++) || row_++ < range_.begin) {
       skip_row();
       continue;
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/records.h"
+#include "finetune/data/permutation.h"
 #include "finetune/data/rows.h"
 
 namespace finetune {
@@ -76,6 +77,7 @@ class RowSource {
   [[nodiscard]] bool open_next_file();
   void describe(RowBlock& block) const;
   void skip_row() const;
+  [[nodiscard]] bool is_of_share(int64_t row) const;
   void learn(const Record& record);
   void mend(Record& record);
 
@@ -83,6 +85,8 @@ class RowSource {
   std::vector<std::string> names_;
   std::optional<std::string> memory_;
   RowRange range_;
+  std::optional<RowShare> share_;
+  std::optional<Permutation> share_order_;
   std::function<void(double)> progress_;
   ReadingOptions reading_;
   bool replace_broken_utf8_;
@@ -95,7 +99,8 @@ class RowSource {
   FileFormat format_;
   std::shared_ptr<const std::vector<std::string>> header_;
   bool learnt_ = false;  // the first row of this file was passed to first_row_
-  int64_t row_ = 0;
+  int64_t read_ = 0;     // rows of all files
+  int64_t row_ = 0;      // of these, rows of the share
   int64_t row_of_file_ = 0;
   uint64_t bytes_behind_ = 0;
   uint64_t total_bytes_ = 0;

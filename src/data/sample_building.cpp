@@ -124,6 +124,9 @@ nlohmann::ordered_json cache_options(const SampleOptions& options, const std::st
                                 {"replace_broken_utf8", options.replace_broken_utf8},
                                 {"rows", {options.rows.begin, options.rows.end}}};
   add_reading(key, options.reading);
+  if (const auto& share = options.share) {
+    key["share"] = {share->total, share->seed, share->places.begin, share->places.end};
+  }
   return key;
 }
 

@@ -5,13 +5,47 @@
 #include <set>
 
 #include "finetune/base/log.h"
+#include "finetune/data/data_files.h"
 #include "task/class_weighing.h"
 #include "task/setup_columns.h"
 
 namespace finetune {
 
 LabelledSetup::LabelledSetup(const SetupContext& context, int64_t default_length)
-    : context_(context), max_seq_length_(sequence_length(context, default_length)) {}
+    : context_(context), max_seq_length_(sequence_length(context, default_length)) {
+  if (holds_out_rows()) split_rows_of_train_file();
+}
+
+// The run_* scripts of labelled tasks hold nothing out, so the default of run_mlm does not apply.
+bool LabelledSetup::holds_out_rows() const {
+  return args().validation_file.empty() && !args().train_file.empty() &&
+         args().train_file_weights.empty() && !args().streaming &&
+         context_.config.is_set("validation_split_percentage") &&
+         args().validation_split_percentage > 0;
+}
+
+// The held-out rows are drawn by the seed, because files are often sorted by label.
+void LabelledSetup::split_rows_of_train_file() {
+  int64_t rows = 0;
+  show_reading(
+      context_.progress, split_files(context_.config, Split::kTrain),
+      [&](const std::function<void(double)>& progress) {
+        rows = count_rows(args().train_file, "train_file", context_.cache, progress,
+                          reading_options(args()));
+      },
+      "count rows");
+  const RowSplit split = split_rows(rows, args().validation_split_percentage);
+  train_share_ = {.total = rows, .seed = seed(), .places = split.train};
+  validation_share_ = {.total = rows, .seed = seed(), .places = split.validation};
+}
+
+SplitFiles LabelledSetup::files_of(Split split) const {
+  if (split != Split::kValidation || !validation_share_) return files_to_read(context_, split);
+  SplitFiles files = files_to_read(context_, Split::kTrain);
+  files.max_samples = args().max_eval_samples;
+  files.what = "evaluation";
+  return files;
+}
 
 std::shared_ptr<const Collator> LabelledSetup::make_collator() const {
   PaddingOptions options = PaddingOptions::from(context_.tokenizer);
@@ -23,8 +57,7 @@ std::shared_ptr<const Collator> LabelledSetup::make_collator() const {
 
 ColumnNames LabelledSetup::columns_of(Split split, RowTask task) {
   const LabelUse labels = split == Split::kTest ? LabelUse::kOptional : LabelUse::kRequired;
-  const ColumnNames columns =
-      find_split_columns(context_, files_to_read(context_, split), task, labels);
+  const ColumnNames columns = find_split_columns(context_, files_of(split), task, labels);
   // For a mixture these are the columns of the first entry.
   if (split == Split::kTrain && record_.empty()) {
     record_ = {.task = args().task, .columns = columns, .reading = reading_options(args())};
@@ -52,8 +85,11 @@ LossOptions LabelledSetup::loss_options(const LabelMap& labels) const {
 }
 
 SampleOptions LabelledSetup::sample_options(Split split) const {
-  const SplitFiles files = split_files(context_.config, split);
+  const SplitFiles files = files_of(split);
   SampleOptions options;
+  if (split != Split::kTest) {
+    options.share = split == Split::kTrain ? train_share_ : validation_share_;
+  }
   options.key = files.key;
   options.replace_broken_utf8 = replaces_broken_utf8(args());
   options.reading = reading_options(args());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -25,7 +26,7 @@ class LabelledSetup : public TaskSetup {
   template <class Options, class Build>
   [[nodiscard]] auto read_rows(Split split, Options options, const Build& build,
                                const std::string& unit = "samples") const {
-    const SplitFiles files = files_to_read(context_, split);
+    const SplitFiles files = files_of(split);
     static_cast<SampleOptions&>(options) = sample_options(split);
     std::invoke_result_t<Build, const std::vector<std::string>&, const Tokenizer&, const Options&>
         data;
@@ -53,12 +54,18 @@ class LabelledSetup : public TaskSetup {
   [[nodiscard]] uint64_t seed() const { return static_cast<uint64_t>(args().seed); }
 
  private:
+  // If rows of train_file are held out for evaluation: their files, as the validation split.
+  [[nodiscard]] SplitFiles files_of(Split split) const;
+  [[nodiscard]] bool holds_out_rows() const;
+  void split_rows_of_train_file();
   static void announce(const std::string& what, const Dataset& data, int64_t tokens,
                        const std::string& unit);
 
   SetupContext context_;
   int64_t max_seq_length_;
   DataRecord record_;
+  std::optional<RowShare> train_share_;  // if rows are held out, like the next one
+  std::optional<RowShare> validation_share_;
 };
 
 // Returns the labels of the model; numbered ones if its names are not distinct.

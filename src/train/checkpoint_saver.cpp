@@ -3,16 +3,20 @@
 
 #include <time.h>
 
+#include <cerrno>
 #include <new>
 #include <utility>
 
 #include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
 #include "finetune/tensor/finite.h"
 
 namespace finetune {
 namespace {
+
+const checkpoint::Report kWarn = [](const std::string& line) { log::warning(line); };
 
 double thread_seconds() {
   timespec time = {};
@@ -89,7 +93,9 @@ void CheckpointSaver::write(const SaveRequest& request) {
   if (result == Try::kFailed) {
     const std::string first = problem;
     log::debug("saving step " + step + " failed, trying once more: " + first);
+    if (is_full_) make_room(request, first);
     result = try_to_commit(request, problem);
+    if (is_full_) problem += advice_on_space(request);
     if (result == Try::kCommitted) {
       log::warning("step " + step + " was saved at the second attempt; the first failed: " + first);
     } else if (result == Try::kFailed) {
@@ -104,7 +110,7 @@ void CheckpointSaver::write(const SaveRequest& request) {
   const bool committed = result == Try::kCommitted;
   if (committed) {
     checkpoint::rotate(files_, options_.output_dir, request.identity.run_id, request.rotation,
-                       [](const std::string& line) { log::warning(line); });
+                       kWarn);
   }
   const double end = now_seconds();
   log::debug((committed ? "saved step " : "failed to save step ") + step + " in " +
@@ -116,8 +122,25 @@ void CheckpointSaver::write(const SaveRequest& request) {
   if (result == Try::kNonFinite) outcome_->nonfinite = problem;
 }
 
+void CheckpointSaver::make_room(const SaveRequest& request, const std::string& problem) const {
+  for (const int64_t step : checkpoint::make_room(files_, options_.output_dir, request.identity,
+                                                  request.rotation, kWarn)) {
+    log::warning(checkpoint::checkpoint_name(step) + " was deleted before step " +
+                 std::to_string(request.identity.step) +
+                 " is saved instead of after it: " + problem);
+  }
+}
+
+std::string CheckpointSaver::advice_on_space(const SaveRequest& request) {
+  const int64_t limit = request.rotation.save_total_limit.value_or(0);
+  if (limit != 1) return limit < 1 ? " or set save_total_limit" : " or lower save_total_limit";
+  return "; with save_total_limit 1 the last checkpoint is deleted only after the next one is "
+         "complete, so there must be space for two";
+}
+
 CheckpointSaver::Try CheckpointSaver::try_to_commit(const SaveRequest& request,
-                                                    std::string& problem) const {
+                                                    std::string& problem) {
+  is_full_ = false;
   try {
     const std::string path = checkpoint::write_checkpoint(
         files_, options_.output_dir, request.identity, request.contents,
@@ -129,6 +152,7 @@ CheckpointSaver::Try CheckpointSaver::try_to_commit(const SaveRequest& request,
     return Try::kNonFinite;
   } catch (const Error& error) {
     problem = error.what();
+    is_full_ = error.system_error() == ENOSPC || error.system_error() == EDQUOT;
   } catch (const std::bad_alloc&) {
     problem = "there is not enough memory";
   }

@@ -79,7 +79,10 @@ class CheckpointSaver {
   void write(const SaveRequest& request);
   enum class Try { kCommitted, kFailed, kNonFinite };
   // `problem` receives why it failed, or which part is not finite.
-  Try try_to_commit(const SaveRequest& request, std::string& problem) const;
+  Try try_to_commit(const SaveRequest& request, std::string& problem);
+  // Deletes now what rotation would delete after this save, but never the newest checkpoint.
+  void make_room(const SaveRequest& request, const std::string& problem) const;
+  [[nodiscard]] static std::string advice_on_space(const SaveRequest& request);
 
   FileSystem& files_;
   Options options_;
@@ -89,6 +92,7 @@ class CheckpointSaver {
   double started_ = 0.0;
   double stalled_ = 0.0;
   // Owned by the writing thread while it is busy, else by the caller's thread.
+  bool is_full_ = false;                     // the last attempt found no space
   std::optional<int64_t> warned_step_ = {};  // the last one that was reported as not saved
   std::optional<SaveOutcome> outcome_;
   BackgroundTask task_;  // last member, so that it ends before the members that it uses

@@ -103,6 +103,9 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   const int64_t memory = options.memory.value_or(plan["available"].get<int64_t>());
   plan["largest_batch_for"] = memory;
   plan["largest_batch"] = largest_micro_batch(workload, choices, memory);
+  MemoryChoices smallest = choices;
+  smallest.micro_batch = 1;
+  plan["smallest_peak"] = predict_memory(workload, smallest).peak();
   plan["micro_batch"] = choices.micro_batch;
   plan["accumulation"] = workload.effective_batch / choices.micro_batch;
   plan["batches_at_once"] = workload.batches_at_once;

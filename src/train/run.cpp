@@ -33,6 +33,7 @@
 #include "train/best_model.h"
 #include "train/evaluate.h"
 #include "train/evaluated_model.h"
+#include "train/former_run.h"
 #include "train/memory_budget.h"
 #include "train/memory_workload.h"
 #include "train/rebuild.h"
@@ -128,6 +129,9 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
   const TrainingArgs& args = config.args;
   if (options.restart || args.resume_from_checkpoint == "none") {
     storage.set_aside();
+    const std::string aside = set_aside_former_run(storage.files(), args.output_dir);
+    if (!aside.empty())
+      log::info("moved the model, results and logs of the former run to " + aside);
     storage.forget_finished();
     return std::nullopt;
   }
@@ -294,6 +298,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options, storage);
   if (may_go_on && !finished && before.damage.empty()) {
     check_lost_state(args.output_dir, newest.has_value());
+    refuse_other_model(storage.files(), config);
   }
   if (finished && !newest) {
     throw Error(ErrorKind::kCheckpoint,

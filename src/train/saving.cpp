@@ -174,10 +174,14 @@ SaveRequest Saving::request(SaveKind kind) {
     request.contents.push_back(std::move(file));
   }
   request.bytes = contents_.bytes(kind);
-  request.rotation = {.save_total_limit = run_.args.save_total_limit,
-                      .best_step = best_checkpoint_step(),
-                      .automatic_steps = run_.state.automatic_steps};
+  request.rotation = rotation_policy();
   return request;
+}
+
+checkpoint::RotationPolicy Saving::rotation_policy() const {
+  return {.save_total_limit = run_.args.save_total_limit,
+          .best_step = best_checkpoint_step(),
+          .automatic_steps = run_.state.automatic_steps};
 }
 
 // If the disk is slower than the keys ask for, the newest state is saved as soon as the disk is
@@ -283,6 +287,20 @@ SavesToCome Saving::saves_to_come() const {
   return saves;
 }
 
+// Returns the number of checkpoints that the next scheduled save deletes first if it finds no
+// space.
+int64_t Saving::deletable_before_next() const {
+  const int64_t next = run_.state.step + 1;
+  try {
+    return std::ssize(checkpoint::deletable_before(run_.files, run_.args.output_dir,
+                                                   {.step = next, .run_id = run_.state.run_id},
+                                                   rotation_policy()));
+  } catch (const Error& error) {  // the first save reports it
+    log::debug(error.what());
+    return 0;
+  }
+}
+
 // Returns the bytes of the finished model and the results.
 uint64_t Saving::end_bytes() const {
   const Plan& plan = run_.plan;
@@ -301,9 +319,10 @@ void Saving::check_space() const {
     const SavedBytes bytes{.scheduled = with_margin(contents_.bytes(scheduled)),
                            .automatic = with_margin(contents_.bytes(SaveKind::kCheckpoint)),
                            .end = end_bytes()};
-    const SpaceVerdict verdict =
-        judge_space(run_.storage.saving_folders(run_.state.run_id), bytes, saves_to_come(),
-                    /*is_resumed=*/run_.state.step > 0);
+    std::vector<SavingFolder> folders = run_.storage.saving_folders(run_.state.run_id);
+    folders.front().deletable = deletable_before_next();
+    const SpaceVerdict verdict = judge_space(folders, bytes, saves_to_come(),
+                                             /*is_resumed=*/run_.state.step > 0);
     if (!verdict.warning.empty()) log::warning(verdict.warning);
     return verdict.error;
   });

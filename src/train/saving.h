@@ -64,6 +64,8 @@ class Saving {
   void reserve_copies();
   void check_space() const;
   [[nodiscard]] SavesToCome saves_to_come() const;
+  [[nodiscard]] checkpoint::RotationPolicy rotation_policy() const;
+  [[nodiscard]] int64_t deletable_before_next() const;
   [[nodiscard]] uint64_t end_bytes() const;
 
   TrainingRun& run_;

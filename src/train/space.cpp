@@ -67,6 +67,11 @@ std::string error_text(const Volume& volume, const SavedBytes& bytes, const Save
                      bytes_text(volume.needed.least) + " are needed, " + bytes_text(volume.free) +
                      " are free; nothing was trained: free some space or choose another " +
                      keys_of(volume);
+  if (saves.trains && saves.on_schedule && saves.limit == 1 && volume.folders.front()->kept == 1) {
+    text +=
+        " (with save_total_limit 1 the checkpoint that is there is deleted only after the next "
+        "one is complete)";
+  }
   if (saves.trains && saves.on_schedule && volume.free >= bytes.end) {
     text += ", or set save_strategy: no, which writes only the finished model (" +
             bytes_text(bytes.end) + ")";
@@ -87,6 +92,9 @@ std::string warning_text(const Volume& volume, const SavedBytes& bytes, const Sa
          "; a save that finds no room fails, and training continues";
 }
 
+// At most what with_margin() was given.
+uint64_t without_margin(uint64_t asked) { return asked - asked / 9; }
+
 }  // namespace
 
 uint64_t with_margin(uint64_t checkpoint_bytes) {
@@ -106,7 +114,9 @@ NeededBytes needed_bytes(const SavingFolder& folder, const SavedBytes& bytes,
   // Space in addition to the checkpoints that are kept: for the next one before rotation deletes an
   // old one, for that of an early stop, and at the end for the finished model.
   const uint64_t beside = std::max({bytes.scheduled, bytes.automatic, bytes.end});
-  return {.least = bytes.scheduled, .most = added * bytes.scheduled + beside + folder.other};
+  const uint64_t freed = static_cast<uint64_t>(folder.deletable) * without_margin(bytes.scheduled);
+  return {.least = bytes.scheduled - std::min(freed, bytes.scheduled),
+          .most = added * bytes.scheduled + beside + folder.other};
 }
 
 SpaceVerdict judge_space(const std::vector<SavingFolder>& folders, const SavedBytes& bytes,

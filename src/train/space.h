@@ -29,10 +29,11 @@ struct SavesToCome {
 struct SavingFolder {
   std::string path;
   bool is_mirror = false;
-  int64_t kept = 0;     // complete checkpoints of this run; rotation frees them
-  uint64_t other = 0;   // bytes of other files (tokenised data)
-  uint64_t free = 0;    // bytes; UINT64_MAX: unknown
-  uint64_t device = 0;  // folders with the same number share their free space
+  int64_t kept = 0;       // complete checkpoints of this run; rotation frees them
+  int64_t deletable = 0;  // of these, the number that a save may delete before it is complete
+  uint64_t other = 0;     // bytes of other files (tokenised data)
+  uint64_t free = 0;      // bytes; UINT64_MAX: unknown
+  uint64_t device = 0;    // folders with the same number share their free space
 };
 
 // Bytes that a folder needs in addition: to save anything at all, and during the whole run.

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "finetune/base/error.h"
 #include "finetune/base/memory_status.h"
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
+#include "finetune/config/validate.h"
 #include "finetune/plan/memory_text.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
@@ -156,10 +158,15 @@ std::string set_on_command_line(const TrainingRun& run) {
     if (value.is_null() || !run.config.is_set(key) || run.config.where(key) != "command line") {
       continue;
     }
+    if (key == "num_processes") continue;  // evaluate works in one process
     text += " --" + key;
-    if (!value.is_array()) add(value);
-    if (!value.is_array()) continue;
-    for (const auto& item : value) add(item);
+    if (!value.is_array()) {
+      add(value);
+    } else if (value.empty()) {
+      add(nullptr);
+    } else {
+      for (const auto& item : value) add(item);
+    }
   }
   return text;
 }
@@ -168,6 +175,25 @@ std::string set_on_command_line(const TrainingRun& run) {
 std::string command_words(const TrainingRun& run) {
   return (run.config.path.empty() ? "" : " " + shell_word(run.config.path)) +
          set_on_command_line(run);
+}
+
+// A command that evaluates the finished run; empty if the configuration does not allow it.
+std::string evaluate_command(const TrainingRun& run) {
+  const std::string command = "finetune evaluate" + command_words(run);
+  LoadedConfig config = run.config;
+  try {
+    validate(config, Purpose::kEvaluate);
+    return command;
+  } catch (const Error&) {  // there may be no data to evaluate on
+    if (!config.args.validation_file.empty()) return "";
+  }
+  config.args.validation_file = {"FILE"};
+  try {
+    validate(config, Purpose::kEvaluate);
+    return command + " --validation_file FILE";
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 // What `predict` takes on its command line.
@@ -210,7 +236,8 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
   if (run.config.path.empty()) {
     lines.push_back("  report:        finetune report " + folder);
   } else {
-    lines.push_back("  evaluate:      finetune evaluate" + command_words(run));
+    const std::string evaluate = evaluate_command(run);
+    if (!evaluate.empty()) lines.push_back("  evaluate:      " + evaluate);
     lines.push_back("  report:        finetune report " + folder);
   }
   if (!pipeline.class_suffix.empty()) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -44,6 +45,33 @@ TEST(Rows, ReadsQuotedFieldsThatHoldSeparatorsQuotesAndLineEnds) {
                                          R"(a.csv:5 {"text":"x \"y\"","label":""})",
                                          R"(a.csv:6 {"text":"","label":"2"})"));
   EXPECT_EQ(count_rows({path}, "train_file"), 3);
+}
+
+TEST(Rows, OfAdjacentSharesAreDisjointAndDependOnTheSeed) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "row " + std::to_string(i) + "\n";
+  const std::string path = folder.write("a.txt", text);
+  const auto share = [&](int64_t begin, int64_t end, uint64_t seed, RowRange range = {}) {
+    RowOptions options;
+    options.share = {.total = 40, .seed = seed, .places = {.begin = begin, .end = end}};
+    options.rows = range;
+    return rows_of(path, options);
+  };
+  const std::vector<std::string> held_out = share(0, 8, 7);
+  const std::vector<std::string> rest = share(8, 40, 7);
+  EXPECT_EQ(held_out.size(), 8U);
+  EXPECT_EQ(rest.size(), 32U);
+  std::vector<std::string> both = rest;
+  both.insert(both.end(), held_out.begin(), held_out.end());
+  std::vector<std::string> all = rows_of(path);
+  std::ranges::sort(both);
+  std::ranges::sort(all);
+  EXPECT_EQ(both, all);
+  EXPECT_EQ(share(0, 8, 7), held_out);
+  EXPECT_NE(share(0, 8, 8), held_out);
+  // A range counts the rows of the share.
+  EXPECT_THAT(share(0, 8, 7, {.begin = 2, .end = 4}), ElementsAre(held_out[2], held_out[3]));
 }
 
 TEST(Rows, ReplaceBytesThatAreNoUtf8WhereAskedTo) {

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Runs every command in the documentation as a reader would type it.
 
-A page is read from top to bottom in an empty folder with the repository's configs/ (a copy) and
-tests/ (a link):
+A page is read from top to bottom in an empty folder:
 - a fence with title="NAME" is written to the file NAME;
 - in a `console` fence, a line that starts with "$ " is a command; "\\" at its end continues it. It must
   exit with 0, or with N if "# exits with N" ends the line. Other lines of the fence are output. They
@@ -16,7 +15,6 @@ tests/ (a link):
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,8 +67,6 @@ class Reader:
         bin_folder = folder / ".bin"
         bin_folder.mkdir()
         (bin_folder / "finetune").symlink_to(binary.resolve())
-        shutil.copytree(ROOT / "configs", folder / "configs")
-        (folder / "tests").symlink_to(ROOT / "tests")
         self.env = dict(os.environ, OMP_NUM_THREADS="1", HOME=str(folder), LC_ALL="C.UTF-8")
         self.env["PATH"] = f"{bin_folder}:{self.env['PATH']}"
         self.runs = 0

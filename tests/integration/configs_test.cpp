@@ -35,6 +35,34 @@ TEST(SmokeConfiguration, RunsWholeInHalfAMinute) {
   }
 }
 
+TEST(ExampleConfiguration, WrittenByTheBinaryTrainsTheSameModelAndKeepsChangedFiles) {
+  const TemporaryFolder folder;
+  for (int time = 0; time < 2; ++time) {  // the second time there is nothing to write
+    const ProcessResult written = finetune({"config", "example", "smoke", folder / "tried"});
+    EXPECT_EQ(written.code, 0) << written.err;
+    EXPECT_EQ(written.out,
+              (folder / "tried/smoke.yaml") +
+                  " and 4 files that it names are written; train with: finetune train " +
+                  (folder / "tried/smoke.yaml") + "\n");
+  }
+  const Arguments few = {"--max_steps", "4", "--cache_dir", folder / "cache"};
+  Arguments words = {"train", folder / "tried/smoke.yaml"};
+  words.insert(words.end(), few.begin(), few.end());
+  EXPECT_EQ(finetune(words).code, 0);
+  words = {"--output_dir", folder / "shipped"};
+  words.insert(words.end(), few.begin(), few.end());
+  EXPECT_EQ(train("smoke.yaml", words).code, 0);
+  EXPECT_TRUE(read_file(folder / "tried/runs/smoke/model.safetensors") ==
+              read_file(folder / "shipped/model.safetensors"));
+
+  std::ofstream(folder / "tried/smoke.yaml", std::ios::app) << "# mine\n";
+  const std::string mine = read_file(folder / "tried/smoke.yaml");
+  const ProcessResult again = finetune({"config", "example", "smoke", folder / "tried"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, ::testing::HasSubstr("smoke.yaml' exists and is not the example's file"));
+  EXPECT_EQ(read_file(folder / "tried/smoke.yaml"), mine);
+}
+
 TEST(TwinConfigurations, InYamlAndJsonGiveEqualWeights) {
   const TemporaryFolder folder;
   for (const std::string format : {"yaml", "json"}) {

@@ -82,6 +82,16 @@ struct Case {
   Keys keys;
 };
 
+TEST(Plan, ExitsWith2WhereNotEvenOneRowFits) {
+  const TinyRun run;
+  const ProcessResult refused = finetune({"plan", run.config(), "--memory", "5MiB"});
+  EXPECT_EQ(refused.code, 2) << refused.out;
+  EXPECT_THAT(refused.out, ::testing::HasSubstr("within 5 MiB: none"));
+  EXPECT_THAT(refused.err,
+              ::testing::HasSubstr("error: no batch fits in 5 MiB: one row at a time needs "));
+  EXPECT_EQ(finetune({"plan", run.config(), "--memory", "2GiB"}).code, 0);
+}
+
 class PlanPrediction : public ::testing::TestWithParam<Case> {};
 
 TEST_P(PlanPrediction, IsWithinATenthOfTheMeasuredPeak) {
@@ -199,8 +209,9 @@ TEST(Plan, FindsALargerBatchInMoreMemory) {
   const TinyRun run(planned({{"config_overrides", model_of(4000, 128, 2)}}));
   const auto largest = [&](const std::string& memory) {
     const ProcessResult result = finetune({"plan", run.config(), "--json", "--memory", memory});
-    EXPECT_EQ(result.code, 0) << result.err;
-    return parse_json(result.out, "plan").at("largest_batch").get<int64_t>();
+    const auto batch = parse_json(result.out, "plan").at("largest_batch").get<int64_t>();
+    EXPECT_EQ(result.code, batch > 0 ? 0 : 2) << result.err;
+    return batch;
   };
   EXPECT_EQ(largest("50MiB"), 0);
   const int64_t few = largest("300MiB");

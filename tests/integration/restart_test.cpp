@@ -240,6 +240,58 @@ TEST(FinishedRun, BeginsAgainWhereARestartIsAskedAndKeepsTheOldCheckpoints) {
   expect_equal(outcome_of(run), unbroken());
 }
 
+TEST(FinishedRun, IsNotTakenForTheOneThatARestartBegins) {
+  const TinyRun run(TinyRun::Keys{{"report_to", "tensorboard"}});
+  ASSERT_EQ(run.train().code, 0);
+  const std::string old_weights = read_file(run.out("model.safetensors"));
+  const ProcessResult again = run.train({"--restart", "--max_steps", "20", "--stop_at_step", "3"});
+  EXPECT_EQ(again.code, 75) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("moved the model, results and logs of the former run to " +
+                                   run.out("run.old-1")));
+  const ProcessResult status = finetune({"status", run.out(), "--json"});
+  EXPECT_EQ(status.code, 75) << status.err;
+  const Json shown = parse_json(status.out, "status");
+  EXPECT_EQ(shown["step"], 3);
+  EXPECT_EQ(shown["max_steps"], 20);
+  for (const char* name :
+       {"model.safetensors", "all_results.json", "eval_results.json", "train_results.json"}) {
+    EXPECT_FALSE(std::filesystem::exists(run.out(name))) << name;
+  }
+  EXPECT_THAT(read_file(run.out("metrics.jsonl")), Not(HasSubstr("\"step\":40")));
+  // The old model is complete, with its results.
+  EXPECT_TRUE(read_file(run.out("run.old-1/model.safetensors")) == old_weights);
+  EXPECT_EQ(trainer_state(run.out("run.old-1"))["global_step"], 40);
+  const ProcessResult old_answer =
+      finetune({"predict", run.out("run.old-1"), "--text", "The <mask> was lit."});
+  EXPECT_EQ(old_answer.code, 0) << old_answer.err;
+  const ProcessResult answer = finetune({"predict", run.out(), "--text", "The <mask> was lit."});
+  EXPECT_NE(answer.code, 0) << answer.out;
+
+  EXPECT_EQ(run.train({"--max_steps", "20"}).code, 0);
+  EXPECT_EQ(trainer_state(run.out())["global_step"], 20);
+  EXPECT_EQ(finetune({"status", run.out()}).code, 0);
+}
+
+TEST(OtherModel, InTheOutputFolderIsRefusedAndMovedByARestart) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "4"}, {"save_strategy", "no"}});
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(kMaskedLm + "/" + name, run.out(name));
+  }
+  const std::string weights = read_file(run.out("model.safetensors"));
+  for (const Arguments& more : {Arguments{}, Arguments{"--overwrite_output_dir"}}) {
+    const ProcessResult refused = run.train(more);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("output_dir: '" + run.out("model.safetensors") +
+                                       "' belongs to a model that no run of finetune wrote"));
+    EXPECT_TRUE(read_file(run.out("model.safetensors")) == weights);
+  }
+  EXPECT_EQ(run.train({"--restart"}).code, 0);
+  EXPECT_TRUE(read_file(run.out("run.old-1/model.safetensors")) == weights);
+  EXPECT_EQ(read_file(run.out("run.old-1/config.json")), read_file(kMaskedLm + "/config.json"));
+  EXPECT_FALSE(read_file(run.out("model.safetensors")) == weights);
+  EXPECT_EQ(run.train().code, 0) << "its own model is no other one";
+}
+
 TEST(Change, OfTheNumberOfWorkersChangesNoBit) {
   TinyRun run;
   run.set({{"dataloader_num_workers", "0"}});

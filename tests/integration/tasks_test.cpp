@@ -2,6 +2,7 @@
 // Tasks with labels for users: files as input; checkpoints, metrics and predictions as output;
 // interruptions. tests/parity compares what they learn.
 #include <algorithm>
+#include <sstream>
 
 #include "integration/tiny_run.h"
 
@@ -135,6 +136,27 @@ TEST_P(LabelledTask, EvaluatesAndPredictsWithoutTraining) {
   for (const std::string& name : GetParam().metrics) EXPECT_EQ(metrics[name], trained[name]);
 }
 
+TEST_P(LabelledTask, EvaluatesOnRowsThatTheSeedHoldsOut) {
+  TinyRun::Keys keys = keys_of(GetParam());
+  keys["validation_file"] = "";
+  keys["validation_split_percentage"] = "20";
+  const TinyRun whole(keys);
+  const ProcessResult result = whole.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("evaluation data: "));
+  const TinyRun cut(keys);
+  cut.train_until(7);
+  ASSERT_EQ(cut.train().code, 0);
+  EXPECT_EQ(log_without_times(cut.out()), log_without_times(whole.out()));
+  EXPECT_TRUE(read_file(cut.out("model.safetensors")) == read_file(whole.out("model.safetensors")));
+
+  // The command that the run prints evaluates the same rows.
+  const ProcessResult evaluated = finetune({"evaluate", whole.config()});
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  const Json trained = parse_json(read_file(whole.out("eval_results.json")), "eval_results.json");
+  EXPECT_EQ(parse_json(evaluated.out, "stdout")["eval_loss"], trained["eval_loss"]);
+}
+
 INSTANTIATE_TEST_SUITE_P(Works, LabelledTask, ::testing::ValuesIn(works()),
                          [](const auto& test) { return test.param.name; });
 
@@ -215,6 +237,63 @@ const BadRow kBadRows[] = {
 
 INSTANTIATE_TEST_SUITE_P(Rows, BadData, ::testing::ValuesIn(kBadRows),
                          [](const auto& test) { return test.param.name; });
+
+// Without the key nothing is held out, as in the run_* scripts.
+TEST(LabelledTasks, HoldNothingOutUnlessAskedTo) {
+  TinyRun::Keys keys = keys_of(works().front());
+  keys["validation_file"] = "";
+  const TinyRun run(keys);
+  const ProcessResult refused = run.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("no data to evaluate on: set validation_file, or "
+                                     "validation_split_percentage for a part of train_file"));
+}
+
+// Returns the words after "  evaluate:      finetune " in the output of a run.
+std::vector<std::string> printed_evaluation(const ProcessResult& result) {
+  const std::string mark = "evaluate:      finetune ";
+  const size_t begin = result.err.find(mark);
+  if (begin == std::string::npos) return {};
+  std::istringstream line(
+      result.err.substr(begin + mark.size(), result.err.find('\n', begin) - begin - mark.size()));
+  std::vector<std::string> words;
+  for (std::string word; line >> word;) words.push_back(word);
+  return words;
+}
+
+TEST(LabelledTasks, PrintACommandThatEvaluatesTheRun) {
+  const TinyRun run(keys_of(works().front()));
+  const std::string config = run.config().substr(0, run.config().rfind('/')) + "/args.json";
+  Json keys = {{"output_dir", run.out()},
+               {"model_type", "roberta"},
+               {"tokenizer_name", tiny_tokenizer()},
+               {"config_overrides",
+                "num_hidden_layers=1,num_attention_heads=2,hidden_size=32,intermediate_size=64"},
+               {"train_file", kTasks + "weather-train.jsonl"},
+               {"do_train", true},
+               {"max_steps", 2},
+               {"report_to", "none"},
+               {"fp16", false}};
+  write_file(config, keys.dump(1));
+  const std::string validation = kTasks + "weather-valid.jsonl";
+  const ProcessResult with_data =
+      finetune({"train", config, "--task", "sequence_classification", "--validation_file",
+                validation, "--test_file", "null"});
+  ASSERT_EQ(with_data.code, 0) << with_data.err;
+  const ProcessResult evaluated = finetune(printed_evaluation(with_data));
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_THAT(evaluated.out, HasSubstr("eval_accuracy"));
+
+  // Without data to evaluate on, the command asks for a file.
+  const ProcessResult without = finetune(
+      {"train", config, "--task", "sequence_classification", "--output_dir", run.out("other")});
+  ASSERT_EQ(without.code, 0) << without.err;
+  std::vector<std::string> words = printed_evaluation(without);
+  ASSERT_FALSE(words.empty()) << without.err;
+  EXPECT_EQ(words.back(), "FILE");
+  words.back() = validation;
+  EXPECT_EQ(finetune(words).code, 0);
+}
 
 TEST(LabelledTasks, RefuseLabelsThatTheModelNeverSaw) {
   TinyRun run({{"task", "sequence_classification"},

@@ -52,7 +52,8 @@ for version in 3.10 3.11 3.12 3.13 3.14; do
   start=$(now)
   install "$name"
   finetune=$folder/$name/bin/finetune
-  "$finetune" train "$root/configs/smoke.yaml" --output_dir "$folder/$name-run" \
+  "$finetune" config example smoke "$folder/$name-example" >/dev/null || fail "no example"
+  "$finetune" train "$folder/$name-example/smoke.yaml" --output_dir "$folder/$name-run" \
     --cache_dir "$folder/$name-cache" >"$folder/log" 2>&1 &
   run=$!
   until grep -q ' loss ' "$folder/log" || ! kill -0 "$run" 2>/dev/null; do sleep 0.05; done

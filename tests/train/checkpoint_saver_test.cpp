@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <future>
 
+#include "base/forwarding_file_system.h"
 #include "checkpoint/run_folder.h"
 #include "finetune/tensor/finite.h"
 #include "finetune/tensor/safetensors.h"
@@ -138,6 +140,73 @@ TEST(CheckpointSaver, WarnsOncePerStep) {
   EXPECT_TRUE(warnings(8));
   EXPECT_FALSE(warnings(8));
   EXPECT_TRUE(warnings(12));
+}
+
+// A disk that has space for `count` checkpoints.
+class SmallDisk : public ForwardingFileSystem {
+ public:
+  SmallDisk(RunFolder& run, int64_t count)
+      : ForwardingFileSystem(
+            std::shared_ptr<FileSystem>(std::shared_ptr<FileSystem>(), &run.files)),
+        run_(run),
+        count_(count) {}
+  uint64_t free_bytes(const std::string& path) override {
+    (void)path;
+    const auto names = run_.names();
+    const int64_t there = std::ranges::count_if(
+        names, [](const std::string& name) { return name.starts_with("checkpoint-"); });
+    return there < count_ ? 1'000'000 : 0;
+  }
+
+ private:
+  const RunFolder& run_;
+  int64_t count_;
+};
+
+SaveRequest request_with_limit(int64_t step, int64_t limit) {
+  SaveRequest request = request_of(step);
+  request.bytes = 1000;
+  request.rotation.save_total_limit = limit;
+  return request;
+}
+
+bool save_now(CheckpointSaver& saver, SaveRequest request) {
+  saver.start(std::move(request));
+  saver.wait();
+  return saver.take_outcome()->committed;
+}
+
+TEST(CheckpointSaver, DeletesWhatRotationWouldDeleteFirstWhereTheDiskIsFull) {
+  RunFolder run;
+  SmallDisk disk(run, 2);
+  CheckpointSaver saver(disk, {.output_dir = run.output_dir});
+  for (const int64_t step : {2, 4, 6}) EXPECT_TRUE(save_now(saver, request_with_limit(step, 2)));
+  EXPECT_EQ(run.names(), (std::vector<std::string>{"checkpoint-4", "checkpoint-6"}));
+}
+
+TEST(CheckpointSaver, NeverDeletesTheNewestBeforeTheNextIsComplete) {
+  RunFolder run;
+  SmallDisk disk(run, 1);
+  CheckpointSaver saver(disk, {.output_dir = run.output_dir});
+  EXPECT_TRUE(save_now(saver, request_with_limit(2, 1)));
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(save_now(saver, request_with_limit(4, 1)));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("with save_total_limit 1 the last checkpoint is deleted only "
+                                   "after the next one is complete"));
+  EXPECT_EQ(run.newest(), 2);
+}
+
+TEST(CheckpointSaver, DeletesNothingFirstWhereTheNewestIsDamaged) {
+  RunFolder run;
+  SmallDisk disk(run, 2);
+  CheckpointSaver saver(disk, {.output_dir = run.output_dir});
+  for (const int64_t step : {2, 4}) EXPECT_TRUE(save_now(saver, request_with_limit(step, 2)));
+  std::string weights = run.files.read_all(run.path_of(4, "model.safetensors"));
+  weights[7] ^= 1;
+  run.files.write_atomically(run.path_of(4, "model.safetensors"), weights);
+  EXPECT_FALSE(save_now(saver, request_with_limit(6, 2)));
+  EXPECT_EQ(run.newest(), 2);
 }
 
 // An exception of the writing thread that is not an Error ends the run.

@@ -62,8 +62,25 @@ TEST(Space, KnowsThatRotationFreesWhatIsThere) {
   EXPECT_EQ(needed_bytes(output(0, 2), kBytes, {.left = 9, .limit = 2}).most, 100 * kMegabyte);
   EXPECT_EQ(needed_bytes(output(0, 5), kBytes, {.left = 9, .limit = 2}).most, 100 * kMegabyte);
   EXPECT_EQ(needed_bytes(output(0, 1), kBytes, {.left = 9, .limit = 2}).most, 200 * kMegabyte);
-  // An old checkpoint is deleted only after a new one was committed.
-  EXPECT_THAT(judge({output(99, 1)}, {.left = 9, .limit = 1}, true).error, HasSubstr("99 MB"));
+}
+
+TEST(Space, CountsOldCheckpointsThatASaveMayDeleteFirst) {
+  const auto error = [](uint64_t free_megabytes, int64_t deletable) {
+    SavingFolder folder = output(free_megabytes, 3);
+    folder.deletable = deletable;
+    return judge({folder}, {.left = 9, .limit = 2}, true).error;
+  };
+  EXPECT_THAT(error(99, 0), HasSubstr("100 MB are needed"));
+  EXPECT_THAT(error(12, 1), IsEmpty());
+  EXPECT_THAT(error(10, 1), HasSubstr("11 MB are needed, 10 MB are free"));
+  EXPECT_THAT(error(0, 2), IsEmpty());
+}
+
+TEST(Space, NeverCountsTheLastCheckpointAsFree) {
+  EXPECT_THAT(judge({output(99, 1)}, {.left = 9, .limit = 1}, true).error,
+              AllOf(HasSubstr("99 MB"), HasSubstr("with save_total_limit 1")));
+  EXPECT_THAT(judge({output(99, 1)}, {.left = 9, .limit = 2}, true).error,
+              AllOf(HasSubstr("99 MB"), Not(HasSubstr("with save_total_limit 1"))));
 }
 
 TEST(Space, NeedsOnlyTheModelWhereNothingElseIsSaved) {

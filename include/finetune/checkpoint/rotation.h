@@ -8,6 +8,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/checkpoint/reader.h"
+#include "finetune/checkpoint/writer.h"
 
 namespace finetune::checkpoint {
 
@@ -32,6 +33,19 @@ struct RotationPolicy {
 std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
                             const std::string& run_id, const RotationPolicy& policy,
                             const Report& report);
+
+// Returns the steps that make_room() would delete. Throws Error(kIo).
+[[nodiscard]] std::vector<int64_t> deletable_before(FileSystem& files,
+                                                    const std::string& output_dir,
+                                                    const CheckpointIdentity& identity,
+                                                    const RotationPolicy& policy);
+
+// For a save that found no space: deletes now what rotation would delete after it. The
+// newest checkpoint is always kept, and must be valid in every byte, else nothing is deleted.
+// Failures are reported, never thrown. Returns the deleted steps. Requires: the lock.
+std::vector<int64_t> make_room(FileSystem& files, const std::string& output_dir,
+                               const CheckpointIdentity& identity, const RotationPolicy& policy,
+                               const Report& report);
 
 // Removes what killed saves and rotations left behind: staging and trash folders. Failures are
 // reported, never thrown. Requires: the lock.

@@ -69,6 +69,14 @@ struct RowSplit {
   RowRange validation;
 };
 
+// A random part of `total` rows. Whether a row belongs to it is a function of (total, seed, row),
+// so parts with adjacent ranges are disjoint and need no list of rows.
+struct RowShare {
+  int64_t total = 0;
+  uint64_t seed = 0;
+  RowRange places;  // of the rows in a permutation
+};
+
 // Takes the first `percentage` % of the rows for validation and the rest for training, rounded like
 // datasets' "train[:5%]". Throws Error(kConfig) if a part would be empty.
 [[nodiscard]] RowSplit split_rows(int64_t rows, int64_t percentage);

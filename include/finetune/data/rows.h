@@ -19,9 +19,10 @@ namespace finetune {
 // Python's pyarrow, in a separate process), TFRecord of tf.train.Example, plain text (a row
 // {"text": line}) and CoNLL (a row {"tokens": [...], "ner_tags": [...]} for each sentence).
 struct RowOptions {
-  std::string key = "train_file";    // the configuration key that errors name
-  RowRange rows;                     // of all files together; see split_rows()
-  ReadingOptions reading = {};       // of delimited text
+  std::string key = "train_file";      // the configuration key that errors name
+  std::optional<RowShare> share = {};  // of the rows of all files together; unset: all
+  RowRange rows;                       // of all files together or of that share; see split_rows()
+  ReadingOptions reading = {};         // of delimited text
   bool replace_broken_utf8 = false;  // with U+FFFD, like Python's errors="replace"; false: an error
   std::optional<std::string> json_lines;  // rows in memory, read instead of the files
   std::function<void(double)> progress;   // fraction of the bytes read, on the caller's thread

@@ -11,6 +11,7 @@ output_dir: run                    # checkpoints, results and the finished model
 # make it a regression, lists several labels at once.
 train_file: train.jsonl
 validation_file: validation.jsonl
+# validation_split_percentage: 10  # without validation_file: rows drawn by the seed
 # test_file: test.jsonl            # with do_predict: true
 text_column: sentence1
 text_pair_column: sentence2        # leave it out where there is one text
@@ -26,7 +27,7 @@ const TaskKeys& sequence_classification_keys() {
       .title = "Teaches a model to classify texts or pairs of texts, or to give them a number.",
       .yaml = kSequenceClassificationYaml,
       .keys = {"text_pair_column", "label_column", "problem_type", "metric_name", "class_weights",
-               "do_predict", "test_file"},
+               "do_predict", "test_file", "validation_split_percentage"},
       .metric_names = {"accuracy", "f1", "matthews_correlation", "combined_score", "precision",
                        "recall", "roc_auc", "mse", "pearson", "spearmanr"},
       .learns_classes = [](const TrainingArgs& args) {

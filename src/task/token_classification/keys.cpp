@@ -11,6 +11,7 @@ output_dir: run                    # checkpoints, results and the finished model
 # text (*.conll).
 train_file: train.jsonl
 validation_file: validation.jsonl
+# validation_split_percentage: 10  # without validation_file: rows drawn by the seed
 text_column: tokens
 label_column: ner_tags
 max_seq_length: 128                # tokens of a sample
@@ -23,8 +24,8 @@ const TaskKeys& token_classification_keys() {
       .name = "token_classification",
       .title = "Teaches a model to label words.",
       .yaml = kTokenClassificationYaml,
-      .keys = {"label_column", "class_weights", "do_predict", "test_file", "label_all_tokens",
-               "return_entity_level_metrics"},
+      .keys = {"label_column", "class_weights", "do_predict", "test_file",
+               "validation_split_percentage", "label_all_tokens", "return_entity_level_metrics"},
       .metric_names = {"precision", "recall", "f1", "accuracy", "overall_precision",
                        "overall_recall", "overall_f1", "overall_accuracy"}};
   return keys;
