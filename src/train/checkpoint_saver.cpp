@@ -93,10 +93,10 @@ void CheckpointSaver::write(const SaveRequest& request) {
   if (result == Try::kFailed) {
     const std::string first = problem;
     log::debug("saving step " + step + " failed, trying once more: " + first);
-    if (is_full_) make_room(request, first);
+    const bool made_room = is_full_ && make_room(request, first);
     result = try_to_commit(request, problem);
     if (is_full_) problem += advice_on_space(request);
-    if (result == Try::kCommitted) {
+    if (result == Try::kCommitted && !made_room) {
       log::warning("step " + step + " was saved at the second attempt; the first failed: " + first);
     } else if (result == Try::kFailed) {
       // The end of a run tries the step of a failed save once more.
@@ -122,13 +122,15 @@ void CheckpointSaver::write(const SaveRequest& request) {
   if (result == Try::kNonFinite) outcome_->nonfinite = problem;
 }
 
-void CheckpointSaver::make_room(const SaveRequest& request, const std::string& problem) const {
-  for (const int64_t step : checkpoint::make_room(files_, options_.output_dir, request.identity,
-                                                  request.rotation, kWarn)) {
+bool CheckpointSaver::make_room(const SaveRequest& request, const std::string& problem) const {
+  const std::vector<int64_t> deleted =
+      checkpoint::make_room(files_, options_.output_dir, request.identity, request.rotation, kWarn);
+  for (const int64_t step : deleted) {
     log::warning(checkpoint::checkpoint_name(step) + " was deleted before step " +
                  std::to_string(request.identity.step) +
                  " is saved instead of after it: " + problem);
   }
+  return !deleted.empty();
 }
 
 std::string CheckpointSaver::advice_on_space(const SaveRequest& request) {

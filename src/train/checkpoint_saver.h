@@ -81,7 +81,8 @@ class CheckpointSaver {
   // `problem` receives why it failed, or which part is not finite.
   Try try_to_commit(const SaveRequest& request, std::string& problem);
   // Deletes now what rotation would delete after this save, but never the newest checkpoint.
-  void make_room(const SaveRequest& request, const std::string& problem) const;
+  // Returns whether there was any.
+  bool make_room(const SaveRequest& request, const std::string& problem) const;
   [[nodiscard]] static std::string advice_on_space(const SaveRequest& request);
 
   FileSystem& files_;

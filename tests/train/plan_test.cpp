@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 nlohmann::ordered_json plan_on(bool is_device) {
   return {{"device", is_device ? "one GPU" : "CPU"},
@@ -22,14 +22,14 @@ nlohmann::ordered_json plan_on(bool is_device) {
           {"tokens_a_row", 128},
           {"checkpointing", "none"},
           {"steps", 100},
-          {"parts", {{"weights", 300 * kMiB}}},
-          {"peak", 900 * kMiB},
-          {"host", (is_device ? 5000 : 900) * kMiB},
-          {"available", 1000 * kMiB},
-          {"host_available", 4000 * kMiB},
+          {"parts", {{"weights", 300 * kMebibyte}}},
+          {"peak", 900 * kMebibyte},
+          {"host", (is_device ? 5000 : 900) * kMebibyte},
+          {"available", 1000 * kMebibyte},
+          {"host_available", 4000 * kMebibyte},
           {"fits", !is_device},
           {"largest_batch", 0},
-          {"largest_batch_for", 1000 * kMiB}};
+          {"largest_batch_for", 1000 * kMebibyte}};
 }
 
 TEST(PlanText, NamesTheHostsShareBesideADevice) {
@@ -41,7 +41,7 @@ TEST(PlanText, NamesTheHostsShareBesideADevice) {
 
 TEST(PlanText, SaysHowFarOffThePredictionWas) {
   nlohmann::ordered_json plan = plan_on(false);
-  plan["measured_peak"] = 1000 * kMiB;
+  plan["measured_peak"] = 1000 * kMebibyte;
   plan["step_seconds"] = 36.0;
   plan["hours"] = 1.0;
   const std::string text = plan_text(plan);
