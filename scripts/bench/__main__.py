@@ -140,9 +140,10 @@ def summary(results):
     head = results["about"]
     load = max([head["load"], *(row["load"] for row in results["rows"].values())])
     commits = sorted({row["commit"] for row in results["rows"].values()} or {head["commit"]})
+    dates = sorted({row["date"] for row in results["rows"].values()} or {head["date"]})
     lines = [
-        f"{head['date']}, commit {' and '.join(commits)}, {head['cpu']}, {head['threads']} threads, torch {head['torch']}, "
-        f"transformers {head['transformers']}, load at most {load}. Medians of alternating runs.",
+        f"{' and '.join(dates)}, commit {' and '.join(commits)}, {head['cpu']}, {head['threads']} threads, "
+        f"torch {head['torch']}, transformers {head['transformers']}, load at most {load}. Medians of alternating runs.",
         "",
     ]
     if load > 1.5 * head["threads"]:
@@ -189,9 +190,17 @@ def replace_block(page, name, content):
     return before + begin + content.rstrip() + "\n" + end + after
 
 
+def read_results(folder):
+    """The results of an earlier run. Rows without date and commit were all measured in that run."""
+    results = json.loads((folder / "bench.json").read_text())
+    when = {key: results["about"][key] for key in ("date", "commit")}
+    results["rows"] = {name: {**when, **row} for name, row in results["rows"].items()}
+    return results
+
+
 def document(folder, page_file):
     """Puts tables and figures of --output into the page: only blocks of benches that were measured change."""
-    results = json.loads((folder / "bench.json").read_text())
+    results = read_results(folder)
     page = page_file.read_text(encoding="utf-8")
     rows = results["rows"]
     if failed := [name for name, row in rows.items() if "error" in row]:
@@ -200,11 +209,10 @@ def document(folder, page_file):
         plot(results, page_file.parent / "bench.svg")
         content = summary(results) + "\n![finetune and transformers, in multiples of the limit](bench.svg)\n"
         page = replace_block(page, "bench", content)
-    head = results["about"]
     for name, row in rows.items():
         if "table" not in row:
             continue
-        content = f"{row['table'].rstrip()}\n\n{head['date']}, commit {row['commit']}.\n"
+        content = f"{row['table'].rstrip()}\n\n{row['date']}, commit {row['commit']}.\n"
         if name == "growth":
             growth.draw(row["curves"], page_file.parent / "growth.svg")
             content += "\n![Cost over size, each doubled four times](growth.svg)\n"
@@ -256,7 +264,7 @@ def main():
     args.output.mkdir(parents=True, exist_ok=True)
     results = {"about": about(args), "rows": {}}
     if args.keep and (args.output / "bench.json").is_file():
-        results["rows"] = json.loads((args.output / "bench.json").read_text())["rows"]
+        results["rows"] = read_results(args.output)["rows"]
     with tempfile.TemporaryDirectory(prefix="finetune-bench-") as scratch:
         bench = speed.Bench(args, Path(scratch))
         for name in args.names or BENCHES:
@@ -266,7 +274,8 @@ def main():
             except (SystemExit, Exception) as error:
                 row = {"error": str(error) or repr(error)}
                 print(error, file=sys.stderr)
-            results["rows"][name] = {**row, "load": round(os.getloadavg()[0], 2), "commit": results["about"]["commit"]}
+            when = {key: results["about"][key] for key in ("date", "commit")}
+            results["rows"][name] = {**row, "load": round(os.getloadavg()[0], 2), **when}
             # After each bench, so that an interrupted run keeps the finished ones.
             (args.output / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
             (args.output / "bench.md").write_text(table(results))

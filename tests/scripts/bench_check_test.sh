@@ -74,7 +74,8 @@ rows = {"update": update, "growth": growth}
 exec(sys.argv[2])
 about = {"cpu": "a processor", "threads": 2, "torch": "2", "transformers": "5", "date": "2026-01-02", "load": 0.5}
 for row in rows.values():
-    row.update(load=0.5, commit="0123abc")
+    row.update(load=0.5, commit="0123abc", date="2026-01-02")
+growth["date"] = "2026-01-01"
 json.dump({"about": {**about, "commit": "0123abc"}, "rows": rows}, open(sys.argv[1], "w"))
 PYTHON
 }
@@ -83,6 +84,8 @@ results 'pass'
 document
 grep -q '^| an update & more, CPU s | 2 | 5 | 2.50 | 1.6 | 1.25 | products | 10 |$' "$folder/page.md"
 grep -q '^| grown |$' "$folder/page.md"
+grep -q '^2026-01-01, commit 0123abc.$' "$folder/page.md"
+grep -q '^2026-01-01 and 2026-01-02, commit 0123abc, a processor' "$folder/page.md"
 if grep -q old "$folder/page.md"; then exit 1; fi
 [ "$(grep -c '^[abc]$' "$folder/page.md")" = 3 ]
 grep -q 'an update &amp; more' "$folder/bench.svg"
