@@ -37,14 +37,24 @@ import speed  # noqa: E402
 from memory import machine  # noqa: E402
 
 
-def part(script, *words, target=None):
-    """A bench that is a script of this folder: it prints its own table, which the page quotes."""
+def part(script, *words, target=None, quick=(), results=None, report=()):
+    """A bench that is a script of this folder: the page quotes the table that it prints.
+
+    `quick` replaces `words` with --quick, whose figures go to a temporary file instead of `results`. `report`: the
+    options that print the table, where measuring prints something else.
+    """
 
     def measure(bench):
         if target:
             subprocess.run(["ninja", "-C", bench.args.build, target], check=True, stdout=sys.stderr)
-        filled = [str(w).format(data=bench.args.data, threads=bench.args.threads) for w in words]
+        to = bench.folder / Path(results or "").name if bench.args.quick else results
+        to = ["--results", str(to).format(output=bench.args.output)] if results else []
+        chosen = quick if bench.args.quick and quick else words
+        filled = [str(w).format(data=bench.args.data, threads=bench.args.threads) for w in chosen] + to
         done = subprocess.run([bench.args.python, HERE / script, *filled], text=True, stdout=subprocess.PIPE)
+        if done.returncode == 0 and report:
+            done = subprocess.run([bench.args.python, HERE / script, *report, *to], text=True,
+                                  stdout=subprocess.PIPE)  # fmt: skip
         if done.returncode != 0:
             raise SystemExit(f"error: {script} exited with {done.returncode}")
         return {"title": script, "table": done.stdout}
@@ -52,18 +62,22 @@ def part(script, *words, target=None):
     return measure
 
 
-def saves(bench):
-    found = part("saves.py", "--repeats", 1, "--saves", 3, "--save_steps", 100, target="saves_benchmark")(bench)
-    found["table"] = subprocess.run([bench.args.python, HERE / "saves.py", "--report"], text=True, check=True,
-                                    stdout=subprocess.PIPE).stdout  # fmt: skip
-    return found
-
-
-def tokenising(bench):
-    found = part("data.py", "--data", "{data}", "--only_tokenizers", target="data_benchmark")(bench)
-    found["table"] = subprocess.run([bench.args.python, HERE / "data.py", "--report", "--only_tokenizers"], text=True,
-                                    check=True, stdout=subprocess.PIPE).stdout  # fmt: skip
-    return found
+saves = part(
+    "saves.py", "--repeats", 1, "--saves", 3, "--save_steps", 100, target="saves_benchmark",
+    quick=("--repeats", 1, "--saves", 2, "--save_steps", 5), results=HERE / "results" / "saves.jsonl",
+    report=["--report"],
+)  # fmt: skip
+tokenising = part(
+    "data.py", "--data", "{data}", "--only_tokenizers", target="data_benchmark",
+    quick=("--data", "{data}", "--only_tokenizers", "--megabytes", 4, "--peer_megabytes", 1, "--turns", 1),
+    results=HERE / "results" / "data.json", report=["--report", "--only_tokenizers"],
+)  # fmt: skip
+# One length of those of docs/long-documents.md, whose figures this leaves as they are.
+attention = part(
+    "bigbird.py", "--lengths", "--runs", 1, target="bigbird_benchmark",
+    quick=("--lengths", "--runs", 1, "--repeats", 1, "--tokens", 1024), results="{output}/bigbird.jsonl",
+    report=["--report"],
+)  # fmt: skip
 
 
 def corpus(bench):
@@ -87,7 +101,7 @@ BENCHES = {
     "saves": (saves, 5),
     "tokenise": (tokenising, 10),
     "corpus": (corpus, 2),
-    "attention": (part("bigbird.py", "--lengths", "--runs", 1, target="bigbird_benchmark"), 4),
+    "attention": (attention, 4),
     "growth": (growth.measure, 10),
 }
 
@@ -126,18 +140,19 @@ def summary(results):
     head = results["about"]
     load = max([head["load"], *(row["load"] for row in results["rows"].values())])
     commits = sorted({row["commit"] for row in results["rows"].values()} or {head["commit"]})
+    dates = sorted({row["date"] for row in results["rows"].values()} or {head["date"]})
     lines = [
-        f"{head['date']}, commit {' and '.join(commits)}, {head['cpu']}, {head['threads']} threads, torch {head['torch']}, "
-        f"transformers {head['transformers']}, load at most {load}. Medians of alternating runs.",
+        f"{' and '.join(dates)}, commit {' and '.join(commits)}, {head['cpu']}, {head['threads']} threads, "
+        f"torch {head['torch']}, transformers {head['transformers']}, load at most {load}. Medians of alternating runs.",
         "",
     ]
     if load > 1.5 * head["threads"]:
         lines[0] += " **Measured on a busy machine: ratios of CPU seconds can be read, seconds cannot.**"
-    lines += ["| | finetune | transformers | ratio | limit | finetune to the limit | limit is | peak MiB |",
-              "|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    for row in results["rows"].values():
-        if "figure" not in row:
-            continue
+    compared = [row for row in results["rows"].values() if "figure" in row]
+    if compared:
+        lines += ["| | finetune | transformers | ratio | limit | finetune to the limit | limit is | peak MiB |",
+                  "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in compared:
         mine, theirs = middle(row, "finetune"), middle(row, "transformers")
         peaks = [f"{max(row[p]['peak_mib']):,.0f}" for p in ("finetune", "transformers") if row[p].get("peak_mib")]
         lines.append(
@@ -175,9 +190,17 @@ def replace_block(page, name, content):
     return before + begin + content.rstrip() + "\n" + end + after
 
 
+def read_results(folder):
+    """The results of an earlier run. Rows without date and commit were all measured in that run."""
+    results = json.loads((folder / "bench.json").read_text())
+    when = {key: results["about"][key] for key in ("date", "commit")}
+    results["rows"] = {name: {**when, **row} for name, row in results["rows"].items()}
+    return results
+
+
 def document(folder, page_file):
     """Puts tables and figures of --output into the page: only blocks of benches that were measured change."""
-    results = json.loads((folder / "bench.json").read_text())
+    results = read_results(folder)
     page = page_file.read_text(encoding="utf-8")
     rows = results["rows"]
     if failed := [name for name, row in rows.items() if "error" in row]:
@@ -186,11 +209,10 @@ def document(folder, page_file):
         plot(results, page_file.parent / "bench.svg")
         content = summary(results) + "\n![finetune and transformers, in multiples of the limit](bench.svg)\n"
         page = replace_block(page, "bench", content)
-    head = results["about"]
     for name, row in rows.items():
         if "table" not in row:
             continue
-        content = f"{row['table'].rstrip()}\n\n{head['date']}, commit {row['commit']}.\n"
+        content = f"{row['table'].rstrip()}\n\n{row['date']}, commit {row['commit']}.\n"
         if name == "growth":
             growth.draw(row["curves"], page_file.parent / "growth.svg")
             content += "\n![Cost over size, each doubled four times](growth.svg)\n"
@@ -242,7 +264,7 @@ def main():
     args.output.mkdir(parents=True, exist_ok=True)
     results = {"about": about(args), "rows": {}}
     if args.keep and (args.output / "bench.json").is_file():
-        results["rows"] = json.loads((args.output / "bench.json").read_text())["rows"]
+        results["rows"] = read_results(args.output)["rows"]
     with tempfile.TemporaryDirectory(prefix="finetune-bench-") as scratch:
         bench = speed.Bench(args, Path(scratch))
         for name in args.names or BENCHES:
@@ -252,7 +274,8 @@ def main():
             except (SystemExit, Exception) as error:
                 row = {"error": str(error) or repr(error)}
                 print(error, file=sys.stderr)
-            results["rows"][name] = {**row, "load": round(os.getloadavg()[0], 2), "commit": results["about"]["commit"]}
+            when = {key: results["about"][key] for key in ("date", "commit")}
+            results["rows"][name] = {**row, "load": round(os.getloadavg()[0], 2), **when}
             # After each bench, so that an interrupted run keeps the finished ones.
             (args.output / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
             (args.output / "bench.md").write_text(table(results))

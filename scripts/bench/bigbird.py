@@ -7,7 +7,7 @@ between the projections, the same for its whole attention module, and torch's sc
 attention. All get the same shapes; runs are interleaved, each in a separate process, and report
 seconds, processor seconds and the most memory beyond the inputs. One JSON line each is appended to
 results/bigbird.jsonl; --report prints a Markdown table of the newest session and draws
-docs/bigbird.svg. Needs torch and transformers for the peers.
+docs/bigbird.svg of its lengths, where there are several. Needs torch and transformers for the peers.
 """
 
 import argparse
@@ -139,13 +139,13 @@ def measure_all(args):
                 **machine(),
                 **measure(args, name, tokens),
             }
-            with RESULTS.open("a") as file:
+            with args.results.open("a") as file:
                 file.write(json.dumps(record) + "\n")
-            print(name, tokens, record["processor"], record["extra_bytes"] >> 20, flush=True)
+            print(name, tokens, record["processor"], record["extra_bytes"] >> 20, file=sys.stderr)
 
 
-def newest():
-    records = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+def newest(results):
+    records = [json.loads(line) for line in results.read_text().splitlines()]
     records = [r for r in records if r["session"] == records[-1]["session"]]
     found = {}
     for r in records:
@@ -160,8 +160,8 @@ def newest():
     return records[0], summary
 
 
-def report():
-    first, summary = newest()
+def report(results):
+    first, summary = newest(results)
     tokens = first["tokens"]
     ours = summary["ours", tokens]
     print(f"{tokens} tokens, hidden {first['hidden']}, {first['heads']} heads, {first['cpu']}:\n")
@@ -172,6 +172,8 @@ def report():
         ratio = e["cpu"] / ours["cpu"]
         print(f"| {title} | {e['s']:.3f} | {e['cpu']:.3f} | {ratio:.1f} | {e['mib']:.0f} |")
     lengths = sorted(n for name, n in summary if name == "ours")
+    if len(lengths) == 1:
+        return
     print("\n| tokens | " + " | ".join(f"{n:,}" for n in lengths) + " |")
     print("|---" * (len(lengths) + 1) + "|")
     for name in ("ours", "flash", "transformers"):
@@ -265,16 +267,16 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--peer", choices=["flash", "transformers", "module"], help="for itself")
     args = parser.parse_args()
     if args.peer:
         run_peer(args)
-    elif args.report:
-        report()
-    else:
+        return
+    if not args.report:
         measure_all(args)
-        report()
+    report(args.results)
 
 
 if __name__ == "__main__":

@@ -351,6 +351,7 @@ def main():
     parser.add_argument(
         "--only_tokenizers", action="store_true", help="keep what is known of all else"
     )
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--peer", nargs=5, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -358,18 +359,19 @@ def main():
         text, tokenizer, *numbers = arguments.peer
         return peer_trains(text, tokenizer, *map(int, numbers))
     if arguments.report:
-        return report(json.loads(RESULTS.read_text()), arguments.only_tokenizers)
+        return report(json.loads(arguments.results.read_text()), arguments.only_tokenizers)
     if not arguments.data:
         parser.error("--data names no folder")
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        found = json.loads(RESULTS.read_text()) if arguments.only_tokenizers else {}
+        known = arguments.only_tokenizers and arguments.results.is_file()
+        found = json.loads(arguments.results.read_text()) if known else {}
         found["machine"] = machine()
         found["training"], found["tokenizers"] = measure_tokenizers(arguments, scratch)
         if not arguments.only_tokenizers:
             found["batches"] = measure_batches(arguments, scratch)
             found["workers"], found["equal_models"] = measure_workers(arguments, scratch)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    arguments.results.write_text(json.dumps(found, indent=1) + "\n")
     report(found, arguments.only_tokenizers)
 
 

@@ -103,7 +103,7 @@ def measure(bench):
     draw(curves, bench.args.output / "growth.svg")
     lines = ["| doubled | sizes | CPU s | slope | |", "|---|---|---|---|---|"]
     for name, points in curves.items():
-        sizes = ", ".join(f"{x:,.0f}" for x, _ in points)
+        sizes = ", ".join(f"{x:,.1f}".removesuffix(".0") for x, _ in points)
         seconds = ", ".join(f"{y:.3g}" for _, y in points)
         lines.append(f"| {name} | {sizes}{UNITS.get(name, '')} | {seconds} | {slope(points):.2f} | {WHY[name]} |")
     return {"title": "growth", "curves": json.loads(json.dumps(curves)), "table": "\n".join(lines)}

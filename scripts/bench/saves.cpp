@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "finetune/base/clock.h"
 #include "finetune/tensor/safetensors.h"
 #include "train/checkpoint_saver.h"
-#include "train/clock.h"
 
 namespace finetune {
 namespace {

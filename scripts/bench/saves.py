@@ -96,8 +96,8 @@ def measure(command, folder):
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
-def report():
-    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+def report(results):
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
     newest = [line for line in lines if line["session"] == lines[-1]["session"]]
     print("| | save every | stall a save, median (largest) | a GB | share of the time |")
     print("|---|---|---|---|---|")
@@ -121,17 +121,18 @@ def main():
     parser.add_argument("--save_steps", type=int, nargs="+", default=[500, 100])
     parser.add_argument("--step_ms", type=float, default=50)
     parser.add_argument("--folder", help="where checkpoints are written (default: a new one)")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--peer", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.report:
-        return report()
+        return report(options.results)
     if options.peer:
         folder, steps, save_steps, milliseconds = options.peer
         return run_peer(folder, int(steps), int(save_steps), float(milliseconds) / 1000)
     session = datetime.datetime.now().isoformat(timespec="seconds")
     binary = str(options.build / "saves_benchmark")
-    with tempfile.TemporaryDirectory(dir=options.folder) as root, RESULTS.open("a") as out:
+    with tempfile.TemporaryDirectory(dir=options.folder) as root, options.results.open("a") as out:
         for _ in range(options.repeats):
             for save_steps in options.save_steps:
                 folder = f"{root}/out"

@@ -158,8 +158,14 @@ class Bench:
         source = self.data(spec["file"])
         path = self.folder / f"part-{samples}-{source.name}"
         if source.suffix == ".json":
-            content = json.loads(source.read_text(encoding="utf-8"))
-            path.write_text(json.dumps({**content, "data": content["data"][:max(1, samples // 8)]}))
+            content, left = json.loads(source.read_text(encoding="utf-8")), samples
+            for paragraph in (p for article in content["data"] for p in article["paragraphs"]):
+                paragraph["qas"] = paragraph["qas"][:left]
+                left -= len(paragraph["qas"])
+            for article in content["data"]:
+                article["paragraphs"] = [p for p in article["paragraphs"] if p["qas"]]
+            content["data"] = [article for article in content["data"] if article["paragraphs"]]
+            path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         else:
             lines = source.read_text(encoding="utf-8").splitlines()[:samples]
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -74,7 +74,8 @@ rows = {"update": update, "growth": growth}
 exec(sys.argv[2])
 about = {"cpu": "a processor", "threads": 2, "torch": "2", "transformers": "5", "date": "2026-01-02", "load": 0.5}
 for row in rows.values():
-    row.update(load=0.5, commit="0123abc")
+    row.update(load=0.5, commit="0123abc", date="2026-01-02")
+growth["date"] = "2026-01-01"
 json.dump({"about": {**about, "commit": "0123abc"}, "rows": rows}, open(sys.argv[1], "w"))
 PYTHON
 }
@@ -83,6 +84,8 @@ results 'pass'
 document
 grep -q '^| an update & more, CPU s | 2 | 5 | 2.50 | 1.6 | 1.25 | products | 10 |$' "$folder/page.md"
 grep -q '^| grown |$' "$folder/page.md"
+grep -q '^2026-01-01, commit 0123abc.$' "$folder/page.md"
+grep -q '^2026-01-01 and 2026-01-02, commit 0123abc, a processor' "$folder/page.md"
 if grep -q old "$folder/page.md"; then exit 1; fi
 [ "$(grep -c '^[abc]$' "$folder/page.md")" = 3 ]
 grep -q 'an update &amp; more' "$folder/bench.svg"
@@ -98,3 +101,27 @@ results 'rows["saves"] = {"table": "| x |"}'
 if document; then exit 1; fi
 grep -q "no '<!-- bench-saves:begin -->'" "$folder/said"
 cmp "$folder/page.md" "$folder/once.md"
+
+# A part of SQuAD's file has that many questions, whatever the articles are.
+python3 - "$root" "$folder" <<'PYTHON'
+import json, pathlib, sys, types
+
+sys.path.insert(0, sys.argv[1] + "/scripts/bench")
+import speed
+
+folder = pathlib.Path(sys.argv[2])
+article = {"title": "t", "paragraphs": [{"context": "c", "qas": [{"id": i} for i in range(3)]} for _ in range(2)]}
+(folder / "squad.json").write_text(json.dumps({"version": "1", "data": [article, article]}))
+bench = speed.Bench(types.SimpleNamespace(data=folder, threads=1), folder)
+for samples, wanted in ((1, [[1]]), (3, [[3]]), (8, [[3, 3], [2]]), (20, [[3, 3], [3, 3]])):
+    data = json.loads(bench.part_of({"file": "squad.json"}, samples).read_text())["data"]
+    assert [[len(p["qas"]) for p in a["paragraphs"]] for a in data] == wanted, (samples, data)
+PYTHON
+
+# The attention's table of a session with one length, of which no curve can be drawn.
+for name in ours ours_dropout flash transformers module; do
+  printf '{"session": "s", "name": "%s", "tokens": 64, "hidden": 8, "heads": 2, "cpu": "a processor", ' "$name"
+  printf '"seconds": [0.5], "processor": [1.0], "extra_bytes": 1048576}\n'
+done >"$folder/bigbird.jsonl"
+python3 "$root/scripts/bench/bigbird.py" --report --results "$folder/bigbird.jsonl" >"$folder/said"
+grep -q '^| block-sparse, here | 0.500 | 1.000 | 1.0 | 1 |$' "$folder/said"
