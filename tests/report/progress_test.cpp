@@ -159,6 +159,18 @@ TEST_F(ProgressTest, ShowsEpochNextSaveAndSessionWhereThereIsRoom) {
   EXPECT_THAT(writes_.back(), EndsWith("loss 4.213 epoch 1.85 next save 750 session 3:12:10 left"));
 }
 
+TEST_F(ProgressTest, ShowsNoNextSaveThatIsReached) {
+  width_ = 200;
+  ProgressDisplay display(ProgressMode::kBar, output());
+  display.begin("train", 12);
+  now_ += 10;
+  display.update(11, {.next_save = 12});
+  EXPECT_THAT(writes_.back(), HasSubstr("next save 12"));
+  now_ += 10;
+  display.update(12);  // the last step has no next save
+  EXPECT_THAT(writes_.back(), Not(HasSubstr("next save")));
+}
+
 TEST_F(ProgressTest, ShowsWhenItWillEnd) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
