@@ -5,11 +5,15 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cmath>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "finetune/base/clock.h"
+#include "finetune/base/log_format.h"
 #include "finetune/base/log_origin.h"
 #include "finetune/base/printable.h"
 
@@ -23,6 +27,7 @@ struct State {
   std::function<void()> redraw;
   std::string origin;
   spdlog::level::level_enum origin_from = spdlog::level::off;
+  bool as_json = false;
 
   State() {
     logger = std::make_shared<spdlog::logger>("finetune",
@@ -54,6 +59,18 @@ std::string bounded(std::string_view message) {
   }
 }
 
+std::string json_line(spdlog::level::level_enum level, const std::string& text) {
+  const char* name = level == spdlog::level::debug  ? "debug"
+                     : level == spdlog::level::info ? "info"
+                     : level == spdlog::level::warn ? "warning"
+                                                    : "error";
+  const nlohmann::ordered_json line = {{"event", "message"},
+                                       {"time", std::floor(unix_seconds() * 1000) / 1000},
+                                       {"level", name},
+                                       {"message", text}};
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 void write(spdlog::level::level_enum level, const char* prefix, std::string_view message) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
@@ -62,7 +79,8 @@ void write(spdlog::level::level_enum level, const char* prefix, std::string_view
   const std::string origin = level >= s.origin_from ? s.origin + ": " : std::string();
   // Debug messages are not limited: they may contain a library's stack trace.
   const bool is_debug = level == spdlog::level::debug;
-  s.logger->log(level, prefix + origin + printable(is_debug ? message : bounded(message)));
+  const std::string text = printable(is_debug ? message : bounded(message));
+  s.logger->log(level, s.as_json ? json_line(level, origin + text) : prefix + origin + text);
   if (s.redraw) s.redraw();
 }
 
@@ -109,6 +127,12 @@ void debug(std::string_view message) { write(spdlog::level::debug, "debug: ", me
 void info(std::string_view message) { write(spdlog::level::info, "", message); }
 void warning(std::string_view message) { write(spdlog::level::warn, "warning: ", message); }
 void error(std::string_view message) { write(spdlog::level::err, "error: ", message); }
+
+void set_json_lines(bool as_json) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.as_json = as_json;
+}
 
 void set_status_line(std::function<void()> erase, std::function<void()> redraw) {
   State& s = state();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/memory_status.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -101,6 +103,16 @@ std::optional<int64_t> left_in_group(const std::string& folder, const GroupFiles
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - cache));
 }
 
+// Returns the address space that RLIMIT_AS leaves (ulimit -v, batch systems); nullopt without a
+// limit. Never 0, which means unknown.
+std::optional<int64_t> left_in_address_space() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  const auto most =
+      static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int64_t>::max()));
+  return std::max<int64_t>(1, most - status_bytes("VmSize:").value_or(0));
+}
+
 }  // namespace
 
 int64_t resident_memory() {
@@ -120,6 +132,8 @@ int64_t available_memory() {
       if (const auto left = left_in_group(folder, version)) available = std::min(available, *left);
     }
   }
+  const std::optional<int64_t> address_space = left_in_address_space();
+  if (address_space) available = std::min(available, *address_space);
   return available;
 }
 

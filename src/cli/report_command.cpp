@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <unistd.h>
+
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -26,8 +28,6 @@ constexpr size_t kMostRuns = 20;
 constexpr size_t kPointsOfAll = 8000;
 constexpr size_t kMostPoints = 1200;  // points of one curve of one run
 
-constexpr std::array kFormats = {"html", "md", "json", "csv"};
-
 constexpr const char* kReportHelp =
     R"(usage: finetune report OUTPUT_DIR... [-o FILE] [--format html|md|json|csv] [--verify]
 
@@ -37,8 +37,8 @@ be running; runs of transformers' Trainer too. The HTML file needs no network.
 
   -o FILE     where to write; default: report.html in the current folder for html,
               standard output for the other formats ("-": standard output)
-  --format F  html, md, json (what the page draws), csv (all logged values); default: the
-              ending of FILE, else html
+  --format F  html, md, json (what the page draws), csv (all logged values);
+              default: by the ending of FILE, else html
   --verify    read every byte of the checkpoints, not only their sizes
 )";
 
@@ -48,26 +48,6 @@ std::string title_of(const std::vector<std::string>& folders) {
     title += (title.empty() ? "" : ", ") + file_name(folder);
   }
   return title;
-}
-
-bool is_format(std::string_view name) {
-  return std::ranges::find(kFormats, name) != kFormats.end();
-}
-
-// The format that was asked for, else that of the file's ending.
-std::string format_of(const std::optional<std::string>& asked,
-                      const std::optional<std::string>& file) {
-  if (asked && !is_format(*asked)) {
-    throw Error(ErrorKind::kUsage, "--format must be html, md, json or csv, not '" + *asked + "'");
-  }
-  const size_t dot = file ? file_name(*file).rfind('.') : std::string::npos;
-  const std::string ending = dot == std::string::npos ? "" : file_name(*file).substr(dot + 1);
-  if (!asked) return is_format(ending) ? ending : "html";
-  if (is_format(ending) && ending != *asked) {
-    throw Error(ErrorKind::kUsage, "-o '" + *file + "' ends like " + ending + ", but --format is " +
-                                       *asked + "; leave one of them out");
-  }
-  return *asked;
 }
 
 std::vector<RunFolder> read_runs(const std::vector<std::string>& folders, bool verify) {
@@ -125,6 +105,55 @@ void refuse_to_replace_a_run(const std::string& file, const std::vector<std::str
   }
 }
 
+// Returns the format that a file's ending names; empty if it names none.
+std::string format_of_ending(const std::string& file) {
+  std::string ending = std::filesystem::path(file).extension().string();
+  std::ranges::transform(ending, ending.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (ending == ".html" || ending == ".htm") return "html";
+  if (ending == ".md" || ending == ".markdown") return "md";
+  if (ending == ".json") return "json";
+  return ending == ".csv" ? "csv" : "";
+}
+
+std::string chosen_format(const std::optional<std::string>& format,
+                          const std::optional<std::string>& file) {
+  const std::string formats[] = {"html", "md", "json", "csv"};
+  if (format && std::ranges::find(formats, *format) == std::end(formats)) {
+    throw Error(ErrorKind::kUsage, "--format must be html, md, json or csv, not '" + *format + "'");
+  }
+  if (!file || *file == "-") return format.value_or("html");
+  const std::string by_ending = format_of_ending(*file);
+  if (format && !by_ending.empty() && by_ending != *format) {
+    throw Error(ErrorKind::kUsage, "-o '" + *file + "' is named like " + by_ending +
+                                       " and --format is " + *format +
+                                       "; leave --format out, or choose another name");
+  }
+  if (format) return *format;
+  if (!by_ending.empty()) return by_ending;
+  throw Error(ErrorKind::kUsage, "-o '" + *file +
+                                     "' does not end in .html, .md, .json or .csv; choose such a "
+                                     "name, or add --format html, md, json or csv");
+}
+
+// Reading the runs may take long: a file that cannot be written is refused before.
+void check_output(const std::string& file) {
+  const std::filesystem::path path(file);
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    throw Error(ErrorKind::kUsage, "-o '" + file + "' is a folder; name a file in it");
+  }
+  if (!std::filesystem::is_directory(folder, unknown)) {
+    throw Error(ErrorKind::kUsage, "-o '" + file + "': there is no folder '" + folder.string() +
+                                       "'; make it, or choose another file");
+  }
+  if (::access(folder.c_str(), W_OK) != 0) {
+    throw Error(ErrorKind::kUsage, "-o '" + file + "': the folder '" + folder.string() +
+                                       "' is not writable; choose another file");
+  }
+}
+
 }  // namespace
 
 int report_command(const Arguments& arguments) {
@@ -149,10 +178,11 @@ int report_command(const Arguments& arguments) {
                 format_text("finetune report takes 1 to {} folders, each the output_dir of a run",
                             kMostRuns));
   }
-  const std::string format = format_of(asked_format, file);
+  if (file && *file != "-") refuse_to_replace_a_run(*file, folders);
+  const std::string format = chosen_format(asked_format, file);
   if (!file && format == "html") file = "report.html";
-  const bool is_printed = !file || *file == "-";
-  if (!is_printed) refuse_to_replace_a_run(*file, folders);
+  const bool prints = !file || *file == "-";
+  if (!prints) check_output(*file);
   const std::vector<RunFolder> runs = read_runs(folders, verify);
   std::string text;
   if (format == "csv") {
@@ -163,7 +193,7 @@ int report_command(const Arguments& arguments) {
     if (format == "md") text = markdown_report(report);
     if (format == "html") text = html_page(report, title_of(folders), markdown_report(report));
   }
-  if (is_printed) {
+  if (prints) {
     std::cout << text << std::flush;
     return kExitFinished;
   }

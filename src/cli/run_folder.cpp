@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "finetune/base/clock.h"
@@ -11,6 +12,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json_list.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/progress_record.h"
@@ -29,14 +31,18 @@ constexpr double kLookSeconds = 0.5;
 constexpr char kHistory[] = "log_history";
 
 // An object in a file, or an empty one: what is being replaced or damaged is not worth a failure.
-// Without the items of its member `list`.
-Json object_in(const std::string& path, const std::string& list = "") {
+// Without the items of its member `list`, which `take` gets; after a failed attempt again.
+Json object_in(const std::string& path, const std::string& list = "",
+               const std::function<void(const Json&)>& take = nullptr) {
   FileSystem& files = FileSystem::local();
   if (files.type(path) != FileType::kFile) return Json::object();
   for (int attempt = 0; attempt < 3; ++attempt) {
     try {
       Json object =
-          parse_json_with_list(files.read_all(path, kLongestFile), path, list, [](Json&&) {},
+          parse_json_with_list(files.read_all(path, kLongestFile), path, list,
+                               [&](Json&& item) {
+                                 if (take && item.is_object()) take(item);
+                               },
                                ErrorKind::kData, {.max_bytes = kLongestFile, .allow_nan = true});
       if (object.is_object()) return object;
     } catch (const Error&) {  // it may be being written
@@ -113,7 +119,9 @@ bool reaches_its_end(const Json& trainer) {
 
 void read_trainer(const std::string& folder, RunFolder& run) {
   run.trainer_path = join_path(folder, checkpoint::kTrainerStateFile);
-  run.trainer = object_in(run.trainer_path, kHistory);
+  run.best_loss.reset();
+  run.trainer = object_in(run.trainer_path, kHistory,
+                          [&](const Json& entry) { note_evaluation(entry, run.best_loss); });
 }
 
 void read_states(RunFolder& run) {
@@ -132,7 +140,54 @@ void read_states(RunFolder& run) {
   if (run.is_foreign) run.is_finished = reaches_its_end(run.trainer);
 }
 
+// What changes when a session starts, saves or ends. Logging changes nothing of it.
+std::string stage_of(const std::string& folder) {
+  FileSystem& files = FileSystem::local();
+  std::string stage;
+  if (const std::optional<Owner> owner = owner_in(folder)) stage = owner->token;
+  for (const std::string& name : files.list(folder)) {
+    if (name.starts_with("checkpoint-")) stage += " " + name;
+  }
+  for (const char* name :
+       {kSessionsFile, checkpoint::kFinetuneStateFile, checkpoint::kTrainerStateFile}) {
+    struct stat status = {};
+    if (::stat(join_path(folder, name).c_str(), &status) != 0) continue;
+    stage += format_text(" {} {} {}", static_cast<int64_t>(status.st_ino),
+                         static_cast<int64_t>(status.st_size),
+                         static_cast<int64_t>(status.st_mtim.tv_nsec));
+  }
+  return stage;
+}
+
+RunFolder read_files(const std::string& path, double patience, bool verify) {
+  FileSystem& files = FileSystem::local();
+  RunFolder run{.path = path};
+  run.owner = owner_in(path);
+  run.activity = activity_of(path, run.owner, patience);
+  run.checkpoints = checkpoint::list_checkpoints(files, path, verify);
+  for (const std::string& name : files.list(path)) {
+    const auto aside = checkpoint::parse_aside_name(name);
+    run.quarantined += aside && aside->reason == checkpoint::AsideReason::kBad ? 1 : 0;
+  }
+  read_events(run);
+  read_states(run);
+  if (run.is_running() && run.owner) {
+    run.progress = object_in(join_path(path, kProgressFile));
+    // Ignore the record of an earlier process.
+    const double since = static_cast<double>(run.owner->since_unix);
+    if (number_in(run.progress, "time").value_or(0) < since) run.progress = Json::object();
+  }
+  return run;
+}
+
 }  // namespace
+
+void note_evaluation(const Json& line, std::optional<RunFolder::BestLoss>& best) {
+  const auto loss = number_in(line, "eval_loss");
+  const auto step = number_in(line, "step");
+  if (!loss || !step || !std::isfinite(*loss) || (best && best->value <= *loss)) return;
+  best = {.value = *loss, .step = static_cast<int64_t>(*step)};
+}
 
 Json member(const Json& object, const std::string& name) {
   if (!object.is_object()) return nullptr;
@@ -184,21 +239,15 @@ std::optional<RunFolder> read_run_folder(const std::string& path, double patienc
   if (!S_ISDIR(status.st_mode)) {
     throw Error(ErrorKind::kUsage, "'" + path + "' is not a folder; name a run's output_dir");
   }
-  RunFolder run{.path = path};
-  run.owner = owner_in(path);
-  run.activity = activity_of(path, run.owner, patience);
-  run.checkpoints = checkpoint::list_checkpoints(files, path, verify);
-  for (const std::string& name : files.list(path)) {
-    const auto aside = checkpoint::parse_aside_name(name);
-    run.quarantined += aside && aside->reason == checkpoint::AsideReason::kBad ? 1 : 0;
-  }
-  read_events(run);
-  read_states(run);
-  if (run.is_running() && run.owner) {
-    run.progress = object_in(join_path(path, kProgressFile));
-    // Ignore the record of an earlier process.
-    const double since = static_cast<double>(run.owner->since_unix);
-    if (number_in(run.progress, "time").value_or(0) < since) run.progress = Json::object();
+  // A run that saves faster than its files are read is shown as the last attempt found it.
+  constexpr int kAttempts = 5;
+  std::string before = stage_of(path);
+  RunFolder run = read_files(path, patience, verify);
+  for (int attempt = 1; attempt < kAttempts; ++attempt) {
+    const std::string after = stage_of(path);
+    if (after == before) break;
+    before = after;
+    run = read_files(path, patience, verify);
   }
   const bool is_run = run.owner || !run.checkpoints.empty() || run.quarantined > 0 ||
                       !run.events.empty() || !run.state.empty() || !run.trainer.empty() ||

@@ -41,6 +41,13 @@ struct RunFolder {
   int64_t unusable_lines = 0;                       // of sessions.jsonl
   bool is_foreign = false;                          // written by transformers' Trainer
   bool is_finished = false;                         // according to its files
+  // The lowest evaluation loss in the log of `trainer`: what the best model is without
+  // metric_for_best_model.
+  struct BestLoss {
+    double value = 0;
+    int64_t step = 0;
+  };
+  std::optional<BestLoss> best_loss = {};
 
   [[nodiscard]] bool is_running() const { return activity != RunActivity::kIdle; }
   [[nodiscard]] const checkpoint::CheckpointEntry* newest_valid() const;
@@ -49,8 +56,9 @@ struct RunFolder {
 };
 
 // `patience`: seconds to wait for the heartbeat of an owner on another machine. `verify`: compare
-// every byte of the checkpoints. Returns nullopt if the folder contains no run. Throws
-// Error(kUsage) if there is no such folder, Error(kIo).
+// every byte of the checkpoints. The files are read again if the run saved, started or ended
+// meanwhile, so that they belong to one moment. Returns nullopt if the folder contains no run.
+// Throws Error(kUsage) if there is no such folder, Error(kIo).
 [[nodiscard]] std::optional<RunFolder> read_run_folder(const std::string& path, double patience,
                                                        bool verify = false);
 
@@ -58,6 +66,9 @@ struct RunFolder {
 // follows a damaged byte is left out.
 void for_each_history_entry(const RunFolder& run,
                             const std::function<void(const nlohmann::ordered_json&)>& take);
+
+// Lowers `best` to the evaluation loss of a logged line, if it has one.
+void note_evaluation(const nlohmann::ordered_json& line, std::optional<RunFolder::BestLoss>& best);
 
 // A member, or null; objects of files may lack anything.
 [[nodiscard]] nlohmann::ordered_json member(const nlohmann::ordered_json& object,

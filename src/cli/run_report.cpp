@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "cli/run_predictions.h"
@@ -36,6 +37,8 @@ struct Log {
   };
   std::map<int64_t, Reached> sessions;
   double first_time = kUnknown;
+  double last_time = kUnknown;
+  std::optional<int64_t> peak_memory;  // MiB, of all sessions
   int64_t unusable = 0;
 };
 
@@ -50,6 +53,10 @@ void add_line(const Json& line, Log& log) {
   if (!step) return;
   const double time = number_in(line, "time").value_or(kUnknown);
   if (std::isnan(log.first_time)) log.first_time = time;
+  if (!std::isnan(time)) log.last_time = time;
+  if (const auto memory = number_in(line, "memory_mib")) {
+    log.peak_memory = std::max(log.peak_memory.value_or(0), static_cast<int64_t>(*memory));
+  }
   for (const auto& [key, value] : line.items()) {
     if (!is_curve(key) && key != "tokens_per_second") continue;
     if (!value.is_number() && !value.is_null()) continue;
@@ -78,6 +85,13 @@ Json short_number(double value) {
   return std::stod(format_number("%.6g", value));
 }
 
+// Rounds a time to a thousandth of a short run's duration: a run of seconds needs milliseconds.
+Json short_time(double seconds, double duration) {
+  const double unit = duration < 100 ? 1e3 : duration < 10'000 ? 10 : 1;
+  if (unit == 1) return std::llround(seconds);
+  return std::round(seconds * unit) / unit;
+}
+
 Json curves_json(const Log& log, size_t points) {
   Json series = Json::object();
   for (const std::string& name : log.names) {
@@ -90,7 +104,8 @@ Json curves_json(const Log& log, size_t points) {
       values.push_back(short_number(point.value));
       const double after = point.time - log.first_time;
       has_times = has_times || std::isfinite(after);
-      times.push_back(std::isfinite(after) ? Json(std::llround(after)) : Json(nullptr));
+      times.push_back(std::isfinite(after) ? short_time(after, log.last_time - log.first_time)
+                                           : Json(nullptr));
     }
     series[name] = {{"s", std::move(steps)}, {"v", std::move(values)}};
     if (has_times) series[name]["t"] = std::move(times);
@@ -106,8 +121,9 @@ Json rollback_json(const Json& event) {
 }
 
 // Completes a session without an end event: it was killed, or is running; it lasted at least as
-// long as its log.
-void close_session(const Log& log, bool is_running, const Json& next_start, Json& session) {
+// long as its log. `next`: the start event of the session after it, or null. That session cut the
+// log at the step that it resumed from, and recorded how far the log had been.
+void close_session(const Log& log, bool is_running, const Json& next, Json& session) {
   session["ending"] = is_running ? "running" : "killed";
   const auto reached = log.sessions.find(
       session["session"].is_number_integer() ? session["session"].get<int64_t>() : int64_t{-1});
@@ -117,10 +133,14 @@ void close_session(const Log& log, bool is_running, const Json& next_start, Json
     end = std::max(end, reached->second.time);
     session["last_step"] = reached->second.step;
   }
-  if (const auto next =
-          next_start.is_number() ? std::optional(next_start.get<double>()) : std::nullopt) {
-    end = std::min(end, *next);
+  if (const auto logged = number_in(next, "logged_step")) {
+    const auto from = number_in(next, "step");
+    const double known = number_in(session, "last_step").value_or(-1);
+    session["last_step"] = static_cast<int64_t>(std::max(known, *logged));
+    if (from && *from < session["last_step"]) session["resumed_from"] = static_cast<int64_t>(*from);
+    end = std::max(end, number_in(next, "logged_time").value_or(end));
   }
+  if (const auto next_start = number_in(next, "time")) end = std::min(end, *next_start);
   session["end"] = end;
 }
 
@@ -130,7 +150,7 @@ Json sessions_json(const RunFolder& run, const Log& log) {
   for (const Json& event : run.events) {
     const Json name = member(event, "event");
     if (name == "start") {
-      if (is_open) close_session(log, false, member(event, "time"), sessions.back());
+      if (is_open) close_session(log, false, event, sessions.back());
       sessions.push_back({{"session", member(event, "session")},
                           {"start", member(event, "time")},
                           {"first_step", member(event, "step")},
@@ -309,6 +329,7 @@ Json run_report(const RunFolder& run, size_t points) {
   const Json model = member(config, "model_name_or_path");
   report["model"] = model.is_string() ? model : member(config, "model_type");
   if (const auto seconds = number_in(run.state, "seconds")) report["seconds"] = *seconds;
+  if (log.peak_memory) report["peak_memory_mib"] = *log.peak_memory;
   if (member(status, "cost").is_string()) report["cost_text"] = status["cost"];
   return report;
 }

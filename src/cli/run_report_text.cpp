@@ -9,6 +9,7 @@
 #include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
 
@@ -48,6 +49,14 @@ std::string time_cell(const Json& value) {
   return value.is_number() ? local_time_text(value.get<double>()) : "–";
 }
 
+// A killed session logged more than was saved: "0 to 10, resumed from 7".
+std::string steps_text(const Json& session) {
+  const Json from = member(session, "resumed_from");
+  return cell_text(member(session, "first_step")) + " to " +
+         cell_text(member(session, "last_step")) +
+         (from.is_null() ? "" : ", resumed from " + cell_text(from));
+}
+
 std::string sessions_text(const Json& run) {
   if (run["sessions"].empty()) return "";
   std::string text =
@@ -61,10 +70,7 @@ std::string sessions_text(const Json& run) {
       ended += ": " + cell_text(reason);
     }
     text += row({cell_text(member(session, "session")), time_cell(member(session, "start")),
-                 start && end ? duration_text(*end - *start) : "–",
-                 cell_text(member(session, "first_step")) + " to " +
-                     cell_text(member(session, "last_step")),
-                 ended,
+                 start && end ? duration_text(*end - *start) : "–", steps_text(session), ended,
                  cell_text(member(session, "host")) + ", " + cell_text(member(session, "device"))});
   }
   return text;
@@ -89,6 +95,35 @@ std::string checkpoints_text(const Json& run) {
     text += row({cell_text(entry["step"]), cell_text(entry["bytes"]),
                  time_cell(member(entry, "created")),
                  entry["valid"] == true ? "valid" : "invalid: " + cell_text(entry["problem"])});
+  }
+  return text;
+}
+
+// The splits with their samples and tokens, and the labels of the training samples.
+std::string data_text(const Json& run) {
+  const Json data = member(run, "data");
+  if (!data.is_object() || data.empty()) return "";
+  std::string text = "\n### Data\n\n" + heading_row({"split", "samples", "tokens",
+                                                     "mean of a sample", "median", "longest"});
+  for (const auto& [split, found] : data.items()) {
+    const auto samples = number_in(found, "samples");
+    const auto mean = number_in(found, "mean_length");
+    std::string tokens = "–";
+    if (mean && samples) {
+      const bool is_estimated = number_in(found, "looked_at").value_or(*samples) < *samples;
+      tokens = (is_estimated ? "≈ " : "") + std::to_string(std::llround(*mean * *samples));
+    }
+    text += row({cell_text(Json(split)), cell_text(member(found, "samples")), tokens,
+                 mean ? format_number("%.1f", *mean) : "–",
+                 cell_text(member(found, "median_length")), cell_text(member(found, "longest"))});
+  }
+  const Json train = member(data, "train");
+  const Json labels = member(train, "labels");
+  if (!labels.is_object() || labels.empty()) return text;
+  text += "\n" + heading_row({"label", "samples looked at"});
+  for (const auto& [id, count] : labels.items()) {
+    const Json name = member(member(run, "label_names"), id);
+    text += row({cell_text(name.is_string() ? name : Json(id)), cell_text(count)});
   }
   return text;
 }
@@ -143,8 +178,8 @@ std::string run_text(const Json& run) {
     text += "\n### Results\n\n" + heading_row({"metric", "value"});
     for (const auto& [key, value] : run["results"].items()) text += row({key, cell_text(value)});
   }
-  text += sessions_text(run) + changes_text(run) + checkpoints_text(run) + confusion_text(run) +
-          class_scores_text(run) + worst_text(run);
+  text += sessions_text(run) + changes_text(run) + checkpoints_text(run) + data_text(run) +
+          confusion_text(run) + class_scores_text(run) + worst_text(run);
   if (!run["set_keys"].empty()) {
     text += "\n### Configuration\n\n" + heading_row({"key", "value"});
     for (const Json& key : run["set_keys"]) {

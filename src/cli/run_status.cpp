@@ -52,9 +52,30 @@ std::vector<Json> newest_lines(const RunFolder& run) {
   return lines;
 }
 
-void copy_member(const Json& from, const std::string& name, Json& to) {
+void copy_member_as(const Json& from, const std::string& name, Json& to, const std::string& as) {
   const Json value = member(from, name);
-  if (!value.is_null()) to[name] = value;
+  if (!value.is_null()) to[as] = value;
+}
+
+void copy_member(const Json& from, const std::string& name, Json& to) {
+  copy_member_as(from, name, to, name);
+}
+
+// Adds the best metric: by metric_for_best_model, else the lowest evaluation loss.
+void add_best(const RunFolder& run, const std::vector<Json>& lines, Json& status) {
+  copy_member(run.trainer, "best_metric", status);
+  if (status.contains("best_metric")) {
+    copy_member(run.trainer, "best_global_step", status);
+    const Json name = member(run.config(), "metric_for_best_model");
+    if (name.is_string()) status["best_metric_name"] = name;
+    return;
+  }
+  std::optional<RunFolder::BestLoss> best = run.best_loss;
+  for (const Json& line : lines) note_evaluation(line, best);
+  if (!best) return;
+  status["best_metric"] = best->value;
+  status["best_metric_name"] = "eval_loss";
+  status["best_global_step"] = best->step;
 }
 
 // Adds the values of the newest training step and of the newest evaluation in the log.
@@ -68,6 +89,7 @@ void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& sta
         copy_member(*line, name, status);
       }
       status["logged_step"] = member(*line, "step");
+      if (status.contains("memory_mib")) copy_member_as(*line, "session", status, "memory_session");
     }
     if (line->contains("eval_loss") && !status.contains("evaluation")) {
       Json& evaluation = status["evaluation"] = {{"step", member(*line, "step")}};
@@ -79,8 +101,7 @@ void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& sta
       }
     }
   }
-  copy_member(run.trainer, "best_metric", status);
-  copy_member(run.trainer, "best_global_step", status);
+  add_best(run, lines, status);
   // A stop saves steps that were not logged yet.
   const auto logged = lines.empty() ? std::nullopt : number_in(lines.back(), "step");
   if (logged && *logged > number_in(status, "step").value_or(-1)) {
@@ -116,16 +137,28 @@ void add_progress(const RunFolder& run, Json& status) {
     status["phase_progress"] = progress;
     return;
   }
-  for (const char* name : {"loss", "learning_rate", "epoch", "tokens_per_second", "memory_mib",
-                           "ceiling_share", "cost", "session_seconds_left"}) {
+  for (const char* name : {"ceiling_share", "cost", "session_seconds_left"}) {
     copy_member(progress, name, status);
   }
-  status["step"] = member(progress, "done");
+  // The record is written every few seconds: a fast run has logged newer steps. The values of a
+  // step come from one of the two.
+  const double done = number_in(progress, "done").value_or(-1);
+  if (done > number_in(status, "step").value_or(-1)) {
+    for (const char* name : {"loss", "learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
+      copy_member(progress, name, status);
+    }
+    status.erase("grad_norm");  // it belongs to the logged step
+    status["step"] = member(progress, "done");
+    if (status.contains("session")) status["memory_session"] = status["session"];
+  }
   if (const auto rate = number_in(progress, "per_second")) status["steps_per_second"] = *rate;
   if (const auto left = number_in(progress, "seconds_left")) {
     status["seconds_left"] = std::max(0.0, *left - age);
   }
-  if (!member(progress, "next_save").is_null()) status["next_save"] = progress["next_save"];
+  const auto next_save = number_in(progress, "next_save");
+  if (next_save && *next_save > number_in(status, "step").value_or(-1)) {
+    status["next_save"] = progress["next_save"];
+  }
 }
 
 // Adds estimates from the log if the process has written no record.
@@ -292,7 +325,8 @@ std::string evaluation_text(const Json& status) {
   }
   text += " at step " + number_text(evaluation["step"]);
   if (status.contains("best_metric")) {
-    text += "; best " + number_text(status["best_metric"]);
+    const std::string name = text_in(status, "best_metric_name");
+    text += "; best " + (name.empty() ? "" : name + " ") + number_text(status["best_metric"]);
     if (status.contains("best_global_step")) {
       text += " at step " + number_text(status["best_global_step"]);
     }
@@ -313,7 +347,10 @@ std::string speed_text(const Json& status) {
     parts.push_back(format_number("%.0f", 100 * *share) + "% of the measured ceiling");
   }
   if (status.contains("memory_mib")) {
-    parts.push_back("peak memory " + number_text(status["memory_mib"]) + " MiB");
+    std::string text = "peak memory " + number_text(status["memory_mib"]) + " MiB";
+    const auto session = number_in(status, "memory_session");
+    if (session && *session > 1) text += " of session " + number_text(status["memory_session"]);
+    parts.push_back(std::move(text));
   }
   return join(parts);
 }
@@ -380,11 +417,36 @@ std::string mirror_text(const Json& status) {
   return text;
 }
 
+// An error message: what happened, and what to do.
+struct ErrorParts {
+  std::string cause;
+  std::string remedy;  // may be empty
+};
+
+// Messages are "what happened; what to do", or lines of which the first says what happened.
+ErrorParts parts_of(const std::string& message) {
+  const size_t line = message.find('\n');
+  const size_t end = line != std::string::npos ? line : message.rfind("; ");
+  if (end == std::string::npos) return {.cause = message, .remedy = ""};
+  ErrorParts parts{.cause = message.substr(0, end),
+                   .remedy = message.substr(line != std::string::npos ? end + 1 : end + 2)};
+  for (size_t at = 0; (at = parts.remedy.find('\n', at)) != std::string::npos;) {
+    const size_t next = std::min(parts.remedy.find_first_not_of(" \n", at), parts.remedy.size());
+    const bool ends_in_colon = at > 0 && parts.remedy[at - 1] == ':';
+    parts.remedy.replace(at, next - at, ends_in_colon ? " " : "; ");
+  }
+  parts.remedy.erase(0, parts.remedy.find_first_not_of(' '));
+  return parts;
+}
+
+// A failed run shows the remedy as its next step.
 std::string error_text(const Json& status) {
   const Json error = member(status, "last_error");
   if (!error.is_object()) return "";
   const auto time = number_in(error, "time");
-  return (time ? local_time_text(*time) + ": " : std::string()) + text_in(error, "message");
+  const std::string message = text_in(error, "message");
+  return (time ? local_time_text(*time) + ": " : std::string()) +
+         (status["state"] == "failed" ? parts_of(message).cause : message);
 }
 
 std::string headline(const Json& status) {
@@ -413,6 +475,16 @@ std::string headline(const Json& status) {
   return text;
 }
 
+// What failed once fails again unless something changes: the remedy of the error comes first.
+std::string remedy_of_failure(const Json& status) {
+  const std::string remedy = parts_of(text_in(member(status, "last_error"), "message")).remedy;
+  const std::string then =
+      status.contains("resume_step")
+          ? "the training command then resumes from step " + number_text(status["resume_step"])
+          : "nothing was saved yet, so the training command then starts from the beginning";
+  return (remedy.empty() ? "remove the cause of the last error" : remedy) + "; " + then;
+}
+
 std::string advice(const Json& status) {
   const std::string state = text_in(status, "state");
   if (state == "no_valid_checkpoint") {
@@ -421,6 +493,7 @@ std::string advice(const Json& status) {
   }
   if (state == "killed" || state == "stopped" || state == "failed") {
     if (status["is_foreign"] == true) return "";
+    if (state == "failed") return remedy_of_failure(status);
     return status.contains("resume_step")
                ? "run the same command again to resume from step " +
                      number_text(status["resume_step"])

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
+#include "finetune/base/log_format.h"
 #include "finetune/base/memory_status.h"
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
@@ -73,9 +74,21 @@ it may stand before or after them.
 keys:
 )";
 
+// Whether the words ask for JSON lines: messages before the configuration is read follow them too.
+bool asks_for_json(const Arguments& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--progress=json") return true;
+    if (arguments[i] == "--progress" && i + 1 < arguments.size() && arguments[i + 1] == "json") {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 int train_command(const Arguments& arguments) {
+  log::set_json_lines(asks_for_json(arguments));
   CommandLine line("train", kTrainHelp, keys_help);
   RunOptions options;
   bool is_dry = false;
@@ -94,6 +107,7 @@ int train_command(const Arguments& arguments) {
   if (is_dry) return dry_run(words);
   // Errors up to here run no hook, because hooks are known only after the configuration is read.
   const LoadedConfig config = load_long_run(words);
+  log::set_json_lines(config.args.progress == "json");
   if (peak_file) {
     options.on_step = [&](int64_t) { write_peak(config.args.use_cpu, *peak_file); };
   }

@@ -63,15 +63,17 @@ std::vector<MemorySaving> memory_savings(const MemoryWorkload& workload,
 
 std::string memory_advice(const MemoryWorkload& workload, const MemoryChoices& choices,
                           int64_t attainable) {
-  std::string text =
-      "the plan expects a peak of " + mebibytes(predict_memory(workload, choices).peak());
-  if (attainable > 0) text += " and " + mebibytes(attainable) + " are attainable";
-  std::string changes;
-  for (const MemorySaving& saving : memory_savings(workload, choices)) {
-    changes += (changes.empty() ? "; what helps most, each alone: " : ", ") + saving.change +
-               " (about " + mebibytes(saving.bytes) + " less)";
+  const int64_t peak = predict_memory(workload, choices).peak();
+  std::string text = "\n  needed: about " + mebibytes(peak) +
+                     format_text(", estimated with {} {} at a time", choices.micro_batch,
+                                 choices.micro_batch == 1 ? "sample" : "samples");
+  if (attainable > 0) text += "\n  attainable: " + mebibytes(attainable);
+  const std::vector<MemorySaving> savings = memory_savings(workload, choices);
+  if (!savings.empty()) text += "\n  settings that help, with the estimated peak of each alone:";
+  for (const MemorySaving& saving : savings) {
+    text += "\n    " + saving.change + " -> about " + mebibytes(peak - saving.bytes);
   }
-  return text + changes;
+  return text;
 }
 
 }  // namespace finetune

@@ -450,7 +450,8 @@ double ProgressDisplay::note(int64_t done, const ProgressFigures& figures) {
   take(phase.figures.cost, figures.cost);
   take(phase.figures.epoch, figures.epoch);
   take(phase.figures.next_save, figures.next_save);
-  if (phase.figures.next_save.value_or(done + 1) <= done) phase.figures.next_save.reset();
+  // The last step has no next save; the one before it is known no more.
+  if (phase.figures.next_save && *phase.figures.next_save <= done) phase.figures.next_save.reset();
   take(phase.figures.session_seconds_left, figures.session_seconds_left);
   take(phase.figures.ceiling_share, figures.ceiling_share);
   return now;

@@ -12,6 +12,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/interruptible_reads.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/output_lock.h"
@@ -314,26 +315,41 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
 }
 
 constexpr char kMemoryAdvice[] =
-    "set memory_budget, which cuts the batch so that it fits, or lower per_device_train_batch_size "
-    "and raise gradient_accumulation_steps by the same factor (the result stays the same); what "
-    "was saved before is kept";
+    "set memory_budget, which cuts the batch so that it fits; what was saved before is kept";
+
+// Where memory did not suffice.
+struct OutOfMemoryAt {
+  int64_t step = -1;               // the last one that was completed; -1: before training
+  int64_t samples_at_a_time = -1;  // after the splits of this session
+};
 
 // What was needed, what there was and what helps most; empty for a stream, and where memory does
 // not even suffice to find that out.
 std::string advice_on_memory(const LoadedConfig& config, const Parts& parts,
-                             const std::optional<MemoryDecision>& decision) {
+                             const std::optional<MemoryDecision>& decision,
+                             const OutOfMemoryAt& at) {
   if (dynamic_cast<const SampleStream*>(parts.train_data.get()) != nullptr) return "";
   try {
     const int64_t processes = parts.world->size();
     const int64_t batch =
         std::max<int64_t>(1, asked_effective_batch(config.args, processes) / processes);
     const MemoryWorkload workload = workload_of(config, parts, batch);
-    return memory_advice(workload, decision ? decision->choices : choices_of(config.args),
-                         device_memory(parts.device)) +
-           "; " + kMemoryAdvice;
+    MemoryChoices choices = decision ? decision->choices : choices_of(config.args);
+    if (at.samples_at_a_time > 0) choices.micro_batch = at.samples_at_a_time;
+    return memory_advice(workload, choices, device_memory(parts.device));
   } catch (const std::exception&) {
     return "";
   }
+}
+
+// One line of what and where, then a line for each fact.
+Error out_of_memory_error(const Parts& parts, const OutOfMemoryAt& at, const std::string& advice) {
+  const std::string device = describe_device_memory(parts.device);
+  std::string text = "out of memory";
+  if (!device.empty()) text += " on the device";
+  text += at.step < 0 ? " before the first step" : format_text(" in step {}", at.step + 1);
+  if (!device.empty()) text += "\n  " + device;
+  return {ErrorKind::kDevice, text + advice + "\n  " + kMemoryAdvice};
 }
 
 // The part of train() for a run whose files are in `storage`.
@@ -388,6 +404,7 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
     request.memory = decision->choices;
   }
   parts.batches_at_once = batches_at_once(budgeted, parts, saved ? &*saved : nullptr, decision);
+  OutOfMemoryAt at;
   try {
     assemble_model(budgeted, request, parts);
     const RunIdentity& identity = parts.identity;
@@ -407,16 +424,15 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
       trainer.start_fresh();
     }
     check_same_weights(*world, parts.model->store().parameters());
-    return trainer.run();
+    try {
+      return trainer.run();
+    } catch (...) {
+      at = {.step = trainer.step(), .samples_at_a_time = trainer.samples_at_a_time()};
+      throw;
+    }
   } catch (...) {
     if (!is_lack_of_memory(std::current_exception())) throw;
-    std::string advice = advice_on_memory(budgeted, parts, decision);
-    if (advice.empty()) advice = kMemoryAdvice;
-    const std::string memory = describe_device_memory(parts.device);
-    throw Error(
-        ErrorKind::kDevice,
-        (memory.empty() ? "out of memory; " : "out of memory on the device (" + memory + "); ") +
-            advice);
+    throw out_of_memory_error(parts, at, advice_on_memory(budgeted, parts, decision, at));
   }
 }
 

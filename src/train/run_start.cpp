@@ -167,7 +167,7 @@ void RunStart::check_shards(const RunState& saved) {
 
 // Logs what was restored, one line each. Differences to the checkpoint were logged before.
 void RunStart::log_restored() const {
-  const auto restored = [](const std::string& what) { log::info("  restored: " + what); };
+  const auto restored = [](const std::string& what) { log::debug("  restored: " + what); };
   const TrainingArgs& args = run_.args;
   const RunState& state = run_.state;
   for (const std::string& line : saving_.contents().restored()) restored(line);

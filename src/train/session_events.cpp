@@ -14,6 +14,7 @@
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/owner.h"
 #include "finetune/config/dump.h"
+#include "finetune/report/metrics_file.h"
 #include "finetune/tensor/device.h"
 
 namespace finetune {
@@ -24,6 +25,27 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kLookedAt = 256;  // samples: reading one may load a block of the cache
 constexpr size_t kBins = 20;        // of the histogram of lengths
 constexpr size_t kMostLabels = 100;
+
+constexpr uint64_t kTailBytes = uint64_t{1} << 16;  // of metrics.jsonl: its last lines
+
+// Adds how far the log is before this session cuts it at its first step: what a killed session
+// logged after its last checkpoint.
+void add_logged_step(const TrainingRun& run, Json& event) {
+  const std::string path = join_path(run.args.output_dir, kMetricsFile);
+  try {
+    read_json_lines(
+        run.files, path,
+        [&](Json&& line, uint64_t) {
+          if (!line.contains("step") || !line["step"].is_number_integer()) return true;
+          event["logged_step"] = line["step"];
+          if (line.contains("time")) event["logged_time"] = line["time"];
+          return true;
+        },
+        offset_of_last_lines(run.files, path, kTailBytes));
+  } catch (const Error& error) {  // the event is written without
+    log::debug(error.what());
+  }
+}
 
 }  // namespace
 
@@ -79,21 +101,23 @@ Json start_event(const TrainingRun& run) {
   }
   if (parts.validation_data) data["validation"] = {{"samples", parts.validation_data->size()}};
   if (parts.test_data) data["test"] = {{"samples", parts.test_data->size()}};
-  return {{"run_id", run.state.run_id},
-          {"is_restart", run.options.restart || run.args.resume_from_checkpoint == "none"},
-          {"step", run.state.step},
-          {"max_steps", run.plan.max_steps},
-          {"effective_batch_size", run.state.effective_batch_size},
-          {"host", self.host},
-          {"pid", self.pid},
-          {"device", describe_device(parts.device)},
-          {"processes", environment.processes},
-          {"threads", environment.threads},
-          {"finetune_version", environment.finetune_version},
-          {"torch_version", environment.torch_version},
-          {"parameters", parameters},
-          {"data", std::move(data)},
-          {"config", to_json(run.args)}};
+  Json event = {{"run_id", run.state.run_id},
+                {"is_restart", run.options.restart || run.args.resume_from_checkpoint == "none"},
+                {"step", run.state.step},
+                {"max_steps", run.plan.max_steps},
+                {"effective_batch_size", run.state.effective_batch_size},
+                {"host", self.host},
+                {"pid", self.pid},
+                {"device", describe_device(parts.device)},
+                {"processes", environment.processes},
+                {"threads", environment.threads},
+                {"finetune_version", environment.finetune_version},
+                {"torch_version", environment.torch_version},
+                {"parameters", parameters},
+                {"data", std::move(data)},
+                {"config", to_json(run.args)}};
+  add_logged_step(run, event);
+  return event;
 }
 
 }  // namespace finetune

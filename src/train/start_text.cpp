@@ -218,9 +218,14 @@ std::string position_line(const TrainingRun& run) {
 
 std::vector<std::string> start_lines(const TrainingRun& run, std::optional<double> seconds_left,
                                      const std::optional<std::string>& cost) {
-  std::string expected = "measured after the first steps ('finetune plan" + command_words(run) +
-                         " --measure 3' does before)";
-  if (seconds_left) expected = duration_text(*seconds_left);
+  std::string expected;
+  if (seconds_left) {
+    expected = duration_text(*seconds_left);
+  } else {
+    const std::string config = run.config.path.empty() ? "" : " " + shell_word(run.config.path);
+    expected = "known after the first steps; before: finetune plan" + config +
+               set_on_command_line(run) + " --measure 3";
+  }
   if (cost) expected += "; " + *cost;
   return {"  model     " + model_line(run),    "  data      " + data_line(run),
           "  batch     " + batch_line(run),    "  training  " + training_line(run),

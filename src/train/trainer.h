@@ -39,6 +39,10 @@ class Trainer {
   // Returns the exit code of the process.
   int run();
 
+  // What advice after OOM is about.
+  [[nodiscard]] int64_t step() const { return run_.state.step; }
+  [[nodiscard]] int64_t samples_at_a_time() const { return run_.split.rows; }
+
  private:
   enum class Outcome { kContinue, kStopped };
 

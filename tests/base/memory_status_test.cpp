@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -87,6 +88,24 @@ TEST_F(MemoryStatus, IsWhatTheNarrowestGroupLeaves) {
   write_group("", "1500", "1000");
   EXPECT_EQ(available_memory(), 500);
   EXPECT_EQ(machine_memory(), 1500);
+}
+
+TEST_F(MemoryStatus, IsWhatTheLimitOfTheAddressSpaceLeaves) {
+  std::ifstream file("/proc/self/status");
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with("VmSize:")) {
+  }
+  const rlim_t used = 1024 * std::stoull(line.substr(7));
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit limit = {.rlim_cur = used + 256 * (rlim_t{1} << 20), .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  const int64_t available = available_memory();
+  const int64_t attainable = attainable_memory();
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_LE(available, 256 * (int64_t{1} << 20));
+  EXPECT_GE(available, 200 * (int64_t{1} << 20));
+  EXPECT_LT(attainable, 8 * kGiB);
 }
 
 TEST_F(MemoryStatus, CountsTheFileCacheOfAGroupAsFree) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The output at the start and end of a run, the model card, and the advice after OOM.
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -104,8 +105,6 @@ TEST(EndText, NamesCommandsThatWorkForEveryTask) {
     const ProcessResult trained = training.train({"--output_dir", out});
     ASSERT_EQ(trained.code, 0) << trained.err;
     EXPECT_LE(block_of(trained.err).size(), 15U);
-    EXPECT_THAT(trained.err, HasSubstr("'finetune plan " + training.config() + " --output_dir '" +
-                                       folder.path()));
     const ProcessResult predicted = run_command_of(trained.err, "predict", folder);
     EXPECT_EQ(predicted.code, 0) << task << predicted.err;
     EXPECT_TRUE(Json::accept(predicted.out)) << predicted.out;
@@ -158,6 +157,45 @@ TEST(EndText, LeavesProgressAtAHundredPercent) {
   const ProcessResult ended = early.train();
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(last_progress(ended.err), "train 4/40 (10%)") << "stopped early, as the line says";
+}
+
+TEST(StartText, NamesThePlanCommandOfThisRun) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "2"}});
+  const ProcessResult result = run.train({"--learning_rate", "2e-3"});
+  EXPECT_THAT(result.err, HasSubstr("before: finetune plan " + run.config() + " --learning_rate "));
+  EXPECT_THAT(result.err, ContainsRegex("--learning_rate 0.002[^\n]* --measure 3\n"));
+}
+
+TEST(StartText, OfAResumedRunHasFewLines) {
+  const TinyRun run;
+  run.train_until(5);
+  const ProcessResult result = run.train({"--stop_at_step", "6"});
+  ASSERT_EQ(result.code, 75) << result.err;
+  const std::string before = result.err.substr(0, result.err.find("\ntrain "));
+  EXPECT_LE(std::count(before.begin(), before.end(), '\n'), 14) << before;
+  EXPECT_LE(block_of(result.err).size(), 8U);
+  EXPECT_THAT(result.err, Not(HasSubstr("restored: ")));
+  const ProcessResult detailed = run.train({"--stop_at_step", "7", "--log_level", "debug"});
+  EXPECT_THAT(detailed.err, HasSubstr("restored: schedule"));
+}
+
+TEST(JsonProgress, HasStandardErrorForItself) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "3"}});
+  const ProcessResult result = run.train({"--progress", "json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const ProcessResult refused = run.train({"--progress", "json", "--no_such_key", "1"});
+  EXPECT_EQ(refused.code, 2);
+  std::map<std::string, int> events;
+  std::istringstream lines(result.err + refused.err);
+  for (std::string line; std::getline(lines, line);) {
+    const Json entry = Json::parse(line, nullptr, false);
+    ASSERT_TRUE(entry.is_object()) << line;
+    const bool is_message = entry["event"] == "message";
+    ++events[is_message ? entry["level"].get<std::string>() : entry["event"].get<std::string>()];
+  }
+  EXPECT_EQ(events["log"], 3);
+  EXPECT_GT(events["info"], 5);
+  EXPECT_EQ(events["error"], 1);
 }
 
 TEST(StartText, NamesTheColumns) {
@@ -250,9 +288,14 @@ TEST(MemoryAdvice, NamesTheThreeChangesThatHelpMost) {
       .environment = {{"FINETUNE_TEST_ALLOCATION_LIMIT", "20000"}}, .folder = "", .watch = ""};
   const ProcessResult result = run.train({}, short_of_memory);
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, ContainsRegex("out of memory; the plan expects a peak of [0-9]+ MiB and "
-                                        "[0-9]+ MiB are attainable; what helps most, each alone: "
-                                        ".*less\\), .*less\\), .*less\\); set memory_budget"));
+  EXPECT_THAT(result.err,
+              ContainsRegex("error: out of memory [^\n]*step[^\n]*\n  needed: about [0-9]+ MiB, "
+                            "estimated with 1 sample at a time\n  attainable: [0-9]+ MiB\n"
+                            "  settings that help, with the estimated peak of each alone:\n"
+                            "(    [^\n]+ -> about [0-9]+ MiB\n){3}  set memory_budget"));
+  const size_t begin = result.err.find("error: out of memory");
+  std::istringstream lines(result.err.substr(begin));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
 }
 
 TEST(MemoryAdvice, SaysWhatTheProgramTriedAndIsGivenForStreamsToo) {
@@ -271,6 +314,9 @@ TEST(MemoryAdvice, SaysWhatTheProgramTriedAndIsGivenForStreamsToo) {
                                    "continues, with 2 x 4 samples instead of 4 at a time"));
   EXPECT_THAT(split.err, HasSubstr("step 1: out of memory with 1 sample at a time, so the batch "
                                    "cannot be split further"));
+  // The advice is about what failed, not about the batch that the keys ask for.
+  EXPECT_THAT(split.err, HasSubstr("error: out of memory in step 1\n"));
+  EXPECT_THAT(split.err, HasSubstr("estimated with 1 sample at a time"));
   TinyRun stream(keys);
   stream.set({{"streaming", "true"}, {"line_by_line", "true"}, {"pad_to_max_length", "true"}});
   const ProcessResult streamed = stream.train({}, short_of_memory);

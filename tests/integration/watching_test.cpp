@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <map>
 #include <sstream>
 #include <thread>
@@ -143,6 +144,67 @@ TEST(Status, OfAStoppedRunHasTheStepThatWasSaved) {
   EXPECT_EQ(status["logged_step"], 10);
 }
 
+TEST(Status, OfAFastRunTakesAllValuesFromOneRecord) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "4000"}, {"eval_strategy", "\"no\""}});
+  Process process(run.command());
+  ASSERT_TRUE(process.wait_for_output("train 20/4000"));
+  process.send(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const std::string record = run.out(".finetune.progress.json");
+  const double now = static_cast<double>(std::time(nullptr)) + 1;
+  Json progress = {{"time", now}, {"unit", "step"}, {"total", 4000}};
+  const Json logged = lines_of(run.out("metrics.jsonl")).back();
+  const int step = logged["step"];
+  // A record of a step that is older than the newest line of the log, as a fast run has it.
+  progress.update({{"phase", "train"}, {"done", 3}, {"loss", 99.5}, {"next_save", 7}});
+  write_file(record, progress.dump());
+  const Json late = status_of(run.out(), 6);
+  EXPECT_EQ(late["step"], step);
+  EXPECT_EQ(late["loss"], logged["loss"]);
+  EXPECT_EQ(late["grad_norm"], logged["grad_norm"]);
+  EXPECT_GT(late["next_save"], step);
+  // And of a newer step: nothing of the log's line is mixed in.
+  progress.update({{"done", step + 5}, {"next_save", step + 6}});
+  write_file(record, progress.dump());
+  const Json early = status_of(run.out(), 6);
+  EXPECT_EQ(early["step"], step + 5);
+  EXPECT_EQ(early["loss"], 99.5);
+  EXPECT_FALSE(early.contains("grad_norm"));
+  EXPECT_EQ(early["next_save"], step + 6);
+  process.send(SIGKILL);
+  (void)process.finish();
+}
+
+TEST(Status, NamesTheLowestEvaluationLossWithoutAMetricForTheBestModel) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "12"}, {"eval_steps", "3"}});
+  ASSERT_EQ(run.train().code, 0);
+  double lowest = 1e9;
+  for (const Json& line : lines_of(run.out("metrics.jsonl"))) {
+    if (line.contains("eval_loss")) lowest = std::min(lowest, line["eval_loss"].get<double>());
+  }
+  const Json status = status_of(run.out(), 0);
+  EXPECT_EQ(status["best_metric"], lowest);
+  EXPECT_EQ(status["best_metric_name"], "eval_loss");
+  EXPECT_THAT(finetune({"status", run.out()}).out,
+              ContainsRegex("; best eval_loss [0-9.]+ at step (3|6|9|12)\n"));
+}
+
+TEST(Status, OfAFailedRunAdvisesWhatTheErrorDoes) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "failed";
+  std::filesystem::create_directories(out);
+  write_file(
+      out + "/sessions.jsonl",
+      "{\"event\":\"start\",\"time\":1763900000,\"session\":1,\"step\":0}\n"
+      "{\"event\":\"error\",\"time\":1763900100,\"message\":\"step 5: the loss is NaN; lower "
+      "learning_rate\"}\n");
+  const ProcessResult status = finetune({"status", out});
+  EXPECT_EQ(status.code, 75);
+  EXPECT_THAT(status.out,
+              ContainsRegex("  last error   .*: step 5: the loss is NaN\n"
+                            "  next         lower learning_rate; nothing was saved yet"));
+}
+
 TEST(Status, HasTheShareOfTheMeasuredCeiling) {
   // Few lines: nobody reads the process's output any more, and a full pipe would stop it.
   const TinyRun run(
@@ -246,26 +308,6 @@ TEST(Report, NeverReplacesAFileOfTheRun) {
   }
 }
 
-TEST(Report, HasTheFormatOfItsFile) {
-  const TemporaryFolder folder;
-  const std::string out = folder_of_transformers(folder, 10);
-  const auto written = [&](const std::string& name) {
-    const ProcessResult result = finetune({"report", out, "-o", folder / name});
-    EXPECT_EQ(result.code, 0) << result.err;
-    return read_file(folder / name).substr(0, 5);
-  };
-  EXPECT_EQ(written("a.csv"), "run,s");
-  EXPECT_EQ(written("a.json"), "{\n \"v");
-  EXPECT_EQ(written("a.md").substr(0, 2), "# ");
-  EXPECT_EQ(written("a.html"), "<!doc");
-  EXPECT_EQ(written("report"), "<!doc");
-  const ProcessResult refused =
-      finetune({"report", out, "-o", folder / "b.csv", "--format", "html"});
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("b.csv' ends like csv, but --format is html"));
-  EXPECT_FALSE(std::filesystem::exists(folder / "b.csv"));
-}
-
 // Every value of the log is in a curve at its step, and nothing else.
 void expect_curves_of_log(const Json& series, const TinyRun& run) {
   std::map<std::string, std::pair<Json, Json>> expected;  // steps and values
@@ -337,6 +379,12 @@ TEST(Report, TellsSessionsChangesAndMirrorAsTheLogDid) {
     endings += session["ending"].get<std::string>() + " " + session["first_step"].dump() + " ";
   }
   EXPECT_EQ(endings, "killed 0 stopped 7 killed 14 killed 14 stopped 21 finished 30 ");
+  // What was logged and what was kept of it.
+  EXPECT_GE(report["sessions"][0]["last_step"], 10);
+  EXPECT_EQ(report["sessions"][0]["resumed_from"], 7);
+  EXPECT_FALSE(report["sessions"][1].contains("resumed_from"));
+  EXPECT_GE(report["sessions"][2]["last_step"], 20);
+  EXPECT_EQ(report["sessions"][2]["resumed_from"], 14);
   ASSERT_EQ(report["changes"].size(), 1U);
   EXPECT_EQ(report["changes"][0]["key"], "learning_rate");
   EXPECT_EQ(report["changes"][0]["step"], 14);
@@ -379,6 +427,80 @@ TEST(Report, IsSmallAndKeepsExtremesOfAHundredThousandSteps) {
   EXPECT_THAT(page, HasSubstr("99.5"));
   EXPECT_THAT(page, HasSubstr("1 line of metrics.jsonl is damaged"));
   EXPECT_THAT(page, Not(ContainsRegex("(src|href)=|@import|url\\(")));  // loads nothing
+}
+
+// A folder with the log of two sessions of a run that lasts 3 seconds.
+std::string short_run(const TemporaryFolder& folder) {
+  const std::string out = folder / "short";
+  std::filesystem::create_directories(out);
+  write_file(out + "/metrics.jsonl",
+             "{\"step\":1,\"time\":1763900000.25,\"session\":1,\"memory_mib\":900,\"loss\":2}\n"
+             "{\"step\":2,\"time\":1763900000.5,\"session\":1,\"memory_mib\":910,\"loss\":2}\n"
+             "{\"step\":3,\"time\":1763900003.25,\"session\":2,\"memory_mib\":500,\"loss\":2}\n");
+  write_file(
+      out + "/sessions.jsonl",
+      "{\"event\":\"start\",\"time\":1763900000,\"session\":1,\"step\":0,\"data\":{\"train\":{"
+      "\"samples\":1000,\"looked_at\":256,\"mean_length\":12.5,\"median_length\":12,"
+      "\"longest\":31,\"labels\":{\"0\":100,\"1\":156}},\"validation\":{\"samples\":64}}}\n"
+      "{\"event\":\"end\",\"time\":1763900004,\"code\":0,\"step\":3}\n");
+  return out;
+}
+
+Json report_of(const std::string& out) {
+  const ProcessResult result = finetune({"report", out, "--format", "json"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  return Json::parse(result.out)["runs"][0];
+}
+
+TEST(Report, HasThePeakMemoryOfAllSessions) {
+  const TemporaryFolder folder;
+  const std::string out = short_run(folder);
+  EXPECT_EQ(report_of(out)["peak_memory_mib"], 910);
+  EXPECT_THAT(finetune({"status", out}).out, HasSubstr("peak memory 500 MiB of session 2"));
+}
+
+TEST(Report, HasTimesOfAShortRunToTheMillisecond) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(report_of(short_run(folder))["series"]["loss"]["t"], Json::parse("[0.0, 0.25, 3.0]"));
+}
+
+TEST(Report, HasTheDataInMarkdown) {
+  const TemporaryFolder folder;
+  const std::string text = finetune({"report", short_run(folder), "--format", "md"}).out;
+  EXPECT_THAT(text, HasSubstr("### Data\n"));
+  EXPECT_THAT(text, HasSubstr("| train | 1000 | ≈ 12500 | 12.5 | 12 | 31 |\n"));
+  EXPECT_THAT(text, HasSubstr("| validation | 64 | – | – | – | – |\n"));
+  EXPECT_THAT(text, HasSubstr("| 1 | 156 |\n"));
+}
+
+TEST(Report, TakesTheFormatFromTheEndingOfTheFile) {
+  const TemporaryFolder folder;
+  const std::string out = short_run(folder);
+  const std::pair<const char*, const char*> beginnings[] = {
+      {"x.csv", "run,step,"}, {"x.MD", "# finetune report\n"}, {"x.json", "{\n"}, {"x.htm", "<!"}};
+  for (const auto& [name, beginning] : beginnings) {
+    const ProcessResult result = finetune({"report", out, "-o", folder / name});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(read_file(folder / name).starts_with(beginning)) << name;
+  }
+  const ProcessResult other = finetune({"report", out, "-o", folder / "y.csv", "--format", "md"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("is named like csv and --format is md"));
+  const ProcessResult unknown = finetune({"report", out, "-o", folder / "y.txt"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("does not end in .html, .md, .json or .csv"));
+  EXPECT_EQ(finetune({"report", out, "-o", folder / "y.txt", "--format", "md"}).code, 0);
+}
+
+TEST(Report, ChecksTheFileBeforeItReadsTheRun) {
+  const TemporaryFolder folder;
+  // Reading the run would fail too; the file is refused first.
+  const std::string none = folder / "none";
+  const ProcessResult missing = finetune({"report", none, "-o", folder / "no/folder/x.html"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("there is no folder '" + (folder / "no/folder") + "'"));
+  std::filesystem::create_directories(folder / "x.html");
+  EXPECT_THAT(finetune({"report", none, "-o", folder / "x.html"}).err, HasSubstr("is a folder"));
 }
 
 TEST(Report, PutsNoDataIntoMarkup) {

@@ -162,6 +162,18 @@ TEST_F(ProgressTest, ShowsEpochNextSaveAndSessionWhereThereIsRoom) {
   EXPECT_THAT(writes_.back(), HasSubstr("epoch 1.85 session 3:12:10 left")) << "it has been saved";
 }
 
+TEST_F(ProgressTest, ShowsNoNextSaveThatIsReached) {
+  width_ = 200;
+  ProgressDisplay display(ProgressMode::kBar, output());
+  display.begin("train", 12);
+  now_ += 10;
+  display.update(11, {.next_save = 12});
+  EXPECT_THAT(writes_.back(), HasSubstr("next save 12"));
+  now_ += 10;
+  display.update(12);  // the last step has no next save
+  EXPECT_THAT(writes_.back(), Not(HasSubstr("next save")));
+}
+
 TEST_F(ProgressTest, ShowsWhenItWillEnd) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();

@@ -120,6 +120,12 @@ window.addEventListener('load', () => {
   set('smooth', (node) => { node.value = '0.9'; });
   set('axis', (node) => { node.value = 'time'; });
   found.push('raw: ' + document.querySelectorAll('path.raw').length);
+  const labels = [...svg.ownerDocument.querySelectorAll('figure svg[tabindex]')].map((one) => [...one.querySelectorAll('text')].filter((t) => t.getAttribute('y') === '221').map((t) => t.textContent));
+  found.push('repeated labels: ' + labels.filter((list) => list.length < 2 || new Set(list).size !== list.length).length);
+  const narrow = [...document.querySelectorAll('.compare td:first-child, .compare th:first-child')].filter((cell) => cell.textContent && cell.clientWidth < 80);
+  found.push('squeezed cells: ' + narrow.length);
+  const cut = [...document.querySelectorAll('.compare')].filter((one) => !['auto', 'scroll'].includes(getComputedStyle(one.parentElement).overflowX));
+  found.push('cut tables: ' + cut.length);
   found.push('curves: ' + document.querySelectorAll('path.curve').length);
   found.push('overflow: ' + (document.documentElement.scrollWidth > document.documentElement.clientWidth));
   const bad = [...document.querySelectorAll('path')].filter((path) => /NaN|Infinity/.test(path.getAttribute('d')));
@@ -143,6 +149,9 @@ PYTHON
     expect 1 "overflow: false" "$folder/tried"
     expect 1 "bad paths: 0" "$folder/tried"
     expect 1 "hover: shown" "$folder/tried"
+    expect 1 "repeated labels: 0" "$folder/tried"
+    expect 1 "squeezed cells: 0" "$folder/tried"
+    expect 1 "cut tables: 0" "$folder/tried"
     if [[ $page == one ]]; then
       expect 7 'class="curve"' "$folder/dom"  # loss twice, accuracy, rate, norm, speed, memory
       expect 0 'class="raw"' "$folder/dom"
@@ -154,7 +163,8 @@ PYTHON
       expect 9 "Review [0-9]+: &lt;b&gt;not&lt;/b&gt; &lt;/script&gt; &amp; so on" "$folder/dom"
       expect 1 "end: step 6,000training: [0-9.]+evaluation: [0-9.]+ \|" "$folder/tried"
       expect 1 "left: step 5,990" "$folder/tried"
-      expect 1 "raw: 7 \| curves: 7" "$folder/tried"
+      expect 1 "raw: 7 \|" "$folder/tried"
+      expect 1 "curves: 7" "$folder/tried"
     else
       expect 14 'class="curve"' "$folder/dom"
       expect 12 'class="session"' "$folder/dom"
@@ -185,6 +195,42 @@ page = (folder / "one.html").read_text()
 PYTHON
 browse "$folder/twice.html" 1100 900 --dump-dom >"$folder/dom" 2>"$folder/messages"
 problems "$folder/messages"
+
+# A run of 150 seconds with a constant value, and three runs with long names on a phone.
+python3 - "$folder" <<'PYTHON'
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+for name in ("experiment-with-a-long-name-learning-rate-5e-5", "experiment-with-a-long-name-learning-rate-3e-5", "third"):
+    (folder / name).mkdir()
+    (folder / name / "metrics.jsonl").write_text("".join(json.dumps(
+        {"step": step, "time": 1763900000 + step * 1.5, "loss": 2 / step, "grad_norm": 0.1}) + "\n" for step in range(1, 101)))
+script = """<script>window.addEventListener('load', () => {
+const set = (id, change) => { const node = document.getElementById(id); change(node); node.dispatchEvent(new Event(node.type === 'range' ? 'input' : 'change')); };
+set('smooth', (node) => { node.value = '0.9'; });
+const flat = [...document.querySelectorAll('figure')].find((figure) => figure.textContent.includes('Gradient norm'));
+const heights = new Set([...flat.querySelector('path.curve').getAttribute('d').matchAll(/[ML]([0-9.]+) ([0-9.]+)/g)].map((m) => m[2]));
+document.title = 'heights of the constant: ' + heights.size;
+});</script>"""
+(folder / "script.html").write_text(script)
+PYTHON
+"$binary" report "$folder"/experiment* "$folder/third" -o "$folder/long.html" 2>/dev/null
+"$binary" report "$folder/third" -o "$folder/flat.html" 2>/dev/null
+python3 - "$folder" <<'PYTHON'
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+for page, script in (("long", "<script>" + (folder / "exercise.js").read_text() + "</script>"), ("flat", (folder / "script.html").read_text())):
+    text = (folder / f"{page}.html").read_text()
+    (folder / f"{page}-tried.html").write_text(text.replace("</body>", script + "</body>"))
+PYTHON
+for page in long flat; do
+  browse "$folder/$page-tried.html" 400 900 --dump-dom >"$folder/$page-dom" 2>"$folder/messages"
+  problems "$folder/messages"
+done
+expect 1 "overflow: false" "$folder/long-dom"
+expect 1 "repeated labels: 0" "$folder/long-dom"
+expect 1 "squeezed cells: 0" "$folder/long-dom"
+expect 1 "cut tables: 0" "$folder/long-dom"
+expect 1 "heights of the constant: 1" "$folder/flat-dom"
 
 shoot() {  # shoot NAME PAGE WIDTH HEIGHT OPTION...
   local name=$1

@@ -21,7 +21,8 @@ struct MemorySaving {
                                                        const MemoryChoices& choices,
                                                        size_t most = 3);
 
-// Returns "the plan expects a peak of 5120 MiB and 4096 MiB are attainable; what helps most: ...".
+// Returns what was needed, what is attainable (0: unknown) and the settings that help, in short
+// lines that each begin with a newline.
 [[nodiscard]] std::string memory_advice(const MemoryWorkload& workload,
                                         const MemoryChoices& choices, int64_t attainable);
 

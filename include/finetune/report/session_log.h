@@ -10,7 +10,8 @@
 
 // sessions.jsonl: the events of a run, one JSON object per line, never truncated. Every line has
 // `event` and `time` (Unix seconds):
-//   start     a session began to train: session, run_id, step, max_steps, host, pid, device, ...
+//   start     a session began to train: session, run_id, step, max_steps, host, pid, device, ...;
+//             logged_step and logged_time: how far metrics.jsonl was before it was cut at `step`
 //   rollback  training rolled back: from, to, reason
 //   end       the session ended normally: code (the exit code), step, reason
 //   error     the session ended with an error message

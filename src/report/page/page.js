@@ -83,17 +83,29 @@ function logTicks(low, high, count) {
   const keep = Math.ceil(ticks.length / (count + 1));
   return ticks.filter((_, i) => i % keep === 0);
 }
+// Ticks of a time axis, each with its label: the labels differ because they are as fine as the steps.
 function timeTicks(low, high, count) {
-  const units = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
+  const units = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];
   const step = units.find((u) => (high - low) / u <= count) || Math.ceil((high - low) / count / 604800) * 604800;
   const ticks = [];
-  for (let i = Math.ceil(low / step); i * step <= high; ++i) ticks.push(i * step);
-  return ticks;
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-9); ++i) ticks.push(i * step);
+  return {ticks, label: (seconds) => timeLabel(seconds, step)};
+}
+function timeLabel(seconds, step) {
+  if (seconds === 0) return '0';
+  if (step < 1) return seconds.toFixed(step < 0.01 ? 3 : step < 0.1 ? 2 : 1) + ' s';
+  const s = Math.round(seconds), m = Math.floor(s / 60), h = Math.floor(s / 3600), d = Math.floor(s / 86400);
+  if (step < 60) return s < 60 ? s + ' s' : s < 3600 ? `${m}:${two(s % 60)}` : `${h}:${two(m % 60)}:${two(s % 60)}`;
+  if (step < 3600) return s < 3600 ? m + ' min' : `${h} h ${two(m % 60)}`;
+  if (step < 86400) return s < 172800 ? h + ' h' : `${d} d ${h % 24} h`;
+  return d + ' d';
 }
 
 // Exponential moving average whose start is not pulled to zero, as TensorBoard smooths.
 function smoothed(values, weight) {
-  if (weight <= 0) return values;
+  // The average of equal values differs from them by rounding only, which a chart would magnify.
+  const finite = values.filter((v) => v !== null);
+  if (weight <= 0 || finite.every((v) => v === finite[0])) return values;
   let last = 0, scale = 0;
   return values.map((v) => {
     if (v === null) return null;
@@ -151,8 +163,8 @@ function chart(parent, title, unit, lines) {
       svg.append(shape('text', {x: width / 2, y: height / 2, 'text-anchor': 'middle'}, view.log ? 'no value above 0' : 'no finite value'));
       return;
     }
-    if (x0 === x1) { x0 -= 1; x1 += 1; }
-    if (y0 === y1) {
+    if (x0 === x1) { x0 -= byTime ? 0 : 1; x1 += 1; }
+    if (y1 - y0 <= 1e-9 * Math.max(Math.abs(y0), Math.abs(y1))) {
       const pad = view.log ? 0 : Math.abs(y0) * 0.1 || 1;
       if (view.log) { y0 /= 2; y1 *= 2; } else { y0 -= pad; y1 += pad; }
     } else if (!view.log) {
@@ -168,10 +180,11 @@ function chart(parent, title, unit, lines) {
       svg.append(shape('text', {x: left - 6, y: fy(y) + 4, 'text-anchor': 'end'}, tickText(y)));
     }
     const across = Math.max(3, Math.floor((width - left) / 90));
-    for (const x of (byTime ? timeTicks : linearTicks)(x0, x1, across)) {
+    const axis = byTime ? timeTicks(x0, x1, across) : {ticks: linearTicks(x0, x1, across), label: tickText};
+    for (const x of axis.ticks) {
       svg.append(shape('line', {class: 'axis', x1: fx(x), x2: fx(x), y1: height - bottom, y2: height - bottom + 4}));
       const anchor = fx(x) > width - 30 ? 'end' : 'middle';
-      svg.append(shape('text', {x: fx(x), y: height - bottom + 17, 'text-anchor': anchor}, byTime ? (x === 0 ? '0' : duration(x)) : tickText(x)));
+      svg.append(shape('text', {x: fx(x), y: height - bottom + 17, 'text-anchor': anchor}, axis.label(x)));
     }
     svg.append(shape('line', {class: 'axis', x1: left, x2: width - right, y1: height - bottom, y2: height - bottom}));
     if (!many && !byTime) {
@@ -268,7 +281,7 @@ function table(headers, rows, options) {
       return td;
     }));
   });
-  return el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': headers.join(', ')}, el('table', {}, el('thead', {}, head), el('tbody', {}, ...body)));
+  return el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': headers.join(', ')}, el('table', {class: options && options.className}, el('thead', {}, head), el('tbody', {}, ...body)));
 }
 function section(parent, title, ...children) {
   const node = el('section', {id: title.toLowerCase().replace(/[^a-z0-9]+/g, '-')}, el('h2', {text: title}), ...children);
@@ -290,11 +303,11 @@ function summary(parent, run) {
   card('step', status.step === undefined ? null : number(status.step) + total);
   card('loss', status.loss === undefined ? null : number(status.loss));
   for (const [key, value] of Object.entries(status.evaluation || {}).slice(0, 4)) if (key !== 'step') card(key, number(value));
-  card('best ' + (run.config.metric_for_best_model || 'metric'), status.best_metric === undefined ? null : number(status.best_metric) + (status.best_global_step ? ` at ${number(status.best_global_step)}` : ''));
+  card('best ' + (status.best_metric_name || run.config.metric_for_best_model || 'metric'), status.best_metric === undefined ? null : number(status.best_metric) + (status.best_global_step ? ` at ${number(status.best_global_step)}` : ''));
   card('training time', run.seconds ? duration(run.seconds) : null);
   card('sessions', run.sessions.length ? String(run.sessions.length) : null);
   card('tokens per second', status.tokens_per_second ? number(Math.round(status.tokens_per_second)) : null);
-  card('peak memory', status.memory_mib ? number(status.memory_mib) + ' MiB' : null);
+  card('peak memory', run.peak_memory_mib ? number(run.peak_memory_mib) + ' MiB' : null);
   card('parameters', run.parameters ? number(run.parameters) : null);
   card('cost', run.cost_text ? run.cost_text.split(', ')[0].replace(' spent', '') : null);
   card('time left', status.seconds_left ? duration(status.seconds_left) : null);
@@ -310,9 +323,9 @@ function comparison(parent) {
   const isCount = (m) => /(_runtime|_per_second|_samples|total_flos|epoch)$/.test(m);
   const metrics = [...new Set(runs.flatMap((r) => Object.keys(r.results)))].sort((a, b) => isCount(a) - isCount(b));
   const node = section(parent, 'Comparison', el('h3', {text: 'Final metrics'}),
-    table(names, metrics.map((m) => [m, ...runs.map((r) => number(r.results[m]))]), {numbers}));
+    table(names, metrics.map((m) => [m, ...runs.map((r) => number(r.results[m]))]), {numbers, className: 'compare'}));
   if (report.differences.length === 0) { node.append(el('p', {class: 'quiet', text: 'The configurations are the same.'})); return; }
-  node.append(el('h3', {text: 'Keys that differ'}), table(names, report.differences.map((d) => [d.key, ...d.values.map((v) => v === null ? '–' : text(v))])));
+  node.append(el('h3', {text: 'Keys that differ'}), table(names, report.differences.map((d) => [d.key, ...d.values.map((v) => v === null ? '–' : text(v))]), {className: 'compare'}));
 }
 
 function lineOf(run, index, key, options) {
@@ -342,7 +355,7 @@ function curves(parent) {
   chart(charts, 'Learning rate', '', all('learning_rate', {name: 'learning rate'}));
   chart(charts, 'Gradient norm', 'before clipping', all('grad_norm', {name: 'gradient norm'}));
   chart(charts, 'Throughput', 'tokens per second, mean of the session', all('tokens_per_second', {name: 'tokens per second'}));
-  chart(charts, 'Memory', 'peak so far, MiB', all('memory_mib', {name: 'memory'}));
+  chart(charts, 'Memory', 'peak of the session so far, MiB', all('memory_mib', {name: 'memory'}));
   for (const key of others.filter((k) => !k.startsWith('eval_'))) chart(charts, key, '', all(key));
   if (charts.children.length === 0) node.append(el('p', {class: 'quiet', text: 'Nothing was logged yet.'}));
 }
@@ -361,14 +374,15 @@ function timeline(parent, run) {
     const x1 = Math.max(x0 + 1, ...timed.map((s) => s.end || s.start));
     const fx = (x) => left + (x - x0) / (x1 - x0) * (width - left - right);
     const svg = shape('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'sessions by time'});
-    for (const t of timeTicks(0, x1 - x0, Math.max(3, Math.floor(width / 100)))) {
+    const axis = timeTicks(0, x1 - x0, Math.max(3, Math.floor(width / 100)));
+    for (const t of axis.ticks) {
       svg.append(shape('line', {class: 'grid', x1: fx(x0 + t), x2: fx(x0 + t), y1: 6, y2: 50}));
-      svg.append(shape('text', {x: fx(x0 + t), y: 66, 'text-anchor': t === 0 ? 'start' : fx(x0 + t) > width - 40 ? 'end' : 'middle'}, t === 0 ? clock(x0) : '+' + duration(t)));
+      svg.append(shape('text', {x: fx(x0 + t), y: 66, 'text-anchor': t === 0 ? 'start' : fx(x0 + t) > width - 40 ? 'end' : 'middle'}, t === 0 ? clock(x0) : '+' + axis.label(t)));
     }
     for (const s of timed) {
       const from = fx(s.start), to = Math.max(from + 3, fx(s.end || s.start));
       const bar = shape('rect', {class: 'session', x: from, y: 14, width: to - from, height: 28, rx: 3, style: `fill:var(${endings[s.ending] || '--warn'})`, 'fill-opacity': 0.85});
-      bar.append(shape('title', {}, `session ${s.session}: ${s.ending}, steps ${number(s.first_step)} to ${number(s.last_step)}, ${clock(s.start)}, ${duration(s.end - s.start)}`));
+      bar.append(shape('title', {}, `session ${s.session}: ${s.ending}, steps ${number(s.first_step)} to ${number(s.last_step)}${s.resumed_from === undefined ? '' : `, resumed from ${number(s.resumed_from)}`}, ${clock(s.start)}, ${duration(s.end - s.start)}`));
       svg.append(bar);
       if (to - from > 16) svg.append(shape('text', {x: (from + to) / 2, y: 32, 'text-anchor': 'middle', style: 'fill:var(--back);font-weight:650'}, s.session));
       for (const back of s.rollbacks || []) svg.append(shape('text', {x: fx(back.time), y: 11, 'text-anchor': 'middle', style: 'fill:var(--bad)'}, '↶'));
@@ -379,7 +393,7 @@ function timeline(parent, run) {
     const ended = el('span', {class: tones[s.ending] || 'warn', text: s.reason && s.reason.startsWith(s.ending) ? s.reason : s.ending});
     const notes = [s.reason, ...(s.rollbacks || []).map((b) => `rolled back from step ${b.from} to ${b.to}: ${b.reason}`)].filter((r) => r && !r.startsWith(s.ending));
     const cell = el('span', {}, ended, notes.length ? ': ' + notes.join('; ') : '');
-    return [s.session, clock(s.start), duration(s.end - s.start), `${number(s.first_step)} – ${number(s.last_step)}`, cell, [s.host, s.device].filter(Boolean).join(', ')];
+    return [s.session, clock(s.start), duration(s.end - s.start), `${number(s.first_step)} – ${number(s.last_step)}${s.resumed_from === undefined ? '' : `, resumed from ${number(s.resumed_from)}`}`, cell, [s.host, s.device].filter(Boolean).join(', ')];
   }), {numbers: [0], tight: [1, 2, 3, 5]}));
 }
 
