@@ -67,7 +67,7 @@ class Bench:
     """One run of scripts/bench: where things are, and how programs are started."""
 
     def __init__(self, args, folder):
-        self.args, self.folder = args, folder
+        self.args, self.folder, self.parameters = args, folder, {}
         self.env = {**os.environ, "OMP_NUM_THREADS": str(args.threads), "HF_HUB_OFFLINE": "1",
                     "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
 
@@ -125,7 +125,7 @@ class Bench:
             shape = spec["shape"]
             _, made = self.peer("make", task=spec["task"], family=spec["family"], shape=shape, model=folder,
                                 tokenizer=self.tokenizer(shape["vocab_size"]))  # fmt: skip
-            spec["parameters"] = made["parameters"]
+            self.parameters[name] = made["parameters"]
         return folder
 
     def keys(self, name, spec):
@@ -258,7 +258,7 @@ def training(bench, name):
     tokens = tokens_of(bench, name, spec)
     limit = bench.peer("products", shapes=products_of(spec, tokens))[1]
     bandwidth = bench.peer("memory")[1]["gb_a_cpu_second"]
-    parameters = spec["parameters"]
+    parameters = bench.parameters[name]
     # AdamW reads weight, gradient and two moments and writes all but the gradient; the gradient is written once.
     adamw = parameters * 4 * 8 / 1e9 / bandwidth
     return {

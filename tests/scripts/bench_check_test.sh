@@ -116,6 +116,13 @@ bench = speed.Bench(types.SimpleNamespace(data=folder, threads=1), folder)
 for samples, wanted in ((1, [[1]]), (3, [[3]]), (8, [[3, 3], [2]]), (20, [[3, 3], [3, 3]])):
     data = json.loads(bench.part_of({"file": "squad.json"}, samples).read_text())["data"]
     assert [[len(p["qas"]) for p in a["paragraphs"]] for a in data] == wanted, (samples, data)
+
+# A bench may follow another one that made the same model.
+bench.tokenizer = lambda size: folder
+bench.peer = lambda job, model, **more: (model.mkdir(), {"parameters": 7})
+for _ in range(2):
+    bench.model("tiny", dict(speed.TRAININGS["tiny"]))
+    assert bench.parameters == {"tiny": 7}
 PYTHON
 
 # The attention's table of a session with one length, of which no curve can be drawn.
