@@ -130,7 +130,7 @@ TEST(AcceleratorFault, OfMemoryNamesWhatIsAllocatedAndReserved) {
   const ProcessResult result =
       accelerator.train(run, {}, {{"PRETEND_ACCELERATOR_BYTES", "600000"}});
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, HasSubstr("out of memory on the device (at most "));
+  EXPECT_THAT(result.err, HasSubstr("out of memory on the device in step 1\n  at most "));
   EXPECT_THAT(result.err, HasSubstr("reserved by this process"));
 }
 

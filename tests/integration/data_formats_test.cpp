@@ -185,7 +185,8 @@ TEST(ClassWeights, ChangeWhatIsLearntAndAreOfferedToNoOtherLabels) {
       "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n";
   EXPECT_THAT(refused("[1, 2, 3]", two, 2), HasSubstr("3 weights for the 2 labels 'x', 'y'"));
   EXPECT_THAT(refused("{z: 2}", two, 2), HasSubstr("there is no label 'z'"));
-  EXPECT_THAT(refused("[1, 0]", two, 2), HasSubstr("class_weights: the weight 0"));
+  EXPECT_THAT(refused("[1, 0]", two, 2),
+              HasSubstr("class_weights: '1' must be a number from 1e-06 to 1000000.0, not 0"));
   EXPECT_THAT(refused("equal", two, 2), HasSubstr("class_weights must be none, balanced"));
   EXPECT_THAT(refused("balanced",
                       "{\"text\": \"a\", \"label\": [\"x\"]}\n{\"text\": \"b\", \"label\": "

@@ -7,6 +7,7 @@
 namespace finetune::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -94,10 +95,10 @@ TEST_F(LackOfMemory, IsForgottenWhereTheKeyIsAnother) {
 }
 
 // The embeddings alone exceed the limit.
-TEST_F(LackOfMemory, IsOneSentenceThatSaysWhatHelpsWhereNoCutDoes) {
+TEST_F(LackOfMemory, SaysWhatHelpsWhereNoCutDoes) {
   const ProcessResult result = run_.train({}, limit(kLimit / 4));
   ASSERT_EQ(result.code, 1) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("out of memory; "));
+  EXPECT_THAT(result.err, ContainsRegex("out of memory (before|in) [^\n]*step"));
   EXPECT_THAT(result.err, HasSubstr("memory_budget"));
   EXPECT_THAT(result.err, HasSubstr("per_device_train_batch_size"));
   EXPECT_THAT(result.err, Not(HasSubstr("internal error")));
@@ -151,7 +152,7 @@ TEST_F(LackOfMemory, IsAnErrorWhereEachGradientIsFreedAtOnce) {
   run_.set({{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}});
   const ProcessResult result = run_.train({}, limit(kLimit));
   EXPECT_EQ(result.code, 1) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("out of memory; "));
+  EXPECT_THAT(result.err, ContainsRegex("out of memory (before|in) [^\n]*step"));
   EXPECT_TRUE(std::filesystem::exists(run_.out("checkpoint-2")));
 }
 

@@ -72,7 +72,7 @@ TEST(Space, CountsOldCheckpointsThatASaveMayDeleteFirst) {
   };
   EXPECT_THAT(error(99, 0), HasSubstr("100 MB are needed"));
   EXPECT_THAT(error(12, 1), IsEmpty());
-  EXPECT_THAT(error(10, 1), HasSubstr("11 MB are needed, 10 MB are free"));
+  EXPECT_THAT(error(10, 1), HasSubstr("11.1 MB are needed, 10 MB are free"));
   EXPECT_THAT(error(0, 2), IsEmpty());
 }
 
