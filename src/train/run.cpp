@@ -315,8 +315,9 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
 }
 
 constexpr char kMemoryAdvice[] =
-    "set memory_budget, which cuts the batch so that it fits, or lower per_device_train_batch_size "
-    "and raise gradient_accumulation_steps by the same factor; what was saved before is kept";
+    "set memory_budget, which cuts the batch so that it fits, or lower\n"
+    "  per_device_train_batch_size and raise gradient_accumulation_steps by the same factor;\n"
+    "  what was saved before is kept";
 
 // Where memory did not suffice.
 struct OutOfMemoryAt {
