@@ -6,13 +6,11 @@
 namespace finetune {
 namespace {
 
-// transformers' Trainer keeps all nn.Embedding in 32 bits; in our models they have such names.
-bool is_embedding(const std::string& name) { return name.ends_with("_embeddings.weight"); }
-
-// Tensors with fewer than min_8bit_size values, and embeddings by default, keep 32-bit states.
-bool has_8bit_state(const std::string& name, int64_t count, const OptimizerOptions& options) {
+// Tensors with fewer than min_8bit_size values keep 32-bit states, and so do embeddings by default:
+// transformers' Trainer asks bitsandbytes for 32 bits for the weight of each nn.Embedding.
+bool has_8bit_state(ParameterRole role, int64_t count, const OptimizerOptions& options) {
   return count >= options.argument<int64_t>("min_8bit_size") &&
-         (options.argument<bool>("embeddings_in_8bit") || !is_embedding(name));
+         (options.argument<bool>("embeddings_in_8bit") || role == ParameterRole::kOther);
 }
 
 // With the names of bitsandbytes' state_dict.

@@ -52,7 +52,7 @@ class CompandedAdamW final : public UpdateRule {
 OptimizerKind adamw_companded_8bit_optimizer() {
   return {.make = make_rule<CompandedAdamW>,
           .state = companded_state,
-          .is_8bit = [](const std::string&, int64_t, const OptimizerOptions&) { return true; },
+          .is_8bit = [](ParameterRole, int64_t, const OptimizerOptions&) { return true; },
           .has_moments = true,
           .is_blockwise = true};
 }

@@ -31,7 +31,7 @@ Optimizer::Optimizer(ParameterStore& parameters, std::vector<ParameterGroup> gro
       const Parameter& parameter = parameter_of(slot);
       const OptimizerKind& kind = kind_of(slot);
       slot.is_8bit =
-          kind.is_8bit && kind.is_8bit(parameter.name, parameter.weight.numel(), options);
+          kind.is_8bit && kind.is_8bit(parameter.role, parameter.weight.numel(), options);
       const std::string refusal = kind.refusal ? kind.refusal(parameter) : "";
       if (!refusal.empty()) {
         throw Error(ErrorKind::kConfig, "optim: '" + kind.name + "' cannot update '" +

@@ -135,13 +135,12 @@ void create_state(const OptimizerOptions& options, const Parameter& parameter,
   }
 }
 
-int64_t state_bytes(const OptimizerOptions& options, const std::string& parameter,
-                    at::IntArrayRef sizes) {
+int64_t state_bytes(const OptimizerOptions& options, ParameterRole role, at::IntArrayRef sizes) {
   const OptimizerKind& kind = optimizer_of_kind(options.kind);
   const auto product = [](at::IntArrayRef shape) {
     return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
   };
-  const bool is_8bit = kind.is_8bit && kind.is_8bit(parameter, product(sizes), options);
+  const bool is_8bit = kind.is_8bit && kind.is_8bit(role, product(sizes), options);
   int64_t bytes = 0;
   for (const StateTensor& tensor : kind.state(sizes, is_8bit, options)) {
     if (tensor.table.defined() || tensor.shape.empty()) continue;

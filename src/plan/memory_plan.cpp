@@ -183,7 +183,7 @@ class Prediction {
     const OptimizerOptions options = {.kind = choices_.optimizer.kind,
                                       .arguments = choices_.optimizer.arguments};
     for (const ParameterShape& shape : shapes_) {
-      bytes.push_back(state_bytes(options, shape.name, shape.sizes));
+      bytes.push_back(state_bytes(options, shape.role, shape.sizes));
       with_weights.push_back(bytes.back() + shape.count() * bytes_of(choices_.weights));
     }
     const std::vector<int64_t> owners = balanced_owners(with_weights, processes);

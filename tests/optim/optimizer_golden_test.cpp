@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 #include <gtest/gtest.h>
@@ -66,7 +67,10 @@ struct GoldenTrial {
   static NamedTensors named(const Shapes& shapes) {
     NamedTensors tensors;
     for (const auto& [name, shape] : shapes) {
-      tensors.push_back({name, (numbers(name, shape, 0) * 0x1p-15).to(at::kFloat)});
+      tensors.push_back({.name = name,
+                         .tensor = (numbers(name, shape, 0) * 0x1p-15).to(at::kFloat),
+                         .role = name == "word_embeddings.weight" ? ParameterRole::kWordEmbedding
+                                                                  : ParameterRole::kOther});
     }
     return tensors;
   }
@@ -175,6 +179,22 @@ TEST(OptimizerUpdates, Of8BitAdamWAreBitsandbytesOnItsCpuToo) {
       EXPECT_LE((apart > kBin).to(at::kDouble).mean().item<double>(), 0.005) << state;
     }
   }
+}
+
+TEST(OptimizerUpdates, KeepEmbeddingsIn32BitsByTheirRoleWhateverTheirName) {
+  NamedTensors parameters;
+  const auto add = [&](const std::string& name, ParameterRole role) {
+    parameters.push_back({.name = name, .tensor = at::ones({64, 70}), .role = role});
+  };
+  add("model.embed_tokens.weight", ParameterRole::kWordEmbedding);
+  add("transformer.wpe.weight", ParameterRole::kEmbedding);
+  add("project_embeddings.weight", ParameterRole::kOther);
+  ParameterStore store(parameters, {}, {});
+  const auto optimizer =
+      make_optimizer(store, std::vector<bool>(3, true), golden_options("adamw_8bit"));
+  std::vector<bool> is_8bit;
+  for (const Optimizer::Slot& slot : optimizer->slots()) is_8bit.push_back(slot.is_8bit);
+  EXPECT_EQ(is_8bit, std::vector<bool>({false, false, true}));
 }
 
 TEST(OptimizerUpdates, TakeEmbeddingsTo8BitsWhereAskedTo) {

@@ -159,6 +159,11 @@ BOTH = {
 }
 
 
+def moments(entry):
+    """Returns a parameter's state; bitsandbytes adds a level to it."""
+    return entry.get("__bnb_optimizer_quant_state__", entry)
+
+
 class CausalLm(ParityTest):
     def setUp(self):
         super().setUp()
@@ -230,6 +235,23 @@ class CausalLm(ParityTest):
         self.assertEqual([row["num_tokens"] for row in steps], [4 * BLOCK * n for n in range(1, STEPS + 1)])
         self.check_metrics(theirs, [row for row in log if "eval_loss" in row][-1])
         self.check_both_ways(family, output, theirs)
+
+    def test_8bit_states_are_of_the_parameters_that_bitsandbytes_quantises(self):
+        """It keeps 32 bits for embeddings, whatever their names: embed_tokens, wte, wpe."""
+        few = dict(optim="adamw_bnb_8bit", max_steps=2, save_steps=2, eval_strategy="no")
+        for family in self.models:
+            self.trainer(family, f"theirs-{family}-8bit", **few).train()
+            output = self.ours(family, f"ours-{family}-8bit", **few)
+            ours, theirs = (
+                {
+                    key: moments(entry)["state1"].dtype
+                    for key, entry in torch.load(
+                        folder / "checkpoint-2" / "optimizer.pt", weights_only=True
+                    )["state"].items()
+                }
+                for folder in (output, self.folder / f"theirs-{family}-8bit")
+            )
+            self.assertEqual(ours, theirs, family)
 
     def check_metrics(self, theirs, row):
         right = total = 0

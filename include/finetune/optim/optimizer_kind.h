@@ -131,8 +131,7 @@ struct OptimizerKind {
   std::vector<StateTensor> (*state)(at::IntArrayRef sizes, bool is_8bit,
                                     const OptimizerOptions& options) = nullptr;
   // Whether this parameter's state has 8 bits. nullptr: the kind has a single format.
-  bool (*is_8bit)(const std::string& parameter, int64_t count,
-                  const OptimizerOptions& options) = nullptr;
+  bool (*is_8bit)(ParameterRole role, int64_t count, const OptimizerOptions& options) = nullptr;
   // Returns why a parameter of this shape and format cannot be updated, or an empty string.
   // nullptr: every parameter can.
   std::string (*refusal)(const Parameter& parameter) = nullptr;
@@ -160,7 +159,7 @@ void add_optimizer(OptimizerNames names, OptimizerKind kind);
 void create_state(const OptimizerOptions& options, const Parameter& parameter, OptimizerSlot& slot);
 
 // Returns the bytes of one parameter's state, for plans; shared tables and scalars are not counted.
-[[nodiscard]] int64_t state_bytes(const OptimizerOptions& options, const std::string& parameter,
+[[nodiscard]] int64_t state_bytes(const OptimizerOptions& options, ParameterRole role,
                                   at::IntArrayRef sizes);
 
 // Throws Error(kConfig) naming both kinds if a state of `from` cannot be converted to `to`.
