@@ -5,13 +5,13 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "finetune/base/error.h"
+#include "finetune/base/stream_copy.h"
 
 namespace finetune {
 namespace {
@@ -47,7 +47,7 @@ void copy_all(const std::vector<Copy>& copies) {
   const auto copy_share = [&](size_t share) {
     const size_t end = chunks.size() * (share + 1) / threads;
     for (size_t i = chunks.size() * share / threads; i < end; ++i) {
-      std::memcpy(chunks[i].target, chunks[i].source, chunks[i].bytes);
+      stream_copy(chunks[i].target, chunks[i].source, chunks[i].bytes);
     }
   };
   std::vector<std::thread> others;
