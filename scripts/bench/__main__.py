@@ -98,6 +98,7 @@ BENCHES = {
     "resume": (speed.resume, 4),
     "predict": (speed.prediction, 3),
     "evaluate": (speed.evaluation, 3),
+    "evaluate-run-glue": ((lambda bench: speed.evaluation(bench, "run-glue")), 3),
     "saves": (saves, 5),
     "tokenise": (tokenising, 10),
     "corpus": (corpus, 2),

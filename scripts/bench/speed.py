@@ -53,6 +53,13 @@ TRAININGS = {
         length=32, rows=8, steps=(20, 320), file="esperanto.txt",
     ),
 }  # fmt: skip
+# run_glue and run_qa pad to max_seq_length unless pad_to_max_length is set to false.
+TRAININGS["run-glue"] = dict(
+    TRAININGS["classification"], title="classification, padded to 128 as run_glue does by default", padded=True
+)
+TRAININGS["run-qa"] = dict(
+    TRAININGS["answers"], title="question answering, padded to 384 as run_qa does by default", padded=True
+)
 COLUMNS = {
     "mlm": {},
     "sequence_classification": dict(text_column="sentence1", text_pair_column="sentence2", label_column="label",
@@ -143,6 +150,7 @@ class Bench:
             "eval_strategy": "no",
             "cache_dir": self.folder / "cache",
             "output_dir": self.folder / f"out-{name}",
+            "pad_to_max_length": spec.get("padded", False),
             **({"validation_split_percentage": 0} if spec["task"] == "mlm" else COLUMNS[spec["task"]]),
         }
 
@@ -150,7 +158,7 @@ class Bench:
         return {
             "task": spec["task"], "model": self.model(name, spec), "output": self.folder / "peer-out",
             "length": spec["length"], "rows": spec["rows"], "vocab_size": spec["shape"]["vocab_size"],
-            "file": file or self.data(spec["file"]),
+            "file": file or self.data(spec["file"]), "padded": spec.get("padded", False),
         }  # fmt: skip
 
     def part_of(self, spec, samples):
@@ -213,6 +221,13 @@ def tokens_of(bench, name, spec):
     return float(bench.run([bench.args.python, "-c", code, file, HERE])[3])
 
 
+def tokens_of_updates(output_dir, few, many):
+    """Mean tokens, without padding, of the updates after the first `few`, which are the timed ones."""
+    log = json.loads((output_dir / "trainer_state.json").read_text())["log_history"]
+    seen = {entry["step"]: entry["num_input_tokens_seen"] for entry in log if "loss" in entry}
+    return (seen[many] - seen[few]) / (many - few)
+
+
 def products_of(spec, tokens):
     """[[m, n, k, count], ...] of the matrix products of an update: forward, and two of the same size backward."""
     shape = spec["shape"]
@@ -241,6 +256,7 @@ def training(bench, name):
     spec = dict(TRAININGS[name])
     same = same_loss(bench, name, spec)
     keys, job = bench.keys(name, spec), bench.job(name, spec)
+    keys["include_num_input_tokens_seen"] = "non_padding"
     found = {p: {"seconds": [], "cpu_seconds": [], "peak_mib": []} for p in ("finetune", "transformers")}
     few, many = spec["steps"] if not bench.args.quick else (1, 3)
     for _ in range(bench.args.rounds):
@@ -255,7 +271,7 @@ def training(bench, name):
             figures["cpu_seconds"].append((usage[many][1] - usage[few][1]) / (many - few))
             figures["peak_mib"].append(usage[many][2])
             print(f"{name}, {program}: {figures['cpu_seconds'][-1]:.4f} CPU s an update", file=sys.stderr)
-    tokens = tokens_of(bench, name, spec)
+    tokens = tokens_of_updates(keys["output_dir"], few, many) / spec["rows"]
     limit = bench.peer("products", shapes=products_of(spec, tokens))[1]
     bandwidth = bench.peer("memory")[1]["gb_a_cpu_second"]
     parameters = bench.parameters[name]
@@ -354,9 +370,9 @@ def prediction(bench):
             "same_scores": apart, "limit": limit, "limit_is": "products of the forward pass"}  # fmt: skip
 
 
-def evaluation(bench):
+def evaluation(bench, name="classification"):
     """CPU seconds of the evaluation of 1,000 samples: `finetune evaluate` beside Trainer.evaluate()."""
-    name, spec = "classification", dict(TRAININGS["classification"])
+    spec = dict(TRAININGS[name])
     count = 128 if bench.args.quick else 1000
     file, few = bench.part_of(spec, count), bench.part_of(spec, 8)
     keys = {**bench.keys(name, spec), "output_dir": bench.folder / f"evaluated-{name}"}
@@ -370,5 +386,6 @@ def evaluation(bench):
             found["transformers"][figure].append(theirs[figure] / count * 1000)
     shapes = products_of(spec, tokens_of(bench, name, spec))[::3]
     limit = bench.peer("products", shapes=shapes)[1]["cpu_seconds"] / spec["rows"] * 1000
-    return {"title": "evaluate, 1,000 pairs of real lengths", "unit": "CPU s", "figure": "cpu_seconds", **found,
+    padding = "padded to 128 as run_glue does by default" if spec.get("padded") else "real lengths"
+    return {"title": f"evaluate, 1,000 pairs, {padding}", "unit": "CPU s", "figure": "cpu_seconds", **found,
             "limit": limit, "limit_is": "products of the forward pass"}  # fmt: skip

@@ -65,7 +65,8 @@ def rows_of(job, tokenizer):
         rows = japanese_peer.multiple_choice_rows(tokenizer, settings, Path(job["file"]))
         return rows, japanese_peer.MultipleChoiceCollator(tokenizer)
     make_rows = japanese_peer.pair_rows if job["task"] == "sequence_classification" else japanese_peer.QuestionRows
-    return make_rows(tokenizer, settings, Path(job["file"])), DataCollatorWithPadding(tokenizer)
+    padding = {"padding": "max_length", "max_length": job["length"]} if job.get("padded") else {}
+    return make_rows(tokenizer, settings, Path(job["file"])), DataCollatorWithPadding(tokenizer, **padding)
 
 
 def trainer_of(job):
