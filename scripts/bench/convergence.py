@@ -26,6 +26,7 @@ RUNS = {
     "companded 8-bit AdamW, bf16 gradients": LEAN,
     "the same, bf16 + int8 weights": {**LEAN, "param_dtype": "bfloat16+int8"},
     "the same, bf16 weights": {**LEAN, "param_dtype": "bfloat16"},
+    "computing in bf16": {"bf16": "true"},
     "everything: bf16 + int8 weights, bf16 gradients, companded 8-bit AdamW, fp16, "
     "checkpointing, accumulation": {
         **LEAN,
@@ -83,7 +84,9 @@ def main():
     parser.add_argument("--seed", default=1, type=int)
     parser.add_argument("--threads", default=1, type=int)
     parser.add_argument("--output", default=HERE / "results/convergence.json", type=Path)
+    parser.add_argument("--only", nargs="+", choices=RUNS, help="train these and keep the others of --output")
     args = parser.parse_args()
+    names = args.only or list(RUNS)
     env = dict(
         os.environ, OMP_NUM_THREADS=str(args.threads), ESPERANTO_DATA=str(args.data.resolve())
     )
@@ -93,10 +96,12 @@ def main():
         tokenizer += ["--vocab_size", 4000, "--output", work / "tokenizer"]
         tokenizer += [args.data / "esperanto.txt"]
         subprocess.run([str(c) for c in tokenizer], env=env, check=True, capture_output=True)
-        results = []
-        for name, keys in RUNS.items():
-            results.append(train(args, name, keys, work, env))
-            print(table(results).splitlines()[-1], file=sys.stderr, flush=True)
+        kept = json.loads(args.output.read_text()) if args.only else []
+        found = {result["name"]: result for result in kept}
+        for name in names:
+            found[name] = train(args, name, RUNS[name], work, env)
+            results = [found[name] for name in RUNS if name in found]
+            print(table([found[name]]).splitlines()[-1], file=sys.stderr, flush=True)
             args.output.write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))
     base = results[0]["curve"][-1]["loss"]

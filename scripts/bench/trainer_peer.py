@@ -86,6 +86,7 @@ def trainer_of(job):
         report_to="none",
         disable_tqdm=True,
         use_cpu=True,
+        **({job["precision"]: True} if job.get("precision") else {}),
     )
     model = model_class(job["task"]).from_pretrained(job["model"])
     return Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows, data_collator=collator)
@@ -118,24 +119,30 @@ def predict(job):
 
 
 def products(job):
-    """CPU seconds of all products of `shapes`, [[m, n, k, count], ...], by the median of a few turns each."""
+    """CPU seconds of all products of `shapes`, [[m, n, k, count], ...], by the median of a few turns each.
+
+    Of torch's two libraries, BLAS and oneDNN, the one that is faster for a shape counts."""
     import statistics
 
     import torch
 
     total, flops = 0.0, 0
     for m, n, k, count in job["shapes"]:
-        a, b = torch.randn(m, k), torch.randn(k, n)
-        out = torch.empty(m, n)
-        torch.mm(a, b, out=out)
+        dtype = torch.bfloat16 if job.get("precision") == "bf16" else torch.float32
+        a, b = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)
+        out, transposed = torch.empty(m, n, dtype=dtype), b.t().contiguous()
         turns = max(1, round(2e9 / (2 * m * n * k)))  # a clock of the process counts whole milliseconds
         seconds = []
-        for _ in range(5):
-            cpu = time.process_time()
-            for _ in range(turns):
-                torch.mm(a, b, out=out)
-            seconds.append((time.process_time() - cpu) / turns)
-        total += count * statistics.median(seconds)
+        for product in (lambda: torch.mm(a, b, out=out),
+                        lambda: torch.ops.mkldnn._linear_pointwise(a, transposed, None, "none", [], "")):  # fmt: skip
+            product()
+            seconds.append([])
+            for _ in range(5):
+                cpu = time.process_time()
+                for _ in range(turns):
+                    product()
+                seconds[-1].append((time.process_time() - cpu) / turns)
+        total += count * min(statistics.median(turns) for turns in seconds)
         flops += 2 * m * n * k * count
     return {"cpu_seconds": total, "flops": flops}
 
