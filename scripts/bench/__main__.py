@@ -98,6 +98,7 @@ BENCHES = {
     "resume": (speed.resume, 4),
     "predict": (speed.prediction, 3),
     "evaluate": (speed.evaluation, 3),
+    "generation": (speed.generation, 4),
     "saves": (saves, 5),
     "tokenise": (tokenising, 10),
     "corpus": (corpus, 2),
