@@ -99,6 +99,7 @@ BENCHES = {
     "predict": (speed.prediction, 3),
     "evaluate": (speed.evaluation, 3),
     "evaluate-run-glue": ((lambda bench: speed.evaluation(bench, "run-glue")), 3),
+    "generation": (speed.generation, 4),
     "saves": (saves, 5),
     "tokenise": (tokenising, 10),
     "corpus": (corpus, 2),

@@ -66,6 +66,13 @@ for base, padding in (("update-84m", ""), ("classification", ", real lengths")):
     TRAININGS[f"{base}-bf16"] = dict(
         TRAININGS[base], title=TRAININGS[base]["title"].removesuffix(padding) + f" in bf16{padding}", precision="bf16"
     )
+# The shape of SmolLM2-135M. Its head is not tied to the embeddings, as with random weights every token would predict
+# itself.
+DECODER = dict(
+    task="clm", family="llama",
+    shape=dict(num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, hidden_size=576,
+               intermediate_size=1536, max_position_embeddings=2048, vocab_size=49152, tie_word_embeddings=False),
+)  # fmt: skip
 COLUMNS = {
     "mlm": {},
     "sequence_classification": dict(text_column="sentence1", text_pair_column="sentence2", label_column="label",
@@ -376,6 +383,40 @@ def prediction(bench):
     limit = bench.peer("products", shapes=shapes)[1]["cpu_seconds"] / 32 * 1000
     return {"title": "predict, 1,000 sentences of real lengths", "unit": "CPU s", "figure": "cpu_seconds", **found,
             "same_scores": apart, "limit": limit, "limit_is": "products of the forward pass"}  # fmt: skip
+
+
+def generation(bench):
+    """CPU seconds of 1,000 tokens that a decoder generates greedily, beside generate(); both make the same texts."""
+    model = bench.model("generation", DECODER)
+    few, many = (8, 24) if bench.args.quick else (16, 144)
+    prompts, answers = bench.folder / "prompts.txt", bench.folder / "texts.jsonl"
+    lines = bench.data("esperanto.txt").read_text(encoding="utf-8").splitlines()
+    prompts.write_text("".join(line + "\n" for line in lines if len(line) > 40)[:400].rpartition("\n")[0] + "\n",
+                       encoding="utf-8")  # fmt: skip
+    found = {p: {"seconds": [], "cpu_seconds": []} for p in ("finetune", "transformers")}
+    for _ in range(bench.args.rounds):
+        ours, theirs = [], []
+        for tokens in (few, many):
+            answers.unlink(missing_ok=True)
+            ours.append(bench.run([bench.args.binary, "predict", model, "--use_cpu", "--do_sample", "false",
+                                   "--max_new_tokens", tokens, "--input", prompts, "--output", answers]))  # fmt: skip
+            theirs.append(bench.peer("generate", model=model, file=prompts, tokens=tokens)[1])
+        texts = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
+        texts = [(row[0] if isinstance(row, list) else row)["generated_text"] for row in texts]
+        if texts != theirs[1]["texts"]:
+            raise SystemExit(f"error: generation: the texts differ: {texts[:1]} and {theirs[1]['texts'][:1]}")
+        made = theirs[1]["tokens"] - theirs[0]["tokens"]
+        for at, figure in enumerate(found["finetune"]):
+            found["finetune"][figure].append((ours[1][at] - ours[0][at]) / made * 1000)
+            found["transformers"][figure].append((theirs[1][figure] - theirs[0][figure]) / made * 1000)
+        print(f"generation: {found['finetune']['cpu_seconds'][-1]:.2f} and "
+              f"{found['transformers']['cpu_seconds'][-1]:.2f} CPU s for 1,000 tokens", file=sys.stderr)  # fmt: skip
+    shape = DECODER["shape"]
+    read = 4 * (bench.parameters["generation"] - shape["vocab_size"] * shape["hidden_size"])
+    bandwidth = bench.peer("memory")[1]["gb_a_cpu_second"]
+    return {"title": "generate 1,000 tokens greedily, SmolLM2-135M's shape", "unit": "CPU s", "figure": "cpu_seconds",
+            **found, "same_texts": len(texts), "limit": read / 1e9 / bandwidth * 1000,
+            "limit_is": f"reading the weights for each token at {bandwidth:.1f} GB/s"}  # fmt: skip
 
 
 def evaluation(bench, name="classification"):

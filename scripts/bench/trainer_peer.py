@@ -6,6 +6,7 @@
     train     updates by Trainer
     evaluate  the loss and the seconds of Trainer.evaluate()
     predict   the seconds of pipeline()
+    generate  the seconds and the texts of greedy generate()
     products  CPU seconds of matrix products of given shapes: the limit of a training
     memory    GB a CPU second of reading and writing memory
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 CLASSES = {
     "mlm": "AutoModelForMaskedLM",
+    "clm": "AutoModelForCausalLM",
     "sequence_classification": "AutoModelForSequenceClassification",
     "multiple_choice": "AutoModelForMultipleChoice",
     "question_answering": "AutoModelForQuestionAnswering",
@@ -118,6 +120,23 @@ def predict(job):
             "scores": [answer["score"] for answer in answers[:16]], "samples": len(texts)}  # fmt: skip
 
 
+def generate(job):
+    import torch
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(job["model"])
+    model = model_class("clm").from_pretrained(job["model"], dtype=torch.float32).eval()
+    texts, tokens = [], 0
+    start, cpu = time.perf_counter(), time.process_time()
+    for prompt in Path(job["file"]).read_text(encoding="utf-8").splitlines():
+        ids = torch.tensor([tokenizer(prompt)["input_ids"]])
+        made = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=job["tokens"])
+        texts.append(prompt + tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
+        tokens += made.shape[1] - ids.shape[1]
+    return {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - cpu, "tokens": tokens,
+            "texts": texts}  # fmt: skip
+
+
 def products(job):
     """CPU seconds of all products of `shapes`, [[m, n, k, count], ...], by the median of a few turns each.
 
@@ -161,7 +180,8 @@ def memory(_):
     return {"gb_a_cpu_second": 8 * x.numel() / 1e9 / statistics.median(seconds[1:])}
 
 
-JOBS = {"make": make, "train": train, "evaluate": evaluate, "predict": predict, "products": products, "memory": memory}
+JOBS = {"make": make, "train": train, "evaluate": evaluate, "predict": predict,
+        "generate": generate, "products": products, "memory": memory}  # fmt: skip
 
 
 def main():

@@ -19,6 +19,7 @@
 #include "kernels/float32_product.h"
 #include "kernels/kernels.h"
 #include "kernels/softmax_cross_entropy.h"
+#include "kernels/token_product.h"
 
 namespace finetune {
 namespace {
@@ -135,6 +136,10 @@ class ChunkedLoss {
         at::addmm_out(target, target, x, weight.t(), at::kFloat);
       } else if (options_.precision != Precision::kFloat32) {
         target.copy_(linear_in(options_.precision, x, weight, bias));
+      } else if (kernels::has_token_product(x, weight.t())) {
+        if (bias.defined()) target.copy_(bias);
+        kernels::token_product(target, x, weight.t(), kernels::TokenAxis::kRows,
+                               bias.defined() ? 1.0 : 0.0);
       } else if (bias.defined()) {
         at::addmm_out(target, bias, x, weight.t());
       } else {
@@ -166,10 +171,14 @@ class ChunkedLoss {
       parameters_.add(bias_, dlogits.sum(0));
     }
     for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
-      const Tensor part = dlogits.narrow(1, first, count);
+      Tensor part = dlogits.narrow(1, first, count);
+      const bool is_token_product = wide && kernels::has_token_product(part, weight);
+      if (is_token_product) part = part.contiguous();  // once for both products
       const Tensor narrow = wide ? part : part.to(scalar_type(options_.precision));
       if (sum.defined() && kernels::has_float32_product(narrow, weight)) {
         at::addmm_out(sum, sum, narrow, weight, at::kFloat, /*beta=*/first == 0 ? 0 : 1);
+      } else if (sum.defined() && is_token_product) {
+        kernels::token_product(sum, part, weight, kernels::TokenAxis::kRows, first == 0 ? 0 : 1);
       } else if (sum.defined() && wide) {
         sum.addmm_(part, weight, /*beta=*/first == 0 ? 0 : 1);
       } else if (sum.defined()) {

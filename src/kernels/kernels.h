@@ -18,6 +18,7 @@
 #include "kernels/dropout_numbers.h"
 #include "kernels/partial_sums.h"
 #include "kernels/softmax_cross_entropy.h"
+#include "kernels/token_product.h"
 
 // The operations that devices implement, as one table per device: cpu/ has vectorised loops, plain/
 // ATen operators (for every device and type, and the reference of the tests), cuda/ kernels
@@ -67,6 +68,10 @@ struct Kernels {
 
   // softmax_cross_entropy.h
   decltype(kernels::softmax_cross_entropy_)& softmax_cross_entropy_;
+
+  // token_product.h
+  decltype(kernels::has_token_product)& has_token_product;
+  decltype(kernels::token_product)& token_product;
 
   // target[index] += row for rows [N, C] with their indices [N] int64, in the order of N; both
   // float32. Rows whose index is `skipped` are left out.

@@ -81,6 +81,18 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
   return kernels_for(logits).softmax_cross_entropy_(logits, labels, options);
 }
 
+bool has_token_product(const Tensor& a, const Tensor& b) {
+  return kernels_for(a).has_token_product(a, b);
+}
+
+void token_product(const Tensor& target, const Tensor& a, const Tensor& b, TokenAxis tokens,
+                   double beta) {
+  FT_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && target.size(0) == a.size(0) &&
+               target.size(1) == b.size(1) && (beta == 0.0 || beta == 1.0),
+           "a product of matrices, with or without the target's values");
+  kernels_for(target).token_product(target, a, b, tokens, beta);
+}
+
 }  // namespace finetune::kernels
 
 namespace finetune {

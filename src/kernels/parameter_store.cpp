@@ -23,6 +23,7 @@
 #include "kernels/float32_product.h"
 #include "kernels/kernels.h"
 #include "kernels/partial_sums.h"
+#include "kernels/token_product.h"
 
 namespace finetune {
 namespace {
@@ -267,7 +268,12 @@ bool ParameterStore::set_product(Parameter& parameter, const Tensor& left, const
     memory = std::exchange(spare_[static_cast<size_t>(&parameter - parameters_.data())], {});
   }
   if (!memory.defined()) memory = at::empty_like(parameter.weight.detach(), at::kFloat);
-  gradient = at::mm_out(memory, left, right);
+  if (kernels::has_token_product(left, right)) {
+    kernels::token_product(memory, left, right, kernels::TokenAxis::kInner, 0.0);
+    gradient = std::move(memory);
+  } else {
+    gradient = at::mm_out(memory, left, right);
+  }
   return true;
 }
 
@@ -363,7 +369,11 @@ void ParameterStore::add_product_to_rows(const Tensor& weight, int64_t first, co
   if (left.size(1) == weight.size(0) && set_product(parameter, left.t(), right)) return;
   const Tensor target = open_gradient(parameter).narrow(0, first, left.size(1));
   if (is_summed_exactly(parameter)) {
-    target.addmm_(left.t(), right);
+    if (kernels::has_token_product(left.t(), right)) {
+      kernels::token_product(target, left.t(), right, kernels::TokenAxis::kInner, 1.0);
+    } else {
+      target.addmm_(left.t(), right);
+    }
   } else {
     add_rounded(parameter, target, first * right.size(1), at::mm(left.t(), right));
   }

@@ -10,6 +10,7 @@
 
 #include "kernels/float32_product.h"
 #include "kernels/kernels.h"
+#include "kernels/token_product.h"
 
 namespace finetune {
 namespace {
@@ -26,6 +27,26 @@ bool is_direct(Precision precision, const Tensor& a) {
 // Converts a weight for the product; float64, which only tests use, stays.
 Tensor operand(Precision precision, const Tensor& x) {
   return precision == Precision::kFloat32 ? x : x.to(scalar_type(precision));
+}
+
+// target = beta target + a b, with a row of a for each token.
+void multiply_into(const Tensor& target, const Tensor& a, const Tensor& b, double beta) {
+  if ((beta == 0.0 || beta == 1.0) && kernels::has_token_product(a, b)) {
+    kernels::token_product(target, a, b, kernels::TokenAxis::kRows, beta);
+  } else {
+    target.addmm_(a, b, beta, 1.0);
+  }
+}
+
+// Returns a b + bias of the same type, with a row of a for each token.
+Tensor multiply_tokens(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  if (!kernels::has_token_product(a, b)) {
+    return bias.defined() ? at::addmm(bias, a, b) : at::mm(a, b);
+  }
+  const Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  if (bias.defined()) result.copy_(bias);
+  multiply_into(result, a, b, bias.defined() ? 1.0 : 0.0);
+  return result;
 }
 
 }  // namespace
@@ -45,10 +66,8 @@ bool has_fast_products(Precision precision, c10::Device device) {
 
 Tensor linear_in(Precision precision, const Tensor& a, const Tensor& b, const Tensor& bias) {
   if (is_direct(precision, a)) {
-    const Tensor weight = operand(precision, b).t();
-    const Tensor input = operand(precision, a);
-    return bias.defined() ? at::addmm(operand(precision, bias), input, weight)
-                          : at::mm(input, weight);
+    return multiply_tokens(operand(precision, a), operand(precision, b).t(),
+                           bias.defined() ? operand(precision, bias) : Tensor());
   }
   const Tensor weight = b.to(at::kFloat).t();
   const Tensor result =
@@ -57,8 +76,7 @@ Tensor linear_in(Precision precision, const Tensor& a, const Tensor& b, const Te
     const int64_t count = std::min(kRowsAtOnce, a.size(0) - first);
     const Tensor rows = a.narrow(0, first, count).to(at::kFloat);
     result.narrow(0, first, count)
-        .copy_(bias.defined() ? at::addmm(bias.to(at::kFloat), rows, weight)
-                              : at::mm(rows, weight));
+        .copy_(multiply_tokens(rows, weight, bias.defined() ? bias.to(at::kFloat) : Tensor()));
   }
   return result;
 }
@@ -73,7 +91,7 @@ Tensor product_in(Precision precision, const Tensor& a, const Tensor& b) {
 void product_into(Precision precision, const Tensor& target, const Tensor& a, const Tensor& b,
                   double beta) {
   if (is_direct(precision, a)) {
-    target.addmm_(operand(precision, a), operand(precision, b), beta, 1.0);
+    multiply_into(target, operand(precision, a), operand(precision, b), beta);
     return;
   }
   const Tensor weight = b.to(at::kFloat);
@@ -81,8 +99,13 @@ void product_into(Precision precision, const Tensor& target, const Tensor& a, co
     const int64_t count = std::min(kRowsAtOnce, a.size(0) - first);
     const Tensor rows = a.narrow(0, first, count).to(at::kFloat);
     const Tensor result = target.narrow(0, first, count);
-    result.copy_(beta == 0.0 ? at::mm(rows, weight)
-                             : result.to(at::kFloat).addmm_(rows, weight, beta, 1.0));
+    if (beta == 0.0) {
+      result.copy_(multiply_tokens(rows, weight, Tensor()));
+      continue;
+    }
+    const Tensor sum = result.to(at::kFloat);
+    multiply_into(sum, rows, weight, beta);
+    if (!sum.is_same(result)) result.copy_(sum);
   }
 }
 

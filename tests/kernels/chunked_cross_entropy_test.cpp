@@ -105,6 +105,13 @@ TEST(ChunkedCrossEntropy, TakesAVocabularyOfSeveralBlocks) {
   compare(head, {.rows_per_chunk = 3});
 }
 
+// So large that processors with a token product (kernels/token_product.h) use it, with remainders
+// of tokens and of the vocabulary.
+TEST(ChunkedCrossEntropy, MultipliesLargeMatrices) {
+  Head head({.rows = 300, .hidden = 512, .vocabulary = 5000});
+  compare(head, {.gradient_scale = 0.5, .rows_per_chunk = 256}, 1e-5);
+}
+
 TEST(ChunkedCrossEntropy, DoesNotDependOnTheChunks) {
   Tensor first;
   for (const int64_t rows : {1, 5, 36, 37, 1000}) {

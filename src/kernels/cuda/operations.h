@@ -49,5 +49,7 @@ using plain::decode_dynamic;
 using plain::encode_companded;
 using plain::encode_dynamic;
 using plain::has_fast_products;
+using plain::has_token_product;
+using plain::token_product;
 
 }  // namespace finetune::kernels::cuda

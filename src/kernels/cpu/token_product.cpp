@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Products of float32 matrices by oneDNN. MKL, which ATen calls, uses 256-bit instructions on
+// processors of other makers than Intel; oneDNN generates 512-bit code for all that have them,
+// which is 2.2 times as fast on Zen 5.
+#include "kernels/token_product.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/operations.h"
+
+// ATen's interface of oneDNN in libtorch_cpu. Weak, because a build of libtorch may lack or hide
+// it.
+namespace at::native {
+__attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result,
+                                         float beta, float alpha);
+}  // namespace at::native
+
+namespace finetune::kernels::cpu {
+namespace {
+
+// oneDNN generates code for each size and keeps about 1 MiB of it for a number of tokens with a
+// remainder. Tokens are therefore divided into few sizes, and fewer than the last of them are left
+// to BLAS.
+constexpr int64_t kParts[] = {512, 256, 128, 64};
+constexpr int64_t kLeastSize = 64;
+// Below this a call of oneDNN costs more than it saves.
+constexpr int64_t kLeastProducts = int64_t{1} << 21;
+
+bool is_faster_than_mkl() {
+#if defined(__x86_64__)
+  static const bool is_faster = at::native::mkldnn_matmul != nullptr &&
+                                __builtin_cpu_is("amd") != 0 &&
+                                __builtin_cpu_supports("avx512f") != 0;
+  return is_faster;
+#else
+  return false;
+#endif
+}
+
+// Calls `function` with the first token and the number of tokens of each part.
+template <typename Function>
+void for_each_part(int64_t tokens, const Function& function) {
+  int64_t first = 0;
+  for (const int64_t part : kParts) {
+    for (; tokens - first >= part; first += part) function(first, part);
+  }
+  if (first < tokens) function(first, tokens - first);
+}
+
+void multiply_part(const Tensor& target, const Tensor& a, const Tensor& b, int64_t tokens,
+                   double beta) {
+  if (tokens < kLeastSize || at::native::mkldnn_matmul == nullptr) {
+    target.addmm_(a, b, beta, 1.0);
+  } else {
+    at::native::mkldnn_matmul(a, b, target, static_cast<float>(beta), 1.0F);
+  }
+}
+
+}  // namespace
+
+bool has_token_product(const Tensor& a, const Tensor& b) {
+  if (!is_faster_than_mkl() || a.scalar_type() != at::kFloat || b.scalar_type() != at::kFloat) {
+    return false;
+  }
+  const int64_t least = std::min({a.size(0), a.size(1), b.size(1)});
+  return least >= kLeastSize && a.size(0) * a.size(1) * b.size(1) >= kLeastProducts;
+}
+
+void token_product(const Tensor& target, const Tensor& a, const Tensor& b, TokenAxis tokens,
+                   double beta) {
+  if (tokens == TokenAxis::kRows) {
+    for_each_part(a.size(0), [&](int64_t first, int64_t count) {
+      multiply_part(target.narrow(0, first, count), a.narrow(0, first, count), b, count, beta);
+    });
+    return;
+  }
+  for_each_part(a.size(1), [&](int64_t first, int64_t count) {
+    multiply_part(target, a.narrow(1, first, count), b.narrow(0, first, count), count,
+                  first == 0 ? beta : 1.0);
+  });
+}
+
+}  // namespace finetune::kernels::cpu

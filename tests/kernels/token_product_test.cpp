@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/token_product.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "finetune/kernels/parameter_store.h"
+#include "finetune/kernels/precision.h"
+#include "finetune/tensor/tensor.h"
+#include "kernels/cpu/operations.h"
+
+namespace finetune::kernels {
+namespace {
+
+// Sizes of one part, of each part, of all with a remainder, and of a remainder alone.
+const std::vector<int64_t> kTokens = {512, 64, 640, 1023, 40};
+
+double largest_error(const Tensor& result, const Tensor& expected) {
+  return (result.to(at::kDouble) - expected).abs().max().item<double>() /
+         expected.abs().max().item<double>();
+}
+
+// [rows, columns] that are a part of longer rows.
+Tensor draw_part(int64_t rows, int64_t columns) {
+  return at::randn({rows, columns + 32}).narrow(1, 16, columns);
+}
+
+class TokenProduct : public testing::Test {
+ protected:
+  void SetUp() override { at::manual_seed(5); }
+};
+
+TEST_F(TokenProduct, MultipliesRowsOfTokens) {
+  for (const int64_t tokens : kTokens) {
+    for (const bool is_strided : {false, true}) {
+      const Tensor x = is_strided ? draw_part(tokens, 192) : at::randn({tokens, 192});
+      const Tensor weight = at::randn({96, 192});
+      const Tensor expected = x.to(at::kDouble).mm(weight.t().to(at::kDouble));
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      const Tensor y = (is_strided ? draw_part(tokens, 96) : at::empty({tokens, 96})).fill_(nan);
+      cpu::token_product(y, x, weight.t(), TokenAxis::kRows, 0.0);
+      EXPECT_LE(largest_error(y, expected), 1e-6) << tokens << " tokens";
+      cpu::token_product(y, x, weight.t(), TokenAxis::kRows, 1.0);
+      EXPECT_LE(largest_error(y, 2 * expected), 1e-6) << tokens << " tokens, added";
+    }
+  }
+}
+
+TEST_F(TokenProduct, SumsOverTokens) {
+  for (const int64_t tokens : kTokens) {
+    const Tensor dy = at::randn({tokens, 100});
+    const Tensor x = at::randn({tokens, 192});
+    const Tensor expected = dy.t().to(at::kDouble).mm(x.to(at::kDouble));
+    const Tensor dw = at::full({100, 192}, std::numeric_limits<float>::quiet_NaN());
+    cpu::token_product(dw, dy.t(), x, TokenAxis::kInner, 0.0);
+    EXPECT_LE(largest_error(dw, expected), 1e-6) << tokens << " tokens";
+    cpu::token_product(dw, dy.t(), x, TokenAxis::kInner, 1.0);
+    EXPECT_LE(largest_error(dw, 2 * expected), 1e-6) << tokens << " tokens, added";
+  }
+}
+
+// A resumed run has its tensors in other memory.
+TEST_F(TokenProduct, GivesTheSameBitsInOtherMemory) {
+  const Tensor x = at::randn({701, 192});
+  const Tensor weight = at::randn({192, 96});
+  const Tensor once = at::empty({701, 96});
+  cpu::token_product(once, x, weight, TokenAxis::kRows, 0.0);
+  for (int64_t offset = 1; offset < 20; offset += 3) {
+    const Tensor moved = at::empty({x.numel() + 64}).narrow(0, offset, x.numel()).view(x.sizes());
+    moved.copy_(x);
+    const Tensor again = at::empty({once.numel() + 64}).narrow(0, offset, once.numel());
+    cpu::token_product(again.view(once.sizes()), moved, weight, TokenAxis::kRows, 0.0);
+    EXPECT_TRUE(at::equal(again.view(once.sizes()), once)) << offset;
+  }
+}
+
+// The products of a linear layer, of a size for which some processors use the token product.
+TEST_F(TokenProduct, ServesLinearLayers) {
+  const Tensor x = at::randn({300, 256});
+  const Tensor weight = at::randn({192, 256});
+  const Tensor bias = at::randn({192});
+  const Tensor product = x.to(at::kDouble).mm(weight.t().to(at::kDouble));
+  EXPECT_LE(largest_error(linear_in(Precision::kFloat32, x, weight, Tensor()), product), 1e-6);
+  EXPECT_LE(largest_error(linear_in(Precision::kFloat32, x, weight, bias), product + bias), 1e-6);
+  const Tensor dy = at::randn({300, 192});
+  const Tensor of_input = dy.to(at::kDouble).mm(weight.to(at::kDouble));
+  const Tensor dx = at::empty({300, 256});
+  product_into(Precision::kFloat32, dx, dy, weight, 0.0);
+  EXPECT_LE(largest_error(dx, of_input), 1e-6);
+  product_into(Precision::kFloat32, dx, dy, weight, 1.0);
+  EXPECT_LE(largest_error(dx, 2 * of_input), 1e-6);
+  ParameterStore store({{"weight", weight}}, WeightFormat::kFloat32, GradientFormat::kFloat32);
+  const Tensor of_weight = dy.t().to(at::kDouble).mm(x.to(at::kDouble));
+  store.add_product(weight, dy, x);
+  EXPECT_LE(largest_error(store.parameters()[0].gradient, of_weight), 1e-6);
+  store.add_product(weight, dy, x);
+  EXPECT_LE(largest_error(store.parameters()[0].gradient, 2 * of_weight), 1e-6);
+}
+
+TEST_F(TokenProduct, LeavesSmallProductsAndOtherTypesToAten) {
+  const Tensor small = at::randn({32, 32});
+  EXPECT_FALSE(has_token_product(small, small));
+  const Tensor row = at::randn({1, 4096});
+  EXPECT_FALSE(has_token_product(row, at::randn({4096, 4096})));
+  const Tensor wide = at::randn({512, 512}, at::kDouble);
+  EXPECT_FALSE(has_token_product(wide, wide));
+}
+
+}  // namespace
+}  // namespace finetune::kernels
