@@ -493,7 +493,9 @@ void ProgressDisplay::write_json(const char* event, double now) {
 
 void ProgressDisplay::erase() {
   if (bar_.empty()) return;
-  output_.write("\r" + std::string(static_cast<size_t>(columns_of(bar_)), ' ') + "\r");
+  // In a terminal that was made narrower, more spaces would begin another line.
+  const int64_t columns = std::min<int64_t>(columns_of(bar_), std::max(output_.width() - 1, 1));
+  output_.write("\r" + std::string(static_cast<size_t>(columns), ' ') + "\r");
 }
 
 void ProgressDisplay::redraw() {
