@@ -17,6 +17,7 @@
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/report/curve.h"
+#include "finetune/report/figure_text.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/session_log.h"
 
@@ -93,7 +94,7 @@ Log read_log(const RunFolder& run) {
 // Rounds to six digits: sufficient for display, and the file stays small.
 Json short_number(double value) {
   if (!std::isfinite(value)) return nullptr;
-  return std::stod(format_number("%.6g", value));
+  return rounded_figure(value);
 }
 
 // Rounds a time to a thousandth of a short run's duration: a run of seconds needs milliseconds.

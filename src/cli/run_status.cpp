@@ -2,7 +2,6 @@
 #include "cli/run_status.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <utility>
 
@@ -342,7 +341,7 @@ std::string speed_text(const Json& status) {
                                : figure_text(1 / *rate) + " s/step");
   }
   if (const auto rate = number_in(status, "tokens_per_second")) {
-    parts.push_back(figure_text(std::round(*rate)) + " tokens/s");
+    parts.push_back(format_number("%.0f", *rate) + " tokens/s");
   }
   if (const auto share = number_in(status, "ceiling_share")) {
     parts.push_back(format_number("%.0f", 100 * *share) + "% of the measured ceiling");

@@ -16,6 +16,7 @@
 #include "finetune/base/clock.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "finetune/report/figure_text.h"
 
 namespace finetune {
 namespace {
@@ -163,7 +164,7 @@ bool wants_color(bool is_terminal) {
 
 // Figures to a few digits, so that lines stay short.
 nlohmann::ordered_json short_number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(std::stod(format_number("%.6g", value)))
+  return std::isfinite(value) ? nlohmann::ordered_json(rounded_figure(value))
                               : nlohmann::ordered_json(nullptr);
 }
 

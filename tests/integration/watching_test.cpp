@@ -254,6 +254,14 @@ TEST(Status, EscapesWhatTheRunSupplies) {
   EXPECT_EQ(finetune({"report", out, "-o", folder / "page.html"}).code, 0);
 }
 
+TEST(Status, WritesTokensPerSecondInFull) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  write_file(folder / "run/metrics.jsonl",
+             "{\"step\":1,\"loss\":2,\"tokens_per_second\":1234567.25}\n");
+  EXPECT_THAT(finetune({"status", folder / "run"}).out, HasSubstr(" 1234567 tokens/s\n"));
+}
+
 TEST(Status, SaysThatTheLossIsNan) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run");
@@ -271,7 +279,8 @@ TEST(Status, LeavesOutNumbersThatNoRunHas) {
   const std::string out = folder / "run";
   std::filesystem::create_directories(out);
   write_file(out + "/metrics.jsonl",
-             "{\"step\":5,\"loss\":2}\n{\"step\":1e300,\"session\":-1e300,\"loss\":2}\n"
+             "{\"step\":5,\"loss\":2,\"grad_norm\":1e-320}\n{\"step\":1e300,\"session\":-1e300,"
+             "\"loss\":2}\n"
              "{\"step\":-3,\"time\":1e308,\"memory_mib\":1e300,\"loss\":2}\n");
   write_file(out + "/trainer_state.json", "{\"global_step\":1e99,\"max_steps\":1e300}");
   write_file(out + "/sessions.jsonl",
