@@ -466,9 +466,10 @@ std::string headline(const Json& status) {
     text +=
         "not finished, written by transformers' Trainer, which leaves no sign of whether it "
         "is running";
+  } else if (state == "stopped" && !end.is_object()) {
+    text += "not running, without a record of its end";
   } else if (state == "stopped") {
-    text += "stopped with everything saved";
-    if (end.is_object()) text += " (" + text_in(end, "reason") + ")";
+    text += "stopped with everything saved (" + text_in(end, "reason") + ")";
   } else if (state == "no_valid_checkpoint") {
     text += "no valid checkpoint";
   } else if (state == "killed") {

@@ -254,12 +254,14 @@ TEST(Status, EscapesWhatTheRunSupplies) {
   EXPECT_EQ(finetune({"report", out, "-o", folder / "page.html"}).code, 0);
 }
 
-TEST(Status, WritesTokensPerSecondInFull) {
+TEST(Status, OfALogAloneHasItsFiguresAndSaysThatTheEndIsUnknown) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run");
   write_file(folder / "run/metrics.jsonl",
              "{\"step\":1,\"loss\":2,\"tokens_per_second\":1234567.25}\n");
-  EXPECT_THAT(finetune({"status", folder / "run"}).out, HasSubstr(" 1234567 tokens/s\n"));
+  const ProcessResult status = finetune({"status", folder / "run"});
+  EXPECT_THAT(status.out, HasSubstr(" 1234567 tokens/s\n"));
+  EXPECT_THAT(status.out, HasSubstr("run: not running, without a record of its end\n"));
 }
 
 TEST(Status, SaysThatTheLossIsNan) {
