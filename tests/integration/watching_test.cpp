@@ -303,7 +303,10 @@ TEST(Status, HasTheShareOfTheMeasuredCeiling) {
   ASSERT_TRUE(process.wait_for_output("\"ceiling_share\":"));
   Json status;
   // The record is written every few seconds.
-  for (int attempt = 0; attempt < 600 && !status.contains("ceiling_share"); ++attempt) {
+  const auto is_complete = [&] {  // before the first logged step there are no tokens per second
+    return status.contains("ceiling_share") && status.contains("tokens_per_second");
+  };
+  for (int attempt = 0; attempt < 600 && !is_complete(); ++attempt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     status = status_of(run.out(), 6);
   }
