@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEAKERS = 5
-STEPS = 480
+STEPS = 1200
 
 
 def speeches(text):
@@ -65,6 +65,7 @@ def configure(folder, name, **keys):
             "intermediate_size": 256,
             "max_position_embeddings": 130,
             "type_vocab_size": 1,
+            "hidden_dropout_prob": 0.2,
         },
         "train_file": "train.jsonl",
         "validation_file": "valid.jsonl",
@@ -75,13 +76,13 @@ def configure(folder, name, **keys):
         "max_seq_length": 64,
         "max_steps": STEPS,
         "per_device_train_batch_size": 8,
-        "learning_rate": 5e-4,
-        "warmup_steps": 50,
+        "learning_rate": 2.5e-4,
+        "warmup_steps": 100,
         "lr_scheduler_type": "cosine",
-        "logging_steps": 2,
+        "logging_steps": 5,
         "eval_strategy": "steps",
-        "eval_steps": 40,
-        "save_steps": 30,
+        "eval_steps": 100,
+        "save_steps": 75,
         "save_total_limit": 3,
         "hardware": "colab_t4",
         "report_to": "none",
@@ -116,7 +117,7 @@ def interrupt(binary, folder, config, step, how, *more):
         reached = logged_step(line)
         if reached is None:
             continue
-        if reached >= step - 20 and not was_shown:
+        if reached >= step - 130 and not was_shown:
             was_shown = True
             time.sleep(3.2)  # the process writes where it is every three seconds
             print(status_of(binary, folder, Path(config).stem))
@@ -164,12 +165,12 @@ def main():
     subprocess.run([*run, "--output", folder / "tokenizer", options.text], check=True,
                    capture_output=True)  # fmt: skip
     config = configure(folder, "speakers", mirror_dir="mirror")
-    interrupt(binary, folder, config, 70, signal.SIGKILL)
-    interrupt(binary, folder, config, 150, signal.SIGTERM)
-    slower = ("--learning_rate", "4e-4")
-    interrupt(binary, folder, config, 230, signal.SIGKILL, *slower)
-    interrupt(binary, folder, config, 320, signal.SIGTERM, *slower)
-    interrupt(binary, folder, config, 410, signal.SIGKILL, *slower)
+    interrupt(binary, folder, config, 190, signal.SIGKILL)
+    interrupt(binary, folder, config, 400, signal.SIGTERM)
+    slower = ("--learning_rate", "2e-4")
+    interrupt(binary, folder, config, 610, signal.SIGKILL, *slower)
+    interrupt(binary, folder, config, 820, signal.SIGTERM, *slower)
+    interrupt(binary, folder, config, 1030, signal.SIGKILL, *slower)
     finish(binary, folder, config, *slower)
     print(status_of(binary, folder, "speakers"))
     finish(binary, folder, configure(folder, "constant", lr_scheduler_type="constant"))
@@ -178,7 +179,7 @@ def main():
         [binary, "report", "speakers", "constant", "-o", "two.html"], cwd=folder, check=True
     )
     dark = "--blink-settings=preferredColorScheme=0"
-    picture(browser, folder, "one.html", "report.png", options.output, 1000, 1500)
+    picture(browser, folder, "one.html", "report.png", options.output, 1000, 2170)
     picture(browser, folder, "two.html", "report-dark.png", options.output, 1000, 1300, dark)
     picture(browser, folder, "one.html", "report-phone.png", options.output, 390, 1400)
     others = "main > section:not(#predictions):not(#worst-predictions) { display: none; }"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/printable.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 
 #include "finetune/base/error.h"
@@ -46,6 +48,31 @@ std::string printable(std::string_view text) {
     text.remove_prefix(1);
   }
   return out;
+}
+
+std::string printable_line(std::string_view text) {
+  std::string line;
+  for (const char c : printable(text)) {
+    if (c == '\n') {
+      line += "\\n";
+    } else if (c == '\t') {
+      line += "\\t";
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+std::string shell_word(const std::string& text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 ||
+           std::string_view("_-./:=,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 std::string shortened(std::string_view text, size_t most) {

@@ -184,9 +184,9 @@ RunFolder read_files(const std::string& path, double patience, bool verify) {
 
 void note_evaluation(const Json& line, std::optional<RunFolder::BestLoss>& best) {
   const auto loss = number_in(line, "eval_loss");
-  const auto step = number_in(line, "step");
+  const auto step = whole_number_in(line, "step");
   if (!loss || !step || !std::isfinite(*loss) || (best && best->value <= *loss)) return;
-  best = {.value = *loss, .step = static_cast<int64_t>(*step)};
+  best = {.value = *loss, .step = *step};
 }
 
 Json member(const Json& object, const std::string& name) {
@@ -199,6 +199,12 @@ std::optional<double> number_in(const Json& object, const std::string& name) {
   const Json value = member(object, name);
   if (!value.is_number()) return std::nullopt;
   return value.get<double>();
+}
+
+std::optional<int64_t> whole_number_in(const Json& object, const std::string& name) {
+  const std::optional<double> value = number_in(object, name);
+  if (!value || !(*value >= 0 && *value <= 9007199254740992.0)) return std::nullopt;
+  return static_cast<int64_t>(*value);
 }
 
 void for_each_history_entry(const RunFolder& run, const std::function<void(const Json&)>& take) {

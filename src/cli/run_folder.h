@@ -75,5 +75,9 @@ void note_evaluation(const nlohmann::ordered_json& line, std::optional<RunFolder
                                             const std::string& name);
 [[nodiscard]] std::optional<double> number_in(const nlohmann::ordered_json& object,
                                               const std::string& name);
+// A number as an integer, without its fraction; nullopt for one that is negative, NaN or above
+// 2^53.
+[[nodiscard]] std::optional<int64_t> whole_number_in(const nlohmann::ordered_json& object,
+                                                     const std::string& name);
 
 }  // namespace finetune::cli

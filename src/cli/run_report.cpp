@@ -17,6 +17,7 @@
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/report/curve.h"
+#include "finetune/report/figure_text.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/session_log.h"
 
@@ -26,6 +27,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// Values of a session so far: they begin again with each session.
+constexpr const char* kSessionKeys[] = {"tokens_per_second", "memory_mib"};
+
+bool is_of_session(const std::string& key) {
+  return std::ranges::find(kSessionKeys, key) != std::end(kSessionKeys);
+}
 
 // The logged values: curves, and the last step of each session.
 struct Log {
@@ -49,27 +57,31 @@ bool is_curve(const std::string& key) {
 }
 
 void add_line(const Json& line, Log& log) {
-  const auto step = number_in(line, "step");
+  const std::optional<int64_t> step = whole_number_in(line, "step");
   if (!step) return;
+  const int64_t session = whole_number_in(line, "session").value_or(0);
   const double time = number_in(line, "time").value_or(kUnknown);
   if (std::isnan(log.first_time)) log.first_time = time;
   if (!std::isnan(time)) log.last_time = time;
-  if (const auto memory = number_in(line, "memory_mib")) {
-    log.peak_memory = std::max(log.peak_memory.value_or(0), static_cast<int64_t>(*memory));
+  if (const auto memory = whole_number_in(line, "memory_mib")) {
+    log.peak_memory = std::max(log.peak_memory.value_or(0), *memory);
   }
   for (const auto& [key, value] : line.items()) {
     if (!is_curve(key) && key != "tokens_per_second") continue;
     if (!value.is_number() && !value.is_null()) continue;
     Curve& curve = log.curves[key];
     if (curve.empty()) log.names.push_back(key);
-    curve.add({.step = static_cast<int64_t>(*step),
+    // The line of an evaluation repeats what the step's own line has.
+    if (is_of_session(key) && !curve.empty() && curve.newest().step == *step) continue;
+    curve.add({.step = *step,
                .value = value.is_number() ? value.get<double>() : kUnknown,
-               .time = time});
+               .time = time,
+               .session = session});
   }
-  if (const auto session = number_in(line, "session")) {
-    Log::Reached& reached = log.sessions[static_cast<int64_t>(*session)];
+  if (session > 0) {
+    Log::Reached& reached = log.sessions[session];
     if (!std::isnan(time)) reached.time = time;
-    reached.step = static_cast<int64_t>(*step);
+    reached.step = *step;
   }
 }
 
@@ -82,7 +94,7 @@ Log read_log(const RunFolder& run) {
 // Rounds to six digits: sufficient for display, and the file stays small.
 Json short_number(double value) {
   if (!std::isfinite(value)) return nullptr;
-  return std::stod(format_number("%.6g", value));
+  return rounded_figure(value);
 }
 
 // Rounds a time to a thousandth of a short run's duration: a run of seconds needs milliseconds.
@@ -98,8 +110,12 @@ Json curves_json(const Log& log, size_t points) {
     Json steps = Json::array();
     Json values = Json::array();
     Json times = Json::array();
+    Json begins = Json::array();  // of sessions after the first: indices of points
     bool has_times = false;
+    int64_t session = 0;
     for (const SeriesPoint& point : log.curves.at(name).points(points)) {
+      if (!steps.empty() && point.session != session) begins.push_back(steps.size());
+      session = point.session;
       steps.push_back(point.step);
       values.push_back(short_number(point.value));
       const double after = point.time - log.first_time;
@@ -109,6 +125,7 @@ Json curves_json(const Log& log, size_t points) {
     }
     series[name] = {{"s", std::move(steps)}, {"v", std::move(values)}};
     if (has_times) series[name]["t"] = std::move(times);
+    if (is_of_session(name) && !begins.empty()) series[name]["b"] = std::move(begins);
   }
   return series;
 }
@@ -125,19 +142,18 @@ Json rollback_json(const Json& event) {
 // log at the step that it resumed from, and recorded how far the log had been.
 void close_session(const Log& log, bool is_running, const Json& next, Json& session) {
   session["ending"] = is_running ? "running" : "killed";
-  const auto reached = log.sessions.find(
-      session["session"].is_number_integer() ? session["session"].get<int64_t>() : int64_t{-1});
+  const auto reached = log.sessions.find(whole_number_in(session, "session").value_or(-1));
   const double start = number_in(session, "start").value_or(0);
   double end = is_running ? unix_seconds() : start;
   if (reached != log.sessions.end()) {
     end = std::max(end, reached->second.time);
     session["last_step"] = reached->second.step;
   }
-  if (const auto logged = number_in(next, "logged_step")) {
-    const auto from = number_in(next, "step");
-    const double known = number_in(session, "last_step").value_or(-1);
-    session["last_step"] = static_cast<int64_t>(std::max(known, *logged));
-    if (from && *from < session["last_step"]) session["resumed_from"] = static_cast<int64_t>(*from);
+  if (const auto logged = whole_number_in(next, "logged_step")) {
+    const auto from = whole_number_in(next, "step");
+    const int64_t last = std::max(whole_number_in(session, "last_step").value_or(-1), *logged);
+    session["last_step"] = last;
+    if (from && *from < last) session["resumed_from"] = *from;
     end = std::max(end, number_in(next, "logged_time").value_or(end));
   }
   if (const auto next_start = number_in(next, "time")) end = std::min(end, *next_start);
@@ -167,8 +183,7 @@ Json sessions_json(const RunFolder& run, const Log& log) {
       session["ending"] = name == "error" ? "error" : is_finished ? "finished" : "stopped";
       session["reason"] = name == "error" ? member(event, "message") : member(event, "reason");
       session["end"] = member(event, "time");
-      const auto reached = number_in(event, "step");
-      if (reached) session["last_step"] = static_cast<int64_t>(*reached);
+      if (const auto reached = whole_number_in(event, "step")) session["last_step"] = *reached;
       is_open = false;
     }
   }

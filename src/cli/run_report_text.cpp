@@ -9,6 +9,7 @@
 #include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
@@ -24,7 +25,7 @@ std::string cell_text(const Json& value) {
                      : value.is_number_float() ? figure_text(value.get<double>())
                                                : value.dump();
   std::string escaped;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     if (c == '<') {  // no markup out of the data
       escaped += "&lt;";
       continue;
@@ -176,15 +177,15 @@ std::string run_text(const Json& run) {
   if (!run["notes"].empty()) text += "\n";
   if (!run["results"].empty()) {
     text += "\n### Results\n\n" + heading_row({"metric", "value"});
-    for (const auto& [key, value] : run["results"].items()) text += row({key, cell_text(value)});
+    for (const auto& [key, value] : run["results"].items())
+      text += row({cell_text(Json(key)), cell_text(value)});
   }
   text += sessions_text(run) + changes_text(run) + checkpoints_text(run) + data_text(run) +
           confusion_text(run) + class_scores_text(run) + worst_text(run);
   if (!run["set_keys"].empty()) {
     text += "\n### Configuration\n\n" + heading_row({"key", "value"});
     for (const Json& key : run["set_keys"]) {
-      text += row(
-          {"`" + key.get<std::string>() + "`", cell_text(run["config"][key.get<std::string>()])});
+      text += row({"`" + cell_text(key) + "`", cell_text(run["config"][key.get<std::string>()])});
     }
   }
   return text;
@@ -219,12 +220,12 @@ std::string markdown_report(const Json& report) {
     }
     text += "\n## Comparison\n\n" + heading_row(names);
     for (const std::string& metric : metrics) {
-      std::vector<std::string> cells = {metric};
+      std::vector<std::string> cells = {cell_text(Json(metric))};
       for (const Json& run : runs) cells.push_back(cell_text(member(run["results"], metric)));
       text += row(cells);
     }
     for (const Json& difference : report["differences"]) {
-      std::vector<std::string> cells = {"`" + difference["key"].get<std::string>() + "`"};
+      std::vector<std::string> cells = {"`" + cell_text(difference["key"]) + "`"};
       for (const Json& value : difference["values"]) cells.push_back(cell_text(value));
       text += row(cells);
     }

@@ -2,7 +2,6 @@
 #include "cli/run_status.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <utility>
 
@@ -61,6 +60,11 @@ void copy_member(const Json& from, const std::string& name, Json& to) {
   copy_member_as(from, name, to, name);
 }
 
+// A loss that is NaN or Inf is null in the log.
+void copy_loss(const Json& from, Json& status) {
+  if (from.contains("loss")) status["loss"] = from["loss"].is_number() ? from["loss"] : Json();
+}
+
 // Adds the best metric: by metric_for_best_model, else the lowest evaluation loss.
 void add_best(const RunFolder& run, const std::vector<Json>& lines, Json& status) {
   copy_member(run.trainer, "best_metric", status);
@@ -85,17 +89,18 @@ void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& sta
     if (!has_loss && line->contains("loss")) {
       has_loss = true;
       for (const char* name :
-           {"loss", "grad_norm", "learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
+           {"grad_norm", "learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
         copy_member(*line, name, status);
       }
+      copy_loss(*line, status);
       status["logged_step"] = member(*line, "step");
       if (status.contains("memory_mib")) copy_member_as(*line, "session", status, "memory_session");
     }
     if (line->contains("eval_loss") && !status.contains("evaluation")) {
       Json& evaluation = status["evaluation"] = {{"step", member(*line, "step")}};
       for (const auto& [key, value] : line->items()) {
-        if (key.starts_with("eval_") && value.is_number() && !key.ends_with("runtime") &&
-            !key.ends_with("per_second")) {
+        if (key.starts_with("eval_") && (value.is_number() || value.is_null()) &&
+            !key.ends_with("runtime") && !key.ends_with("per_second")) {
           evaluation[key] = value;
         }
       }
@@ -103,10 +108,8 @@ void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& sta
   }
   add_best(run, lines, status);
   // A stop saves steps that were not logged yet.
-  const auto logged = lines.empty() ? std::nullopt : number_in(lines.back(), "step");
-  if (logged && *logged > number_in(status, "step").value_or(-1)) {
-    status["step"] = static_cast<int64_t>(*logged);
-  }
+  const auto logged = lines.empty() ? std::nullopt : whole_number_in(lines.back(), "step");
+  if (logged && *logged > whole_number_in(status, "step").value_or(-1)) status["step"] = *logged;
 }
 
 std::optional<Json> newest_event(const RunFolder& run, const std::string& name) {
@@ -144,9 +147,10 @@ void add_progress(const RunFolder& run, Json& status) {
   // step come from one of the two.
   const double done = number_in(progress, "done").value_or(-1);
   if (done > number_in(status, "step").value_or(-1)) {
-    for (const char* name : {"loss", "learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
+    for (const char* name : {"learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
       copy_member(progress, name, status);
     }
+    copy_loss(progress, status);
     status.erase("grad_norm");  // it belongs to the logged step
     status["step"] = member(progress, "done");
     if (status.contains("session")) status["memory_session"] = status["session"];
@@ -180,13 +184,12 @@ void add_estimates(const std::vector<Json>& lines, Json& status) {
 
 void add_next_save(const RunFolder& run, Json& status) {
   if (status.contains("next_save")) return;
-  const auto every = number_in(run.trainer, "save_steps");
-  const auto step = number_in(status, "step");
-  const auto last = number_in(status, "max_steps");
+  const auto every = whole_number_in(run.trainer, "save_steps");
+  const auto step = whole_number_in(status, "step");
+  const auto last = whole_number_in(status, "max_steps");
   const bool is_by_steps = member(run.config(), "save_strategy") == "steps";
   if (!is_by_steps || !every || !step || !last || *every < 1 || *step >= *last) return;
-  status["next_save"] =
-      static_cast<int64_t>(std::min(*last, (std::floor(*step / *every) + 1) * *every));
+  status["next_save"] = std::min(*last, (*step / *every + 1) * *every);
 }
 
 Json checkpoint_json(const CheckpointEntry& entry) {
@@ -292,14 +295,11 @@ std::string text_in(const Json& object, const std::string& name) {
 }
 
 std::string step_text(const Json& status) {
-  const auto step = number_in(status, "step");
-  const auto total = number_in(status, "max_steps");
+  const auto step = whole_number_in(status, "step");
+  const auto total = whole_number_in(status, "max_steps");
   if (!step) return "";
-  std::string text = std::to_string(static_cast<int64_t>(*step));
-  if (total && *total > 0) {
-    text += format_text(" of {} ({}%)", static_cast<int64_t>(*total),
-                        static_cast<int64_t>(100 * *step / *total));
-  }
+  std::string text = std::to_string(*step);
+  if (total && *total > 0) text += format_text(" of {} ({}%)", *total, 100 * *step / *total);
   if (const auto epoch = number_in(status, "epoch")) {
     text += ", epoch " + format_number("%.2f", *epoch);
   }
@@ -341,7 +341,7 @@ std::string speed_text(const Json& status) {
                                : figure_text(1 / *rate) + " s/step");
   }
   if (const auto rate = number_in(status, "tokens_per_second")) {
-    parts.push_back(figure_text(std::round(*rate)) + " tokens/s");
+    parts.push_back(format_number("%.0f", *rate) + " tokens/s");
   }
   if (const auto share = number_in(status, "ceiling_share")) {
     parts.push_back(format_number("%.0f", 100 * *share) + "% of the measured ceiling");
@@ -360,9 +360,8 @@ std::string trained_text(const Json& status) {
   const auto seconds = number_in(status, "trained_seconds");
   if (!seconds || status["state"] == "running") return "";
   std::string text = duration_text(*seconds);
-  if (const auto sessions = number_in(status, "session")) {
-    text += *sessions == 1 ? " in 1 session"
-                           : format_text(" in {} sessions", static_cast<int64_t>(*sessions));
+  if (const auto sessions = whole_number_in(status, "session")) {
+    text += *sessions == 1 ? " in 1 session" : format_text(" in {} sessions", *sessions);
   }
   return text;
 }
@@ -423,6 +422,16 @@ struct ErrorParts {
   std::string remedy;  // may be empty
 };
 
+// Joins the lines of a message: "a; b: c".
+std::string in_one_line(std::string message) {
+  for (size_t at = 0; (at = message.find('\n', at)) != std::string::npos;) {
+    const size_t next = std::min(message.find_first_not_of(" \n", at), message.size());
+    const bool ends_in_colon = at > 0 && message[at - 1] == ':';
+    message.replace(at, next - at, next == message.size() ? "" : ends_in_colon ? " " : "; ");
+  }
+  return message;
+}
+
 // Messages are "what happened; what to do", or lines of which the first says what happened.
 ErrorParts parts_of(const std::string& message) {
   const size_t line = message.find('\n');
@@ -430,11 +439,7 @@ ErrorParts parts_of(const std::string& message) {
   if (end == std::string::npos) return {.cause = message, .remedy = ""};
   ErrorParts parts{.cause = message.substr(0, end),
                    .remedy = message.substr(line != std::string::npos ? end + 1 : end + 2)};
-  for (size_t at = 0; (at = parts.remedy.find('\n', at)) != std::string::npos;) {
-    const size_t next = std::min(parts.remedy.find_first_not_of(" \n", at), parts.remedy.size());
-    const bool ends_in_colon = at > 0 && parts.remedy[at - 1] == ':';
-    parts.remedy.replace(at, next - at, ends_in_colon ? " " : "; ");
-  }
+  parts.remedy = in_one_line(std::move(parts.remedy));
   parts.remedy.erase(0, parts.remedy.find_first_not_of(' '));
   return parts;
 }
@@ -446,7 +451,7 @@ std::string error_text(const Json& status) {
   const auto time = number_in(error, "time");
   const std::string message = text_in(error, "message");
   return (time ? local_time_text(*time) + ": " : std::string()) +
-         (status["state"] == "failed" ? parts_of(message).cause : message);
+         (status["state"] == "failed" ? parts_of(message).cause : in_one_line(message));
 }
 
 std::string headline(const Json& status) {
@@ -461,9 +466,10 @@ std::string headline(const Json& status) {
     text +=
         "not finished, written by transformers' Trainer, which leaves no sign of whether it "
         "is running";
+  } else if (state == "stopped" && !end.is_object()) {
+    text += "not running, without a record of its end";
   } else if (state == "stopped") {
-    text += "stopped with everything saved";
-    if (end.is_object()) text += " (" + text_in(end, "reason") + ")";
+    text += "stopped with everything saved (" + text_in(end, "reason") + ")";
   } else if (state == "no_valid_checkpoint") {
     text += "no valid checkpoint";
   } else if (state == "killed") {
@@ -488,8 +494,8 @@ std::string remedy_of_failure(const Json& status) {
 std::string advice(const Json& status) {
   const std::string state = text_in(status, "state");
   if (state == "no_valid_checkpoint") {
-    return "'finetune checkpoints " + text_in(status, "output_dir") +
-           "' says what is damaged; --restart starts over";
+    return "`finetune checkpoints " + shell_word(text_in(status, "output_dir")) +
+           "` says what is damaged; --restart starts over";
   }
   if (state == "killed" || state == "stopped" || state == "failed") {
     if (status["is_foreign"] == true) return "";
@@ -512,9 +518,7 @@ Json status_json(const RunFolder& run) {
   const std::optional<Json> start = newest_event(run, "start");
   const Json steps = start ? member(*start, "max_steps") : member(run.trainer, "max_steps");
   if (steps.is_number() && steps > 0) status["max_steps"] = steps;
-  if (const auto step = number_in(run.trainer, "global_step")) {
-    status["step"] = static_cast<int64_t>(*step);
-  }
+  if (const auto step = whole_number_in(run.trainer, "global_step")) status["step"] = *step;
   const std::vector<Json> lines = newest_lines(run);
   add_metrics(run, lines, status);
   add_checkpoints(run, status);
@@ -530,11 +534,12 @@ Json status_json(const RunFolder& run) {
 }
 
 std::string status_text(const Json& status) {
-  std::string text = headline(status) + "\n";
+  // Names in it come from files and may contain any byte.
+  std::string text = printable_line(headline(status)) + "\n";
   const auto line = [&](const char* name, const std::string& value) {
     if (value.empty()) return;
     text += "  " + std::string(name) + std::string(13 - std::string_view(name).size(), ' ') +
-            value + "\n";
+            printable_line(value) + "\n";
   };
   const Json phase = member(status, "phase_progress");
   if (phase.is_object()) {

@@ -95,11 +95,9 @@ std::string wrong_tokens(const Json& entry, const Json& words) {
             " instead of " + plain_text_of(member(token, "label"));
     if (const auto score = number_in(token, "score")) text += " (" + figure_text(*score) + ")";
   }
-  const auto all = number_in(entry, "wrong_tokens").value_or(0);
-  if (all > static_cast<double>(wrong.size())) {
-    text += format_text("\nand {} more",
-                        static_cast<int64_t>(all) - static_cast<int64_t>(wrong.size()));
-  }
+  const int64_t unlisted =
+      whole_number_in(entry, "wrong_tokens").value_or(0) - static_cast<int64_t>(wrong.size());
+  if (unlisted > 0) text += format_text("\nand {} more", unlisted);
   return text;
 }
 
@@ -133,9 +131,11 @@ class WorstTable {
     std::vector<Json> entries;
     std::vector<int64_t> samples;
     for (const Json& entry : member(stored, "worst")) {
-      if (!number_in(entry, "sample") || entries.size() == kMostWorst) continue;
+      const std::optional<int64_t> sample = whole_number_in(entry, "sample");
+      if (!sample || entries.size() == kMostWorst) continue;
       entries.push_back(entry);
-      samples.push_back(entry["sample"].get<int64_t>());
+      entries.back()["sample"] = *sample;
+      samples.push_back(*sample);
     }
     if (entries.empty()) return nullptr;
     const bool has_texts = entries.front().contains("text");

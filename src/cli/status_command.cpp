@@ -41,13 +41,18 @@ Json look(const std::string& folder) {
   return status_json(*run);
 }
 
+// Escapes everything but ASCII: a name in it may contain any byte.
+std::string json_text(const Json& status, int indent) {
+  return status.dump(indent, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
 // Prints the status repeatedly; on a terminal, overwrites the previous text.
 int watch(const std::string& folder, bool as_json) {
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string before;
   while (true) {
     const Json status = look(folder);
-    const std::string text = as_json ? status.dump() + "\n" : status_text(status);
+    const std::string text = as_json ? json_text(status, -1) : status_text(status);
     if (is_terminal && !as_json) {
       std::cout << "\x1b[H\x1b[2J" << text << std::flush;
     } else if (text != before) {
@@ -77,7 +82,7 @@ int status_command(const Arguments& arguments) {
   const std::string& folder = line.rest()[0];
   if (watches) return watch(folder, as_json);
   const Json status = look(folder);
-  std::cout << (as_json ? status.dump(2) + "\n" : status_text(status)) << std::flush;
+  std::cout << (as_json ? json_text(status, 2) : status_text(status)) << std::flush;
   return status_code(status);
 }
 

@@ -5,16 +5,10 @@
 #include <cstdio>
 
 #include "data/arrow_process.h"
+#include "finetune/base/printable.h"
 
 namespace finetune {
 namespace {
-
-// Quotes a word for the shell.
-std::string shell_quoted(const std::string& word) {
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
 
 // Returns the first line that a shell command prints; empty if it fails.
 std::string first_line_of(const std::string& command) {
@@ -33,7 +27,7 @@ std::string first_line_of(const std::string& command) {
 std::string describe_arrow_support() {
   for (const std::string& python : arrow_interpreters()) {
     const std::string version =
-        first_line_of(shell_quoted(python) +
+        first_line_of(shell_word(python) +
                       " -c 'import pyarrow; print(pyarrow.__version__)' 2>/dev/null </dev/null");
     if (!version.empty()) return "pyarrow " + version + " (" + python + ")";
   }

@@ -16,6 +16,7 @@
 #include "finetune/base/clock.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "finetune/report/figure_text.h"
 
 namespace finetune {
 namespace {
@@ -163,7 +164,7 @@ bool wants_color(bool is_terminal) {
 
 // Figures to a few digits, so that lines stay short.
 nlohmann::ordered_json short_number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(std::stod(format_number("%.6g", value)))
+  return std::isfinite(value) ? nlohmann::ordered_json(rounded_figure(value))
                               : nlohmann::ordered_json(nullptr);
 }
 
@@ -493,7 +494,9 @@ void ProgressDisplay::write_json(const char* event, double now) {
 
 void ProgressDisplay::erase() {
   if (bar_.empty()) return;
-  output_.write("\r" + std::string(static_cast<size_t>(columns_of(bar_)), ' ') + "\r");
+  // In a terminal that was made narrower, more spaces would begin another line.
+  const int64_t columns = std::min<int64_t>(columns_of(bar_), std::max(output_.width() - 1, 1));
+  output_.write("\r" + std::string(static_cast<size_t>(columns), ' ') + "\r");
 }
 
 void ProgressDisplay::redraw() {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "finetune/base/text.h"
+#include "finetune/report/figure_text.h"
 
 namespace finetune {
 namespace {
@@ -15,7 +15,7 @@ constexpr size_t kMostWorst = 50;
 // Six digits: more are not looked at.
 WorstSamples::Json short_number(double value) {
   if (!std::isfinite(value)) return nullptr;
-  return std::stod(format_number("%.6g", value));
+  return rounded_figure(value);
 }
 
 double ordered(double value) {

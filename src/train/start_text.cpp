@@ -2,12 +2,11 @@
 #include "train/start_text.h"
 
 #include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "finetune/base/error.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/validate.h"
@@ -133,18 +132,6 @@ std::string save_line(const TrainingRun& run) {
     text += "; evaluation every epoch";
   }
   return text;
-}
-
-// As a shell reads it back.
-std::string shell_word(const std::string& text) {
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || c >= 0x80 ||
-           std::string_view("_-./:=,+@%").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 // The keys that the command line set, as it would set them again.

@@ -26,6 +26,18 @@ TEST(Printable, EscapesBytesThatAreNotUtf8) {
             "a\\xffb\\xe7\\x8c");
 }
 
+TEST(PrintableLine, EscapesLineFeedsAndTabsToo) {
+  EXPECT_EQ(printable_line("two\nlines\tand \x1b[31m"), "two\\nlines\\tand \\u001b[31m");
+  EXPECT_EQ(printable_line("猫 \xFF"), "猫 \\xff");
+}
+
+TEST(ShellWord, QuotesWhatAShellWouldChange) {
+  EXPECT_EQ(shell_word("runs/a-1_b.yaml"), "runs/a-1_b.yaml");
+  EXPECT_EQ(shell_word("two words"), "'two words'");
+  EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_word(""), "''");
+}
+
 TEST(Shortened, KeepsBothEndsAndSaysHowMuchIsLeftOut) {
   EXPECT_EQ(shortened("12345678", 8), "12345678");
   EXPECT_EQ(shortened("1234567890", 8), "1234... 2 bytes left out ...7890");

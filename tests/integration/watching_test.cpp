@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "finetune/base/printable.h"
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -205,6 +206,95 @@ TEST(Status, OfAFailedRunAdvisesWhatTheErrorDoes) {
                             "  next         lower learning_rate; nothing was saved yet"));
 }
 
+// Whether a text is lines of printable UTF-8 that are all indented but the first.
+void expect_printable_lines(const std::string& text) {
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line); ++number) {
+    EXPECT_EQ(printable_line(line), line);
+    EXPECT_TRUE(number == 0 || line.starts_with("  ")) << line;
+  }
+  EXPECT_GT(number, 3);
+}
+
+TEST(Status, EscapesWhatTheRunSupplies) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "a\x1b[31m \xff\nb";
+  std::filesystem::create_directories(out);
+  const Json start = {{"event", "start"},
+                      {"time", 1763900000},
+                      {"session", 1},
+                      {"step", 0},
+                      {"host", "\x1b]0;host\a\n"},
+                      {"config", {{"mirror_dir", "/mirror\x1b[2J\nfolder"}}}};
+  const Json end = {{"event", "end"},
+                    {"time", 1763900100},
+                    {"code", 75},
+                    {"step", 3},
+                    {"reason", "stopped\x1b[31m\nby a name"}};
+  const Json error = {
+      {"event", "error"}, {"time", 1763900050}, {"message", "what\x1b[31m:\n  line"}};
+  const Json line = {{"step", 3}, {"loss", 1}, {"eval_loss", 2}, {"eval_\x1b[31m\n", 3}};
+  write_file(out + "/sessions.jsonl",
+             start.dump() + "\n" + error.dump() + "\n" + end.dump() + "\n");
+  write_file(out + "/metrics.jsonl", line.dump() + "\n");
+  const ProcessResult status = finetune({"status", out});
+  EXPECT_EQ(status.code, 75) << status.err;
+  expect_printable_lines(status.out);
+  EXPECT_THAT(status.out, HasSubstr("/a\\u001b[31m \\xff\\nb: stopped with everything saved"));
+  EXPECT_THAT(status.out, HasSubstr("what\\u001b[31m: line\n"));
+  const ProcessResult json = finetune({"status", out, "--json"});
+  EXPECT_EQ(json.code, 75) << json.err;
+  EXPECT_EQ(Json::parse(json.out)["last_end"]["reason"], "stopped\x1b[31m\nby a name");
+  for (const std::string format : {"md", "json"}) {
+    const ProcessResult report = finetune({"report", out, "--format", format});
+    EXPECT_EQ(report.code, 0) << report.err;
+    EXPECT_EQ(printable(report.out), report.out) << format;
+  }
+  EXPECT_EQ(finetune({"report", out, "-o", folder / "page.html"}).code, 0);
+}
+
+TEST(Status, OfALogAloneHasItsFiguresAndSaysThatTheEndIsUnknown) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  write_file(folder / "run/metrics.jsonl",
+             "{\"step\":1,\"loss\":2,\"tokens_per_second\":1234567.25}\n");
+  const ProcessResult status = finetune({"status", folder / "run"});
+  EXPECT_THAT(status.out, HasSubstr(" 1234567 tokens/s\n"));
+  EXPECT_THAT(status.out, HasSubstr("run: not running, without a record of its end\n"));
+}
+
+TEST(Status, SaysThatTheLossIsNan) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  write_file(folder / "run/metrics.jsonl",
+             "{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":NaN,\"learning_rate\":0.1}\n"
+             "{\"step\":2,\"eval_loss\":NaN,\"eval_f1\":0.5}\n");
+  EXPECT_THAT(finetune({"status", folder / "run"}).out,
+              HasSubstr("  loss         NaN, learning rate 0.1\n"
+                        "  evaluation   eval_loss NaN, eval_f1 0.5 at step 2"));
+  EXPECT_TRUE(status_of(folder / "run", 75)["loss"].is_null());
+}
+
+TEST(Status, LeavesOutNumbersThatNoRunHas) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "run";
+  std::filesystem::create_directories(out);
+  write_file(out + "/metrics.jsonl",
+             "{\"step\":5,\"loss\":2,\"grad_norm\":1e-320}\n{\"step\":1e300,\"session\":-1e300,"
+             "\"loss\":2}\n"
+             "{\"step\":-3,\"time\":1e308,\"memory_mib\":1e300,\"loss\":2}\n");
+  write_file(out + "/trainer_state.json", "{\"global_step\":1e99,\"max_steps\":1e300}");
+  write_file(out + "/sessions.jsonl",
+             "{\"event\":\"start\",\"time\":1e300,\"session\":1e99,\"step\":-1e99}\n"
+             "{\"event\":\"start\",\"logged_step\":1e300,\"step\":\"x\",\"time\":\"x\"}\n");
+  EXPECT_THAT(finetune({"status", out}).out, Not(HasSubstr("-9223372036854775808")));
+  const ProcessResult report = finetune({"report", out, "--format", "json"});
+  EXPECT_EQ(report.code, 0) << report.err;
+  EXPECT_THAT(report.out, Not(HasSubstr("9223372036854775808")));
+  EXPECT_EQ(Json::parse(report.out)["runs"][0]["series"]["loss"]["s"], Json::parse("[5]"));
+}
+
 TEST(Status, HasTheShareOfTheMeasuredCeiling) {
   // Few lines: nobody reads the process's output any more, and a full pipe would stop it.
   const TinyRun run(
@@ -213,7 +303,10 @@ TEST(Status, HasTheShareOfTheMeasuredCeiling) {
   ASSERT_TRUE(process.wait_for_output("\"ceiling_share\":"));
   Json status;
   // The record is written every few seconds.
-  for (int attempt = 0; attempt < 600 && !status.contains("ceiling_share"); ++attempt) {
+  const auto is_complete = [&] {  // before the first logged step there are no tokens per second
+    return status.contains("ceiling_share") && status.contains("tokens_per_second");
+  };
+  for (int attempt = 0; attempt < 600 && !is_complete(); ++attempt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     status = status_of(run.out(), 6);
   }
@@ -462,6 +555,33 @@ TEST(Report, HasThePeakMemoryOfAllSessions) {
 TEST(Report, HasTimesOfAShortRunToTheMillisecond) {
   const TemporaryFolder folder;
   EXPECT_EQ(report_of(short_run(folder))["series"]["loss"]["t"], Json::parse("[0.0, 0.25, 3.0]"));
+}
+
+TEST(Report, HasOneThroughputAStepAndBeginsAgainWithEachSession) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "run";
+  std::filesystem::create_directories(out);
+  std::string log;
+  const auto add = [&](int step, int session, int speed, const char* value) {
+    log += "{\"step\":" + std::to_string(step) + ",\"time\":" + std::to_string(1763900000 + step) +
+           ",\"session\":" + std::to_string(session) +
+           ",\"tokens_per_second\":" + std::to_string(speed) +
+           ",\"memory_mib\":" + std::to_string(100 * session) + ",\"" + value + "\":2}\n";
+  };
+  add(10, 1, 800, "loss");
+  add(20, 1, 810, "loss");
+  add(20, 1, 500, "eval_loss");
+  add(20, 2, 90, "eval_loss");  // the first line of a session, at the step that it resumed from
+  add(30, 2, 700, "loss");
+  add(40, 2, 720, "loss");
+  write_file(out + "/metrics.jsonl", log);
+  const Json series = report_of(out)["series"];
+  EXPECT_EQ(series["tokens_per_second"]["s"], Json::parse("[10,20,30,40]"));
+  EXPECT_EQ(series["tokens_per_second"]["v"], Json::parse("[800.0,810.0,700.0,720.0]"));
+  EXPECT_EQ(series["tokens_per_second"]["b"], Json::parse("[2]"));
+  EXPECT_EQ(series["memory_mib"]["b"], Json::parse("[2]"));
+  EXPECT_FALSE(series["loss"].contains("b"));
+  EXPECT_EQ(series["eval_loss"]["s"], Json::parse("[20,20]"));  // what was measured stays
 }
 
 TEST(Report, HasTheDataInMarkdown) {

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "finetune/report/figure_text.h"
+
 namespace finetune {
 namespace {
 
@@ -22,6 +24,13 @@ TEST(DurationText, IsWhatPeopleRead) {
   EXPECT_EQ(duration_text(0), "0 s");
   EXPECT_EQ(duration_text(NAN), "?");
   EXPECT_EQ(duration_text(-1), "?");
+}
+
+TEST(RoundedFigure, KeepsSixDigitsOfEveryNumber) {
+  EXPECT_EQ(rounded_figure(1234567.0), 1234570.0);
+  EXPECT_EQ(rounded_figure(-0.12345678), -0.123457);
+  EXPECT_EQ(rounded_figure(5e-324), 5e-324);
+  EXPECT_EQ(rounded_figure(1.7e308), 1.7e308);
 }
 
 }  // namespace

@@ -98,6 +98,18 @@ TEST_F(ProgressTest, StartsEveryDrawingWithTheReturnAndEndsNoneWithIt) {
   }
 }
 
+TEST_F(ProgressTest, ErasesNoMoreThanTheWidthOfANarrowedTerminal) {
+  ProgressDisplay display(ProgressMode::kBar, output());
+  display.begin("train", 2000);
+  now_ += 72;
+  display.update(740, {.loss = 4.2134, .learning_rate = 6.3e-4, .tokens_per_second = 8432});
+  ASSERT_GT(writes_.back().size(), 80U);
+  width_ = 40;
+  const size_t before = writes_.size();
+  display.log(741, {.loss = 4.2});
+  EXPECT_EQ(writes_.at(before), "\r" + std::string(39, ' ') + "\r");
+}
+
 TEST_F(ProgressTest, DrawsAtMostTwiceASecond) {
   ProgressDisplay display(ProgressMode::kBar, output());
   display.begin("train", 100000);

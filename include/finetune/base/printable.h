@@ -14,6 +14,12 @@ namespace finetune {
 // and all other text. log:: does this with every message; call it for other output.
 [[nodiscard]] std::string printable(std::string_view text);
 
+// As printable(), and escapes line feeds and tabs as \n and \t: for text within a line.
+[[nodiscard]] std::string printable_line(std::string_view text);
+
+// Quotes a word of a command for a POSIX shell, where it needs quotes.
+[[nodiscard]] std::string shell_word(const std::string& text);
+
 // Returns a text of at most `most` bytes unchanged; of a longer one the first and last `most` / 2
 // bytes with "... N bytes left out ..." between them. Never splits a UTF-8 character. Requires:
 // most >= 8.

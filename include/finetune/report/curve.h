@@ -12,7 +12,8 @@ namespace finetune {
 struct SeriesPoint {
   int64_t step = 0;
   double value = 0;
-  double time = 0;  // Unix seconds; NaN: not known
+  double time = 0;      // Unix seconds; NaN: not known
+  int64_t session = 0;  // 0: not known
 };
 
 // A curve of any length in bounded memory: where there are too many points, the least and the

@@ -37,6 +37,8 @@ function number(value) {
   if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(3).replace('e+', 'e');
   return String(Number(value.toPrecision(5)));
 }
+// JSON has no NaN: a metric that is NaN or Inf is null.
+const finite = (value) => value === null ? 'NaN' : number(value);
 function tickText(value) {
   const size = Math.abs(value);
   if (size === 0) return '0';
@@ -65,10 +67,11 @@ function clock(unix) {
 }
 
 // --- ticks ---
-function linearTicks(low, high, count) {
+function linearTicks(low, high, count, whole) {
   const raw = (high - low) / Math.max(1, count);
   const power = Math.pow(10, Math.floor(Math.log10(raw)));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999) || raw;
+  const steps = [1, 2, 2.5, 5, 10].map((m) => m * power);
+  const step = whole && raw <= 1 ? 1 : steps.find((s) => s >= raw * 0.999 && !(whole && s % 1)) || raw;
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push(i * step);
   return ticks;
@@ -101,6 +104,22 @@ function timeLabel(seconds, step) {
   return d + ' d';
 }
 
+// Writes the labels of an axis, from left to right, within `low` and `high`; leaves out one that
+// would touch the one before it. `labels`: [{x, text}], each centred at x where there is room.
+function axisLabels(svg, y, low, high, labels) {
+  let taken = -Infinity;
+  for (const {x, text} of labels) {
+    const label = shape('text', {class: 'label', y, 'text-anchor': 'start'}, text);
+    svg.append(label);
+    // Nothing is measured in a page that is not shown.
+    const width = label.getComputedTextLength() || 6.2 * text.length;
+    const from = Math.max(low, Math.min(x - width / 2, high - width));
+    if (from < taken + 8) { label.remove(); continue; }
+    label.setAttribute('x', from.toFixed(1));
+    taken = from + width;
+  }
+}
+
 // Exponential moving average whose start is not pulled to zero, as TensorBoard smooths.
 function smoothed(values, weight) {
   // The average of equal values differs from them by rounding only, which a chart would magnify.
@@ -124,7 +143,8 @@ function showTip(lines, left, top) {
 }
 const hideTip = () => { tip.hidden = true; };
 
-// One chart. `lines`: [{name, color, dash, run, data: {s, v, t}}], steps, values and seconds.
+// One chart. `lines`: [{name, color, dash, run, data: {s, v, t, b}}]: steps, values, seconds, and the
+// points that begin a session where the values begin again with each.
 function chart(parent, title, unit, lines) {
   lines = lines.filter((l) => l.data && l.data.s.length > 0);
   if (lines.length === 0) return;
@@ -180,12 +200,11 @@ function chart(parent, title, unit, lines) {
       svg.append(shape('text', {x: left - 6, y: fy(y) + 4, 'text-anchor': 'end'}, tickText(y)));
     }
     const across = Math.max(3, Math.floor((width - left) / 90));
-    const axis = byTime ? timeTicks(x0, x1, across) : {ticks: linearTicks(x0, x1, across), label: tickText};
+    const axis = byTime ? timeTicks(x0, x1, across) : {ticks: linearTicks(x0, x1, across, true), label: tickText};
     for (const x of axis.ticks) {
       svg.append(shape('line', {class: 'axis', x1: fx(x), x2: fx(x), y1: height - bottom, y2: height - bottom + 4}));
-      const anchor = fx(x) > width - 30 ? 'end' : 'middle';
-      svg.append(shape('text', {x: fx(x), y: height - bottom + 17, 'text-anchor': anchor}, axis.label(x)));
     }
+    axisLabels(svg, height - bottom + 17, left - 20, width - 2, axis.ticks.map((x) => ({x: fx(x), text: axis.label(x)})));
     svg.append(shape('line', {class: 'axis', x1: left, x2: width - right, y1: height - bottom, y2: height - bottom}));
     if (!many && !byTime) {
       for (const session of runs[0].sessions.slice(1)) {
@@ -196,18 +215,20 @@ function chart(parent, title, unit, lines) {
         svg.append(mark);
       }
     }
-    const path = (xsOf, values, options) => {
+    const path = (xsOf, values, begins, options) => {
       let d = '', open = false;
       const dots = [];
       values.forEach((v, j) => {
         const x = xsOf[j];
         if (v === null || x === null || (view.log && v <= 0)) { open = false; return; }
+        if (begins.has(j)) open = false;
         const point = `${fx(x).toFixed(1)} ${fy(v).toFixed(1)}`;
-        d += (open ? 'L' : 'M') + point;
+        // The first point of a part is drawn even if it stays its only one.
+        d += open ? `L${point}` : `M${point}h0`;
         open = true;
         dots.push(point);
       });
-      svg.append(shape('path', {d, fill: 'none', 'stroke-linejoin': 'round', ...options}));
+      svg.append(shape('path', {d, fill: 'none', 'stroke-linejoin': 'round', 'stroke-linecap': 'round', ...options}));
       if (dots.length <= 40 && !options.opacity) {
         for (const dot of dots) {
           const [cx, cy] = dot.split(' ');
@@ -217,8 +238,9 @@ function chart(parent, title, unit, lines) {
     };
     lines.forEach((l, i) => {
       const dash = l.dash ? '6 4' : 'none';
-      if (view.smooth > 0) path(xs[i], l.data.v, {class: 'raw', style: `stroke:${l.color}`, 'stroke-width': 1, opacity: 0.25});
-      path(xs[i], ys[i], {class: 'curve', style: `stroke:${l.color}`, 'stroke-width': 1.8, 'stroke-dasharray': dash, tint: l.color});
+      const begins = new Set(l.data.b || []);
+      if (view.smooth > 0) path(xs[i], l.data.v, begins, {class: 'raw', style: `stroke:${l.color}`, 'stroke-width': 1, opacity: 0.25});
+      path(xs[i], ys[i], begins, {class: 'curve', style: `stroke:${l.color}`, 'stroke-width': 1.8, 'stroke-dasharray': dash, tint: l.color});
       l.data.v.forEach((v, j) => {
         if (v !== null || xs[i][j] === null) return;
         svg.append(shape('text', {x: fx(xs[i][j]), y: top + 8, 'text-anchor': 'middle', class: 'nan', style: 'fill:var(--bad)'}, '×'));
@@ -244,7 +266,7 @@ function chart(parent, title, unit, lines) {
       lines.forEach((l, i) => {
         const j = at[i];
         const where = l.data.s[j] !== lines[0].data.s[at[0]] ? ` (step ${number(l.data.s[j])})` : '';
-        rows.push(el('div', {}, el('i', {style: `background:${l.color}`}), `${l.name}: ${l.data.v[j] === null ? 'NaN' : number(l.data.v[j])}${where}`));
+        rows.push(el('div', {}, el('i', {style: `background:${l.color}`}), `${l.name}: ${finite(l.data.v[j])}${where}`));
       });
       showTip(rows, box.left + fx(first) * box.width / width, box.top + 20);
       return at[0];
@@ -301,8 +323,8 @@ function summary(parent, run) {
   };
   const total = status.max_steps ? ` of ${number(status.max_steps)}` : '';
   card('step', status.step === undefined ? null : number(status.step) + total);
-  card('loss', status.loss === undefined ? null : number(status.loss));
-  for (const [key, value] of Object.entries(status.evaluation || {}).slice(0, 4)) if (key !== 'step') card(key, number(value));
+  card('loss', status.loss === undefined ? null : finite(status.loss));
+  for (const [key, value] of Object.entries(status.evaluation || {}).slice(0, 4)) if (key !== 'step') card(key, finite(value));
   card('best ' + (status.best_metric_name || run.config.metric_for_best_model || 'metric'), status.best_metric === undefined ? null : number(status.best_metric) + (status.best_global_step ? ` at ${number(status.best_global_step)}` : ''));
   card('training time', run.seconds ? duration(run.seconds) : null);
   card('sessions', run.sessions.length ? String(run.sessions.length) : null);
@@ -323,7 +345,7 @@ function comparison(parent) {
   const isCount = (m) => /(_runtime|_per_second|_samples|total_flos|epoch)$/.test(m);
   const metrics = [...new Set(runs.flatMap((r) => Object.keys(r.results)))].sort((a, b) => isCount(a) - isCount(b));
   const node = section(parent, 'Comparison', el('h3', {text: 'Final metrics'}),
-    table(names, metrics.map((m) => [m, ...runs.map((r) => number(r.results[m]))]), {numbers, className: 'compare'}));
+    table(names, metrics.map((m) => [m, ...runs.map((r) => finite(r.results[m]))]), {numbers, className: 'compare'}));
   if (report.differences.length === 0) { node.append(el('p', {class: 'quiet', text: 'The configurations are the same.'})); return; }
   node.append(el('h3', {text: 'Keys that differ'}), table(names, report.differences.map((d) => [d.key, ...d.values.map((v) => v === null ? '–' : text(v))]), {className: 'compare'}));
 }
@@ -374,20 +396,20 @@ function timeline(parent, run) {
     const x1 = Math.max(x0 + 1, ...timed.map((s) => s.end || s.start));
     const fx = (x) => left + (x - x0) / (x1 - x0) * (width - left - right);
     const svg = shape('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'sessions by time'});
+    figure.append(svg);
     const axis = timeTicks(0, x1 - x0, Math.max(3, Math.floor(width / 100)));
     for (const t of axis.ticks) {
       svg.append(shape('line', {class: 'grid', x1: fx(x0 + t), x2: fx(x0 + t), y1: 6, y2: 50}));
-      svg.append(shape('text', {x: fx(x0 + t), y: 66, 'text-anchor': t === 0 ? 'start' : fx(x0 + t) > width - 40 ? 'end' : 'middle'}, t === 0 ? clock(x0) : '+' + axis.label(t)));
     }
+    axisLabels(svg, 66, 0, width, axis.ticks.map((t) => ({x: fx(x0 + t), text: t === 0 ? clock(x0) : '+' + axis.label(t)})));
     for (const s of timed) {
       const from = fx(s.start), to = Math.max(from + 3, fx(s.end || s.start));
       const bar = shape('rect', {class: 'session', x: from, y: 14, width: to - from, height: 28, rx: 3, style: `fill:var(${endings[s.ending] || '--warn'})`, 'fill-opacity': 0.85});
       bar.append(shape('title', {}, `session ${s.session}: ${s.ending}, steps ${number(s.first_step)} to ${number(s.last_step)}${s.resumed_from === undefined ? '' : `, resumed from ${number(s.resumed_from)}`}, ${clock(s.start)}, ${duration(s.end - s.start)}`));
       svg.append(bar);
-      if (to - from > 16) svg.append(shape('text', {x: (from + to) / 2, y: 32, 'text-anchor': 'middle', style: 'fill:var(--back);font-weight:650'}, s.session));
+      if (to - from > 8 + 7 * String(s.session).length) svg.append(shape('text', {x: (from + to) / 2, y: 32, 'text-anchor': 'middle', style: 'fill:var(--back);font-weight:650'}, s.session));
       for (const back of s.rollbacks || []) svg.append(shape('text', {x: fx(back.time), y: 11, 'text-anchor': 'middle', style: 'fill:var(--bad)'}, '↶'));
     }
-    figure.append(svg);
   });
   node.append(table(['session', 'began', 'lasted', 'steps', 'ended', 'where'], run.sessions.map((s) => {
     const ended = el('span', {class: tones[s.ending] || 'warn', text: s.reason && s.reason.startsWith(s.ending) ? s.reason : s.ending});
@@ -416,7 +438,7 @@ function bars(parent, title, entries) {
     const most = Math.max(1, ...entries.map((e) => e.count));
     const svg = shape('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': title});
     const fy = (v) => height - bottom - v / most * (height - bottom - 8);
-    for (const y of linearTicks(0, most, 4)) {
+    for (const y of linearTicks(0, most, 4, true)) {
       svg.append(shape('line', {class: 'grid', x1: left, x2: width - 8, y1: fy(y), y2: fy(y)}));
       svg.append(shape('text', {x: left - 6, y: fy(y) + 4, 'text-anchor': 'end'}, tickText(y)));
     }
@@ -425,9 +447,14 @@ function bars(parent, title, entries) {
       const bar = shape('rect', {class: 'bar', x: left + i * step + 1, y: fy(e.count), width: Math.max(1, step - 2), height: height - bottom - fy(e.count), style: 'fill:var(--c0)'});
       bar.append(shape('title', {}, `${e.name}: ${number(e.count)}`));
       svg.append(bar);
-      if (i % Math.ceil(entries.length * 48 / width) === 0) svg.append(shape('text', {x: left + (i + 0.5) * step, y: height - 8, 'text-anchor': 'middle'}, e.label || e.name));
     });
     figure.append(svg);
+    const wide = Math.floor((step - 8) / 6.2);
+    axisLabels(svg, height - 8, left - 20, width, entries.map((e, i) => {
+      const name = e.label || e.name;
+      // Names that have no room are shortened where that leaves something of them.
+      return {x: left + (i + 0.5) * step, text: wide >= 5 && name.length > wide ? [...name].slice(0, wide - 1).join('') + '…' : name};
+    }));
   });
 }
 function dataSection(parent, run) {
