@@ -92,6 +92,12 @@ void Pass::add(const Tensor& parameter, const Tensor& gradient) {
   }
 }
 
+void Pass::add_sum_of_rows(const Tensor& parameter, const Tensor& rows) {
+  if (parameter.defined() && options_.parameters != nullptr) {
+    options_.parameters->add_sum_of_rows(parameter, rows);
+  }
+}
+
 void Pass::add_product(const Tensor& weight, const Tensor& dy, const Tensor& x) {
   if (options_.parameters != nullptr) options_.parameters->add_product(weight, dy, x);
 }

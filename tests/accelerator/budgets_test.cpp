@@ -9,7 +9,9 @@
 // which 60 % instead of 15 % are predicted: as many predicted tokens, and as many kernels except in
 // the head, whose vocabulary blocks are 8 times as long (5 instead of 39). An update takes a
 // second. With the kernels of src/kernels/cuda/, where every thread is a fiber, the vocabulary has
-// 4,000 tokens: as many kernels, because the head takes it at once.
+// 4,000 tokens: as many kernels, because the head takes it at once. With bfloat16
+// gradients the whole width takes more launches: products wait for their rounding up to 16 MiB (8
+// more), and those of the vocabulary are rounded in 10 parts (18 more).
 #include "accelerator/accelerator.h"
 
 namespace finetune::testing {

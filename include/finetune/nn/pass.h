@@ -120,6 +120,8 @@ class Pass {
   [[nodiscard]] Tensor factor(const Tensor& parameter) const;
   // Gradients of parameters, or partial sums of them; undefined ones are passed over.
   void add(const Tensor& parameter, const Tensor& gradient);
+  // The gradient is the sum of rows, which must not change after this backward function.
+  void add_sum_of_rows(const Tensor& parameter, const Tensor& rows);
   void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
   void add_to_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
                    int64_t skipped);
