@@ -50,7 +50,11 @@ const std::vector<Case> kFormats = {{"fp32", {}},
                                       {"param_dtype", "bfloat16+int8"},
                                       {"grad_accum_dtype", "bfloat16"},
                                       {"gradient_checkpointing", "true"},
-                                      {"gradient_checkpointing_kwargs", "{selective: true}"}}}};
+                                      {"gradient_checkpointing_kwargs", "{selective: true}"}}},
+                                    {"offload",
+                                     {{"fp16", "true"},
+                                      {"gradient_checkpointing", "true"},
+                                      {"gradient_checkpointing_kwargs", "{offload: true}"}}}};
 
 std::vector<Case> cases() {
   std::vector<Case> all = kFormats;

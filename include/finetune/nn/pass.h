@@ -31,6 +31,8 @@
 //   3. a kept tensor whose last reader is running is memory for the gradient of that tensor.
 namespace finetune::nn {
 
+class StowedTensor;  // nn/stowed_tensor.h
+
 enum class Mode {
   kEval,   // fused kernels; keeps nothing
   kTrain,  // fused kernels and a tape; gradients go to the ParameterStore
@@ -161,6 +163,7 @@ class Pass {
   Mode mode_;
   PassOptions options_;
   std::vector<Operation> tape_;
+  std::vector<std::shared_ptr<StowedTensor>> stowed_;  // inputs in host memory, by segment
   bool is_in_layer_ = false;
 };
 
