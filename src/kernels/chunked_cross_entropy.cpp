@@ -167,8 +167,9 @@ class ChunkedLoss {
                      : at::empty(dx.sizes(), dx.options().dtype(at::kFloat));
     if (bias_gradient_.defined()) {
       bias_gradient_.add_(dlogits.sum(0));
-    } else if (bias_.defined()) {  // one launch less
-      parameters_.add(bias_, dlogits.sum(0));
+    } else if (bias_.defined()) {  // the rows are partial sums; their memory is used again
+      parameters_.add(bias_, dlogits);
+      parameters_.add_pending();
     }
     for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
       Tensor part = dlogits.narrow(1, first, count);

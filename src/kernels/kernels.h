@@ -16,6 +16,7 @@
 #include "kernels/attention_core.h"
 #include "kernels/bias_gelu.h"
 #include "kernels/dropout_numbers.h"
+#include "kernels/format_lists.h"
 #include "kernels/partial_sums.h"
 #include "kernels/softmax_cross_entropy.h"
 #include "kernels/token_product.h"
@@ -85,15 +86,16 @@ struct Kernels {
   bool (&add_rows_stochastically)(const Tensor& target, const Tensor& indices, const Tensor& rows,
                                   int64_t skipped, const RoundingKey& key);
 
-  // layer_operations.h, partial_sums.h
-  decltype(kernels::sum_of_rows)& sum_of_rows;
+  // partial_sums.h
+  decltype(kernels::sums_of_rows)& sums_of_rows;
   decltype(kernels::add_partial_sums)& add_partial_sums;
 
-  // finetune/kernels/formats.h
+  // finetune/kernels/formats.h, format_lists.h
   decltype(finetune::round_stochastically)& round_stochastically;
-  decltype(finetune::add_stochastically)& add_stochastically;
+  decltype(kernels::add_all_stochastically)& add_all_stochastically;
   decltype(finetune::split_values)& split_values;
-  decltype(finetune::join_values)& join_values;
+  decltype(kernels::join_all_values)& join_all_values;
+  decltype(kernels::joined_rows)& joined_rows;
 
   // finetune/kernels/sum_of_squares.h
   decltype(finetune::sum_of_squares)& sum_of_squares;

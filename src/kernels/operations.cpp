@@ -60,9 +60,17 @@ Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activat
   return kernels_for(input).bias_activation_backward(input, bias, f, gradient);
 }
 
-Tensor sum_of_rows(const Tensor& rows) {
-  FT_CHECK(rows.dim() == 2, "rows of a matrix");
-  return kernels_for(rows).sum_of_rows(rows);
+Tensor sum_of_rows(const Tensor& rows) { return sums_of_rows({rows}).front(); }
+
+std::vector<Tensor> sums_of_rows(const std::vector<Tensor>& matrices) {
+  FT_CHECK(!matrices.empty(), "at least one matrix");
+  const Tensor& first = matrices.front();
+  for (const Tensor& one : matrices) {
+    FT_CHECK(one.dim() == 2, "rows of a matrix");
+    FT_CHECK(one.sizes() == first.sizes() && one.scalar_type() == first.scalar_type(),
+             "matrices of one shape and type");
+  }
+  return kernels_for(first).sums_of_rows(matrices);
 }
 
 void add_partial_sums(const std::vector<PartialSums>& sums) {

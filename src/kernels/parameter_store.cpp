@@ -20,7 +20,9 @@
 #include "finetune/base/random.h"
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/separate_gradients.h"
+#include "finetune/kernels/waiting_products.h"
 #include "kernels/float32_product.h"
+#include "kernels/format_lists.h"
 #include "kernels/kernels.h"
 #include "kernels/partial_sums.h"
 #include "kernels/token_product.h"
@@ -31,7 +33,9 @@ namespace {
 constexpr int64_t kAssignedAtOnce = int64_t{1} << 20;  // values
 // Products that are rounded into a gradient on a device: bounds the memory of their float32 values.
 constexpr int64_t kRoundedAtOnce = int64_t{1} << 22;
-constexpr int64_t kPendingBytes = int64_t{16} << 20;  // of partial sums
+constexpr int64_t kPendingBytes = int64_t{16} << 20;  // of partial sums, and of products
+// Matrices that wait to be summed by one launch: the gradients of queries, keys and values.
+constexpr size_t kWaitingMatrices = 3;
 
 // Unpacks rows [first, first + count) of a weight into new float32 memory.
 Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
@@ -71,6 +75,10 @@ at::ScalarType gradient_type(const Parameter& parameter) {
 Tensor flat_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 }  // namespace
+
+int64_t waiting_product_bytes(int64_t largest, int64_t all) {
+  return std::min(4 * all, kPendingBytes + 4 * largest);
+}
 
 ParameterStore::ParameterStore(const NamedTensors& parameters, WeightFormat weights,
                                GradientFormat gradients, c10::Device device)
@@ -153,7 +161,10 @@ Tensor ParameterStore::values(const Tensor& weight) const {
   const Parameter& parameter = parameters_[place];
   if (!holds_factors_ || weight.dim() != 1) return unpack(parameter, 0, weight.size(0));
   Tensor& held = vectors_[place];
-  if (!held.defined()) held = unpack(parameter, 0, weight.size(0));
+  if (!held.defined()) {
+    held = unpack(parameter, 0, weight.size(0));
+    wanted_vectors_.push_back(place);
+  }
   return held;
 }
 
@@ -188,6 +199,37 @@ void ParameterStore::hold_factors() {
   }
   const c10::NoGradGuard no_grad;
   if (!from.empty()) at::_foreach_copy_(to, from);
+  hold_vectors();
+}
+
+// They share one tensor.
+void ParameterStore::hold_vectors() {
+  constexpr int64_t kAlignment = 128;  // values
+  int64_t count = 0;
+  for (const size_t place : wanted_vectors_) {
+    count += (parameters_[place].weight.numel() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  if (count == 0) return;
+  const auto options = parameters_[wanted_vectors_.front()].weight.options();
+  const Tensor memory = at::empty({count}, options.dtype(at::kFloat).requires_grad(false));
+  std::vector<kernels::SplitTensor> split;
+  std::vector<Tensor> from;  // bfloat16 alone
+  std::vector<Tensor> to;
+  int64_t first = 0;
+  for (const size_t place : wanted_vectors_) {
+    const Parameter& parameter = parameters_[place];
+    const Tensor weight = parameter.weight.detach();
+    vectors_[place] = memory.narrow(0, first, weight.numel());
+    first += (weight.numel() + kAlignment - 1) / kAlignment * kAlignment;
+    if (parameter.correction.defined()) {
+      split.push_back({weight, parameter.correction, vectors_[place]});
+    } else {
+      from.push_back(weight);
+      to.push_back(vectors_[place]);
+    }
+  }
+  if (!from.empty()) at::_foreach_copy_(to, from);
+  kernels::join_all_values(split);
 }
 
 void ParameterStore::release_factors() {
@@ -203,13 +245,11 @@ Tensor ParameterStore::values_of_rows(const Tensor& weight, int64_t first, int64
 }
 
 Tensor ParameterStore::gather_rows(const Tensor& weight, const Tensor& indices) const {
-  const Tensor rows = at::embedding(weight.detach(), indices);
-  if (weight.scalar_type() != at::kBFloat16) return rows;
+  if (weight.scalar_type() != at::kBFloat16) return at::embedding(weight.detach(), indices);
   const Parameter& parameter = find(weight);
-  if (!parameter.correction.defined()) return rows.to(at::kFloat);
-  const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
-  join_values(rows, at::embedding(parameter.correction, indices), values);
-  return values;
+  if (!parameter.correction.defined())
+    return at::embedding(weight.detach(), indices).to(at::kFloat);
+  return kernels::joined_rows(weight.detach(), parameter.correction, indices);
 }
 
 void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
@@ -322,21 +362,68 @@ void ParameterStore::add_partial(Parameter& parameter, const Tensor& parts) {
     add_pending();
   }
   const RoundingKey key = is_summed_exactly(parameter) ? RoundingKey() : next_key(parameter);
-  pending_.push_back({place, parts, key});
+  pending_.push_back({place, {}, parts, key});
   pending_bytes_ += static_cast<int64_t>(parts.nbytes());
   if (pending_bytes_ > kPendingBytes) add_pending();
 }
 
-void ParameterStore::add_pending() {
-  if (pending_.empty()) return;
+void ParameterStore::add_sum_of_rows(const Tensor& weight, const Tensor& rows) {
   const c10::NoGradGuard no_grad;
-  std::vector<kernels::PartialSums> sums;
-  for (const Pending& one : pending_) {
-    sums.push_back({open_gradient(parameters_[one.place]), one.parts, one.key});
+  if (!runs_ahead_ || static_cast<int64_t>(rows.nbytes()) > kPendingBytes) {
+    return add(weight, kernels::sum_of_rows(rows));
   }
-  pending_.clear();
-  pending_bytes_ = 0;
-  kernels::add_partial_sums(sums);
+  if (!waiting_rows_.empty()) {
+    const Tensor& others = waiting_rows_.front().rows;
+    const bool fits = rows.sizes() == others.sizes() && rows.scalar_type() == others.scalar_type();
+    if (!fits) sum_waiting_rows();
+  }
+  waiting_rows_.push_back({weight, rows});
+  if (waiting_rows_.size() == kWaitingMatrices) sum_waiting_rows();
+}
+
+void ParameterStore::sum_waiting_rows() {
+  if (waiting_rows_.empty()) return;
+  const std::vector<WaitingRows> waiting = std::exchange(waiting_rows_, {});
+  std::vector<Tensor> matrices;
+  for (const WaitingRows& one : waiting) matrices.push_back(one.rows);
+  const std::vector<Tensor> sums = kernels::sums_of_rows(matrices);
+  for (size_t i = 0; i < sums.size(); ++i) add(waiting[i].weight, sums[i]);
+}
+
+void ParameterStore::add_pending() {
+  const c10::NoGradGuard no_grad;
+  sum_waiting_rows();
+  if (!pending_.empty()) {
+    std::vector<kernels::PartialSums> sums;
+    for (const Pending& one : std::exchange(pending_, {})) {
+      sums.push_back({open_gradient(parameters_[one.place]), one.values, one.key});
+    }
+    pending_bytes_ = 0;
+    kernels::add_partial_sums(sums);
+  }
+  if (!products_.empty()) {
+    std::vector<kernels::RoundedSum> sums;
+    for (const Pending& one : std::exchange(products_, {})) {
+      sums.push_back({one.target, one.values, one.key});
+    }
+    product_bytes_ = 0;
+    kernels::add_all_stochastically(sums);
+  }
+}
+
+void ParameterStore::add_product_rounded(Parameter& parameter, const Tensor& target,
+                                         int64_t first_element, const Tensor& product) {
+  const auto place = static_cast<size_t>(&parameter - parameters_.data());
+  // One launch does not add to a parameter twice.
+  if (std::ranges::any_of(products_, [&](const Pending& p) { return p.place == place; })) {
+    add_pending();
+  }
+  RoundingKey key = next_key(parameter);
+  key.first_element = static_cast<uint64_t>(first_element);
+  products_.push_back({place, target, product, key});
+  product_bytes_ += static_cast<int64_t>(product.nbytes());
+  // A product that is a part of its gradient is followed by the next part.
+  if (product_bytes_ >= kPendingBytes || target.numel() < parameter.weight.numel()) add_pending();
 }
 
 void ParameterStore::add_product(const Tensor& weight, const Tensor& dy, const Tensor& x) {
@@ -359,8 +446,8 @@ void ParameterStore::add_product_to_rows(const Tensor& weight, int64_t first, co
     const int64_t most = std::max<int64_t>(1, kRoundedAtOnce / right.size(1));
     for (int64_t row = 0; row < left.size(0); row += most) {
       const int64_t count = std::min(most, left.size(0) - row);
-      add_rounded(parameter, target.narrow(0, row, count), (first + row) * right.size(1),
-                  at::mm(left.narrow(0, row, count), right, at::kFloat));
+      add_product_rounded(parameter, target.narrow(0, row, count), (first + row) * right.size(1),
+                          at::mm(left.narrow(0, row, count), right, at::kFloat));
     }
     return;
   }
@@ -436,8 +523,11 @@ void ParameterStore::reserve_gradients() {
 }
 
 void ParameterStore::clear_gradients(bool keep_memory) {
+  waiting_rows_.clear();
   pending_.clear();
   pending_bytes_ = 0;
+  products_.clear();
+  product_bytes_ = 0;
   std::vector<Tensor> kept;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (keep_memory && parameters_[i].gradient.defined()) {

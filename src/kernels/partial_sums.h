@@ -20,4 +20,7 @@ struct PartialSums {
 // target += the sum over P, in one order, for each. A bfloat16 target is rounded stochastically.
 void add_partial_sums(const std::vector<PartialSums>& sums);
 
+// sum_of_rows() of layer_operations.h for matrices of one shape and type.
+[[nodiscard]] std::vector<Tensor> sums_of_rows(const std::vector<Tensor>& matrices);
+
 }  // namespace finetune::kernels

@@ -54,7 +54,7 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
                kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
     const Tensor dy = rows_of(gradient);
     Tensor input = kept.take();
-    if (bias.defined()) p.add(bias, kernels::sum_of_rows(dy));
+    p.add_sum_of_rows(bias, dy);
     if (matrix.is_transposed) {
       p.add_product(matrix.weight, rows_of(input), dy);
     } else {

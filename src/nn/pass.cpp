@@ -2,23 +2,15 @@
 #include "finetune/nn/pass.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "finetune/base/error.h"
 #include "finetune/tensor/backward.h"
+#include "nn/stowed_tensor.h"
 
 namespace finetune::nn {
 namespace {
-
-// Copies x to pinned host memory if `offload`; x stays where it is on the CPU and on the meta
-// device.
-Tensor stow(const Tensor& x, bool offload) {
-  if (!offload || x.is_cpu() || x.is_meta()) return x;
-  const Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
-  return host.copy_(x, /*non_blocking=*/true);
-}
 
 // What differentiate() keeps for the backward pass: an autograd graph of one function.
 struct LocalGraph {
@@ -89,6 +81,12 @@ Tensor Pass::factor(const Tensor& parameter) const {
 void Pass::add(const Tensor& parameter, const Tensor& gradient) {
   if (parameter.defined() && options_.parameters != nullptr) {
     options_.parameters->add(parameter, gradient);
+  }
+}
+
+void Pass::add_sum_of_rows(const Tensor& parameter, const Tensor& rows) {
+  if (parameter.defined() && options_.parameters != nullptr) {
+    options_.parameters->add_sum_of_rows(parameter, rows);
   }
 }
 
@@ -170,20 +168,24 @@ Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> paramet
 }
 
 // The forward pass records nothing. The backward pass runs the segment again on a separate tape
-// and returns the gradient of the segment's input.
+// and returns the gradient of the segment's input. Meanwhile the input of the segment before is
+// copied back, if it is in host memory.
 Value Pass::checkpoint(Value x, const Segment& segment) {
   FT_CHECK(records(), "only a pass that records runs a segment again");
   const std::shared_ptr<Slot> of_input = x.slot;
-  const Tensor input = stow(x.tensor, options_.offload);
-  const c10::Device device = x.tensor.device();
+  const auto input = std::make_shared<StowedTensor>(x.tensor, options_.offload);
   Value y;
   {
     Pass forward(Mode::kEval, options_);
     y = result(segment({.tensor = std::move(x.tensor)}, forward).tensor);
   }
-  record(y, [this, segment, of_input, input = input, device](Tensor dy) mutable {
+  input->leave();
+  if (options_.offload) stowed_.push_back(input);
+  record(y, [this, segment, of_input, input](Tensor dy) {
     Pass again(mode_, options_);
-    Value start = again.result(std::exchange(input, {}).to(device));
+    Value start = again.result(input->take());
+    std::erase(stowed_, input);
+    if (!stowed_.empty()) stowed_.back()->fetch();
     const std::shared_ptr<Slot> of_start = start.slot;
     Value end = segment(std::move(start), again);
     end.tensor = Tensor();
@@ -196,6 +198,7 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
 // Runs the tape from its end. Operations whose result got no gradient are skipped.
 void Pass::backward(const Value& result, Tensor gradient) {
   FT_CHECK(records() && !tape_.empty(), "a tape serves one backward pass");
+  if (!stowed_.empty()) stowed_.back()->fetch();
   result.slot->give(std::move(gradient));
   while (!tape_.empty()) {
     const Operation operation = std::move(tape_.back());

@@ -13,6 +13,7 @@
 #include "finetune/distributed/owned_tensors.h"
 #include "finetune/distributed/shard_sum.h"
 #include "finetune/kernels/chunked_cross_entropy.h"
+#include "finetune/kernels/waiting_products.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/optim/optimizer_kind.h"
 
@@ -311,7 +312,16 @@ class Prediction {
   [[nodiscard]] int64_t products() const {
     const bool rounds = choices_.gradients != GradientFormat::kFloat32;
     const int64_t factors = element_ == 4 || work_.has_kernels ? 0 : 4 * rows() * scratch_.factors;
-    return std::max(matrix(), (rounds ? layer_matrix() : 0) + factors);
+    return std::max(matrix(), (rounds ? rounded_products() : 0) + factors);
+  }
+
+  [[nodiscard]] int64_t rounded_products() const {
+    if (!work_.is_device || element_ == 4 || choices_.optimizer_in_backward) return layer_matrix();
+    int64_t values = 0;
+    for (const ParameterShape& shape : shapes_) {
+      if (shape.sizes.size() == 2 && shape.role == ParameterRole::kOther) values += shape.count();
+    }
+    return waiting_product_bytes(scratch_.matrix, values);
   }
 
   // Weights that a device keeps in half precision for its products, during an update.

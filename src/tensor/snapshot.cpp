@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/tensor/snapshot.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
@@ -11,7 +12,8 @@
 #include <vector>
 
 #include "finetune/base/error.h"
-#include "finetune/base/stream_copy.h"
+#include "finetune/base/uncached_copy.h"
+#include "finetune/tensor/stream_copy.h"
 
 namespace finetune {
 namespace {
@@ -47,7 +49,7 @@ void copy_all(const std::vector<Copy>& copies) {
   const auto copy_share = [&](size_t share) {
     const size_t end = chunks.size() * (share + 1) / threads;
     for (size_t i = chunks.size() * share / threads; i < end; ++i) {
-      stream_copy(chunks[i].target, chunks[i].source, chunks[i].bytes);
+      uncached_copy(chunks[i].target, chunks[i].source, chunks[i].bytes);
     }
   };
   std::vector<std::thread> others;
@@ -74,7 +76,12 @@ struct Snapshot::Shared {
   std::mutex mutex;
   std::vector<Held> held;
   uint64_t bytes = 0;
-  std::shared_ptr<HostPages> copies;  // set after detach()
+  std::shared_ptr<HostPages> copies;     // set after detach()
+  std::unique_ptr<StagedReader> reader;  // of the device, if a held tensor is on one
+
+  [[nodiscard]] bool is_staged(const Tensor& live) const {
+    return reader && !live.is_cpu() && live.is_contiguous();
+  }
 
   // Returns a copy, so that the live tensor is no longer referenced afterwards.
   Tensor rows(size_t index, int64_t first, int64_t count) {
@@ -83,6 +90,11 @@ struct Snapshot::Shared {
     const Tensor& live = one.live;
     if (!copies) {
       const Tensor part = live.dim() == 0 ? live : live.narrow(0, first, count);
+      if (is_staged(part)) {
+        Tensor piece = at::empty(part.sizes(), at::TensorOptions().dtype(part.scalar_type()));
+        reader->read({{static_cast<char*>(piece.mutable_data_ptr()), part}});
+        return piece;
+      }
       Tensor piece = part.to(at::kCPU).contiguous();
       return piece.is_alias_of(live) ? piece.clone() : piece;
     }
@@ -103,6 +115,10 @@ Snapshot::~Snapshot() = default;
 LazyTensor Snapshot::hold(std::string name, const Tensor& live) {
   FT_CHECK(!shared_->copies, "a detached snapshot takes no tensor");
   const c10::NoGradGuard no_grad;
+  if (!live.is_cpu()) {
+    if (!shared_->reader) shared_->reader = std::make_unique<StagedReader>(live.device());
+    shared_->reader->mark();
+  }
   shared_->held.push_back({.live = live.detach(), .offset = shared_->bytes});
   shared_->bytes += aligned(live.nbytes());
   return {.name = std::move(name),
@@ -123,9 +139,12 @@ bool Snapshot::detach(std::shared_ptr<HostPages> memory) {
   FT_CHECK(memory->size() >= shared_->bytes, "room for all copies");
   if (memory->data() == nullptr) return false;
   std::vector<Copy> copies;
+  std::vector<StagedReader::Part> of_device;
   for (const Shared::Held& one : shared_->held) {
     char* const target = memory->data() + one.offset;
-    if (one.live.is_cpu() && one.live.is_contiguous()) {
+    if (shared_->is_staged(one.live)) {
+      of_device.push_back({target, one.live});
+    } else if (one.live.is_cpu() && one.live.is_contiguous()) {
       copies.push_back({.target = target,
                         .source = static_cast<const char*>(one.live.const_data_ptr()),
                         .bytes = one.live.nbytes()});
@@ -135,6 +154,7 @@ bool Snapshot::detach(std::shared_ptr<HostPages> memory) {
     }
   }
   copy_all(copies);
+  if (!of_device.empty()) shared_->reader->read(of_device);
   shared_->copies = std::move(memory);
   return true;
 }

@@ -9,7 +9,9 @@
 // which 60 % instead of 15 % are predicted: as many predicted tokens, and as many kernels except in
 // the head, whose vocabulary blocks are 8 times as long (5 instead of 39). An update takes a
 // second. With the kernels of src/kernels/cuda/, where every thread is a fiber, the vocabulary has
-// 4,000 tokens: as many kernels, because the head takes it at once.
+// 4,000 tokens: as many kernels, because the head takes it at once. With bfloat16
+// gradients the whole width takes more launches: products wait for their rounding up to 16 MiB (8
+// more), and those of the vocabulary are rounded in 10 parts (18 more).
 #include "accelerator/accelerator.h"
 
 namespace finetune::testing {
@@ -48,7 +50,11 @@ const std::vector<Case> kFormats = {{"fp32", {}},
                                       {"param_dtype", "bfloat16+int8"},
                                       {"grad_accum_dtype", "bfloat16"},
                                       {"gradient_checkpointing", "true"},
-                                      {"gradient_checkpointing_kwargs", "{selective: true}"}}}};
+                                      {"gradient_checkpointing_kwargs", "{selective: true}"}}},
+                                    {"offload",
+                                     {{"fp16", "true"},
+                                      {"gradient_checkpointing", "true"},
+                                      {"gradient_checkpointing_kwargs", "{offload: true}"}}}};
 
 std::vector<Case> cases() {
   std::vector<Case> all = kFormats;

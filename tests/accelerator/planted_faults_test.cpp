@@ -55,6 +55,30 @@ TEST(PlantedFault, OverwriteBeforeAWaitAborts) {
   expect_value("overwrite_after_wait", "2");
 }
 
+TEST(PlantedFault, CopyOfAnotherStreamIsUsedAfterAnEventOnly) {
+  expect_error("use_before_event", "reads memory of a copy on stream 1 without waiting for it");
+  expect_value("use_after_event", "3");
+  expect_error("change_before_event", "writes memory of a copy on stream 1 without waiting for it");
+  expect_value("change_after_event", "3");
+}
+
+TEST(PlantedFault, CopyOnAnotherStreamStartsAfterAnEventOnly) {
+  expect_error("copy_before_event", "stream 1 uses memory that stream 0 writes, without waiting");
+  expect_value("copy_after_event", "3");
+}
+
+TEST(PlantedFault, FreeBeforeACopyOnAnotherStreamAborts) {
+  const ProcessResult result = with_fault("free_before_event");
+  EXPECT_EQ(result.code, 128 + SIGABRT);
+  EXPECT_THAT(result.err, HasSubstr("freed before a copy on another stream was ordered"));
+  expect_value("free_after_event", "3");
+}
+
+TEST(PlantedFault, WaitForAnotherStreamIsNone) {
+  EXPECT_THAT(with_fault("wait_for_wrong_stream").out, HasSubstr("nan"));
+  expect_value("wait_for_right_stream", "3");
+}
+
 TEST(PlantedFault, NativeDropoutIsAnError) {
   expect_error("native_dropout", "draws from the device's generator");
 }

@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
@@ -309,17 +310,59 @@ TEST_P(EveryTable, ConvertsFormatsToEqualBits) {
     const Tensor rounded = at::empty_like(values, at::kBFloat16);
     k.round_stochastically(rounded, values, key);
     const Tensor added = rounded.clone();
-    k.add_stochastically(added, values.flip(0), key);
+    k.add_all_stochastically({{added, values.flip(0), key}});
     const Tensor weight = at::empty_like(rounded);
     const Tensor correction = at::empty_like(values, at::kChar);
     k.split_values(values, weight, correction);
     const Tensor back = at::empty_like(values);
-    k.join_values(weight, correction, back);
+    k.join_all_values({{weight, correction, back}});
     return {rounded, added, weight, correction, back};
   };
   const std::vector<Tensor> actual = convert(kernels());
   const std::vector<Tensor> expected = convert(plain::kKernels);
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(same_bytes(actual[i], expected[i])) << i;
+}
+
+// More tensors than a device's launch takes, one of them empty.
+TEST_P(EveryTable, ConvertsListsToTheBitsOfSingleTensors) {
+  std::vector<RoundedSum> sums;
+  std::vector<SplitTensor> split;
+  std::vector<Tensor> expected_sums;
+  std::vector<Tensor> expected_values;
+  for (int64_t i = 0; i < 70; ++i) {
+    const int64_t count = i == 9 ? 0 : 1 + 97 * i;
+    const Tensor values = at::randn({count});
+    const Tensor start = at::randn({count}).to(at::kBFloat16);
+    const auto place = static_cast<uint64_t>(i);
+    const RoundingKey key{.key = 5 + place, .first_element = 3 * place};
+    sums.push_back({start.clone(), values, key});
+    expected_sums.push_back(start.clone());
+    plain::add_all_stochastically({{expected_sums.back(), values, key}});
+    const Tensor correction = at::empty({count}, at::kChar);
+    plain::split_values(values, start, correction);
+    split.push_back({start, correction, at::zeros({count})});
+    expected_values.push_back(at::zeros({count}));
+    plain::join_all_values({{start, correction, expected_values.back()}});
+  }
+  kernels().add_all_stochastically(sums);
+  kernels().join_all_values(split);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_TRUE(same_bytes(sums[i].target, expected_sums[i])) << i;
+    EXPECT_TRUE(same_bytes(split[i].values, expected_values[i])) << i;
+  }
+}
+
+TEST_P(EveryTable, JoinsGatheredRowsToEqualBits) {
+  for (const int64_t columns : {5, 1030}) {
+    const Tensor values = values_of_many_sizes({30, columns});
+    const Tensor weight = at::empty_like(values, at::kBFloat16);
+    const Tensor correction = at::empty_like(values, at::kChar);
+    plain::split_values(values, weight, correction);
+    const Tensor indices = at::randint(30, {4, 3}, at::kLong);
+    const Tensor rows = kernels().joined_rows(weight, correction, indices);
+    EXPECT_EQ(rows.sizes(), (std::vector<int64_t>{4, 3, columns}));
+    EXPECT_TRUE(same_bytes(rows, plain::joined_rows(weight, correction, indices)));
+  }
 }
 
 TEST_P(EveryTable, SumsSquaresAndAverages) {

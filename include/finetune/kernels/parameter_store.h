@@ -114,6 +114,9 @@ class ParameterStore {
   // The gradient of `weight` [...] is [...], or partial sums [P, ...], whose sum over P is added at
   // the latest by add_pending(): with those of other parameters, in one launch.
   void add(const Tensor& weight, const Tensor& gradient);
+  // The gradient of `weight` [C] is the sum of rows [N, C], which must not change before
+  // add_pending(): a device sums those of several parameters in one launch.
+  void add_sum_of_rows(const Tensor& weight, const Tensor& rows);
   // At the end of each backward pass.
   void add_pending();
   // += dy^T x for a weight [M, K] of a linear layer: dy [N, M], x [N, K], of any floating types.
@@ -161,8 +164,15 @@ class ParameterStore {
   [[nodiscard]] RoundingKey key_of_next_addition(const Parameter& parameter) const;
   [[nodiscard]] RoundingKey next_key(const Parameter& parameter);
   void add_partial(Parameter& parameter, const Tensor& parts);
+  // Sums what add_sum_of_rows() was given.
+  void sum_waiting_rows();
   void add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
                    const Tensor& values);
+  // The same at the latest by add_pending(), with products of other parameters in one launch.
+  void add_product_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
+                           const Tensor& product);
+  // Unpacks the biases and norms that earlier updates asked for, by one launch.
+  void hold_vectors();
   void add_rows_of_few(Parameter& parameter, const Tensor& target, const Tensor& indices,
                        const Tensor& rows);
 
@@ -177,15 +187,25 @@ class ParameterStore {
   std::vector<Tensor> factors_;
   mutable std::vector<Tensor> vectors_;  // float32 values of biases and norms
   std::vector<size_t> wanted_factors_;   // what earlier updates asked for
+  mutable std::vector<size_t> wanted_vectors_;
   at::ScalarType factor_type_ = at::kFloat;
 
+  // Additions to gradients that wait for add_pending().
   struct Pending {
     size_t place;
-    Tensor parts;
+    Tensor target;  // of a product: the rows of the gradient that it is added to
+    Tensor values;  // partial sums, or the product
     RoundingKey key;
   };
-  std::vector<Pending> pending_;
+  std::vector<Pending> pending_;   // partial sums
+  std::vector<Pending> products_;  // to be rounded
   int64_t pending_bytes_ = 0;
+  int64_t product_bytes_ = 0;
+  struct WaitingRows {
+    Tensor weight;
+    Tensor rows;
+  };
+  std::vector<WaitingRows> waiting_rows_;  // of one shape and type
   std::unordered_map<const void*, size_t> index_;
   // Gradient additions in this micro-batch by parameter: each rounds with other random numbers.
   std::vector<uint32_t> additions_;

@@ -31,6 +31,8 @@
 //   3. a kept tensor whose last reader is running is memory for the gradient of that tensor.
 namespace finetune::nn {
 
+class StowedTensor;  // nn/stowed_tensor.h
+
 enum class Mode {
   kEval,   // fused kernels; keeps nothing
   kTrain,  // fused kernels and a tape; gradients go to the ParameterStore
@@ -120,6 +122,8 @@ class Pass {
   [[nodiscard]] Tensor factor(const Tensor& parameter) const;
   // Gradients of parameters, or partial sums of them; undefined ones are passed over.
   void add(const Tensor& parameter, const Tensor& gradient);
+  // The gradient is the sum of rows, which must not change after this backward function.
+  void add_sum_of_rows(const Tensor& parameter, const Tensor& rows);
   void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
   void add_to_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
                    int64_t skipped);
@@ -159,6 +163,7 @@ class Pass {
   Mode mode_;
   PassOptions options_;
   std::vector<Operation> tape_;
+  std::vector<std::shared_ptr<StowedTensor>> stowed_;  // inputs in host memory, by segment
   bool is_in_layer_ = false;
 };
 

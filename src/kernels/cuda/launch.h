@@ -50,6 +50,13 @@ class Launch {
     return writes<T>(x);
   }
 
+  // Returns the address of a tensor of which `bytes` are read.
+  template <typename T>
+  const T* address(const Tensor& x, int64_t bytes) {
+    launch_.bytes_read += bytes;
+    return static_cast<const T*>(address_of(x));
+  }
+
   // Does nothing if the grid is empty.
   template <typename Kernel>
   void run(ValueType type, int variant, const Grid& grid,

@@ -2,6 +2,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
 
+#include <tuple>
+
 #include "kernels/cuda/device/arguments.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
@@ -16,7 +18,11 @@ enum Sums : int { kExactSums, kRoundedSums };  // variants of device/row_sums.cu
 // Adds rows of sorted indices, so that a row of the target is summed by one block, in order.
 void add_sorted_rows(Sums sums, const Tensor& target, const Tensor& indices, const Tensor& rows,
                      int64_t skipped, uint64_t rounding_key = 0) {
-  const auto [sorted, order] = at::sort(indices, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  Tensor sorted = indices.contiguous();
+  Tensor order;
+  if (indices.numel() > 1) {
+    std::tie(sorted, order) = at::sort(indices, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  }
   const Tensor values = rows.contiguous();
   Launch launch(target);
   const RowSumsArguments arguments = {.target = launch.changes(target),

@@ -6,6 +6,8 @@
 #include <ATen/ops/bitwise_or.h>
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -74,9 +76,11 @@ void round_stochastically(const Tensor& target, const Tensor& values, const Roun
   put_upper_halves(target, result);
 }
 
-void add_stochastically(const Tensor& target, const Tensor& values, const RoundingKey& key) {
-  const Tensor sum = target.to(at::kFloat) + values.view(target.sizes());
-  plain::round_stochastically(target, sum, key);
+void add_all_stochastically(const std::vector<RoundedSum>& sums) {
+  for (const auto& [target, values, key] : sums) {
+    const Tensor sum = target.to(at::kFloat) + values.view(target.sizes());
+    plain::round_stochastically(target, sum, key);
+  }
 }
 
 // As in kernels/cpu/loops/formats.cpp, with integer operations on whole tensors.
@@ -100,13 +104,29 @@ void split_values(const Tensor& values, const Tensor& weight, const Tensor& corr
   put_upper_halves(weight, at::bitwise_or(with_class(nearest, magnitude), masked(bits, kSign)));
 }
 
+namespace {
+
 // weight + correction / 127 * 2^(exponent - 8), half a last place of the weight.
-void join_values(const Tensor& weight, const Tensor& correction, const Tensor& values) {
+void join(const SplitTensor& split) {
+  const auto& [weight, correction, values] = split;
   const Tensor wide = weight.to(at::kFloat).flatten();
   const Tensor exponent = masked(shifted_right(bits_of(wide), 23), 0xFF).clamp(1, 254);
   const Tensor unit = at::bitwise_left_shift(exponent, at::Scalar(23)).view(at::kFloat);
   const Tensor share = correction.flatten().to(at::kFloat) / 127.0 * 0x1.0p-8;
   values.copy_(at::where(share == 0, wide, wide + share * unit).view(values.sizes()));
+}
+
+}  // namespace
+
+void join_all_values(const std::vector<SplitTensor>& list) {
+  for (const SplitTensor& one : list) join(one);
+}
+
+Tensor joined_rows(const Tensor& weight, const Tensor& correction, const Tensor& indices) {
+  const Tensor rows = at::embedding(weight, indices);
+  const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
+  kernels::join_all_values({{rows, at::embedding(correction, indices), values}});
+  return values;
 }
 
 }  // namespace finetune::kernels::plain

@@ -19,8 +19,12 @@ double sum_of_all_squares(const std::vector<Tensor>& tensors) {
 
 double mean(const Tensor& values) { return values.mean().item<double>(); }
 
-Tensor sum_of_rows(const Tensor& rows) {
-  return rows.sum(0, /*keepdim=*/false, compute_type(rows));
+std::vector<Tensor> sums_of_rows(const std::vector<Tensor>& matrices) {
+  std::vector<Tensor> sums;
+  for (const Tensor& rows : matrices) {
+    sums.push_back(rows.sum(0, /*keepdim=*/false, compute_type(rows)));
+  }
+  return sums;
 }
 
 void add_partial_sums(const std::vector<PartialSums>& sums) {

@@ -7,6 +7,7 @@
 
 #include "counts.h"
 #include "cuda_on_cpu/kernels.h"
+#include "late_copies.h"
 #include "memory.h"
 
 namespace pretend {
@@ -15,7 +16,12 @@ namespace {
 using finetune::kernels::cuda::KernelLaunch;
 using finetune::kernels::cuda::Runner;
 
-void* address(const void* pointer) { return DeviceMemory::instance().accessible(pointer); }
+// Whether a kernel reads or writes here is not known, so reads are checked.
+void* address(const void* pointer) {
+  DeviceMemory& memory = DeviceMemory::instance();
+  LateCopies::instance().use(memory.block_of(pointer), /*written=*/false);
+  return memory.accessible(pointer);
+}
 
 void count(const KernelLaunch& one) {
   Counts::instance().add_kernel(std::string("cuda::") + one.kernel, one.bytes_read,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One device per process with two streams that run in order, and the signal handler for a host that
+// One device per process with streams that run in order, and the signal handler for a host that
 // touches device memory.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
 
 #include "counts.h"
 #include "faults.h"
@@ -17,17 +20,32 @@
 namespace pretend {
 namespace {
 
-thread_local c10::StreamId current_stream = 0;
+thread_local c10::StreamId stream_of_thread = 0;
 
 void* handle_of(c10::StreamId stream) {
-  static std::array<char, 2> handles;
+  static std::array<char, kStreams> handles;
   return &handles.at(static_cast<size_t>(stream));
 }
+
+size_t index_of(const c10::Stream& stream) { return static_cast<size_t>(stream.id()); }
 
 void wait_for_device() {
   maybe_fail("synchronize");
   LateCopies::instance().finish();
   Counts::instance().add_wait("synchronize");
+}
+
+void wait_for(const Clock& clock) {
+  maybe_fail("synchronize");
+  LateCopies::instance().finish(clock);
+  Counts::instance().add_wait("synchronize");
+}
+
+// PRETEND_ACCELERATOR_IGNORE names what has no effect, so that tests can plant faults into the
+// program: "block" (a stream that waits for an event) or "synchronize" (a host that does).
+bool is_ignored(const char* name) {
+  const char* const ignored = std::getenv("PRETEND_ACCELERATOR_IGNORE");
+  return ignored != nullptr && std::string_view(ignored) == name;
 }
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -49,39 +67,53 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
   c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override { return {}; }
 
-  c10::Stream getStream(c10::Device /*device*/) const override { return stream(current_stream); }
+  c10::Stream getStream(c10::Device /*device*/) const override { return stream(stream_of_thread); }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return handle_of(stream.id());
   }
   c10::Stream getDefaultStream(c10::Device /*device*/) const override { return stream(0); }
   c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high*/) const override {
-    return stream(1);
+    static std::atomic<size_t> next = 0;
+    return stream(static_cast<c10::StreamId>(1 + next++ % (kStreams - 1)));
   }
-  c10::Stream getNewStream(c10::Device /*device*/, int /*priority*/) const override {
-    return stream(1);
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
+    return getStreamFromGlobalPool(device, false);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::Stream before = getStream(stream.device());
-    current_stream = stream.id();
+    stream_of_thread = stream.id();
     return before;
   }
-  bool queryStream(const c10::Stream& /*stream*/) const override {
-    LateCopies::instance().finish();
+  bool queryStream(const c10::Stream& stream) const override {
+    LateCopies& late = LateCopies::instance();
+    late.finish(late.clock_of(index_of(stream)));
     return true;
   }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override { wait_for_device(); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    wait_for(LateCopies::instance().clock_of(index_of(stream)));
+  }
   void synchronizeDevice(c10::DeviceIndex /*device*/) const override { wait_for_device(); }
 
-  void record(void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*device*/,
+  // An event is a clock.
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*device*/,
               c10::EventFlag /*flag*/) const override {
-    *event = const_cast<Guard*>(this);
+    if (*event == nullptr) *event = new Clock();
+    *static_cast<Clock*>(*event) = LateCopies::instance().clock_of(index_of(stream));
   }
-  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
-  bool queryEvent(void* /*event*/) const override {
-    LateCopies::instance().finish();
+  void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
+    delete static_cast<Clock*>(event);
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (is_ignored("block")) return;
+    LateCopies::instance().block(index_of(stream), *static_cast<Clock*>(event));
+  }
+  bool queryEvent(void* event) const override {
+    LateCopies::instance().finish(*static_cast<Clock*>(event));
     return true;
   }
-  void synchronizeEvent(void* /*event*/) const override { wait_for_device(); }
+  void synchronizeEvent(void* event) const override {
+    if (!is_ignored("synchronize")) wait_for(*static_cast<Clock*>(event));
+  }
 
  private:
   [[nodiscard]] c10::Stream stream(c10::StreamId id) const {
@@ -139,8 +171,11 @@ const bool watches_faults = [] {
 }();
 
 }  // namespace
+
+size_t current_stream() { return static_cast<size_t>(stream_of_thread); }
+
 }  // namespace pretend
 
 extern "C" __attribute__((visibility("default"))) void* pretend_current_stream() {
-  return pretend::handle_of(pretend::current_stream);
+  return pretend::handle_of(pretend::stream_of_thread);
 }

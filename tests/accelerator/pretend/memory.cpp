@@ -9,6 +9,8 @@
 #include <cstring>
 #include <set>
 
+#include "late_copies.h"
+
 namespace pretend {
 namespace {
 
@@ -76,6 +78,7 @@ void* DeviceMemory::take(size_t bytes) {
 }
 
 void DeviceMemory::give_back(void* pointer) {
+  LateCopies::instance().give_back(pointer);
   const std::lock_guard lock(mutex_);
   if (!contains(pointer)) return;
   const auto block = blocks_.find(static_cast<size_t>(static_cast<char*>(pointer) - protected_));
@@ -107,6 +110,14 @@ void DeviceMemory::add_hole(size_t first, size_t bytes) {
 
 bool DeviceMemory::contains(const void* pointer) const {
   return pointer >= protected_ && pointer < protected_ + kAddresses;
+}
+
+const void* DeviceMemory::block_of(const void* pointer) {
+  if (!contains(pointer)) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto offset = static_cast<size_t>(static_cast<const char*>(pointer) - protected_);
+  const auto after = blocks_.upper_bound(offset);
+  return after == blocks_.begin() ? nullptr : protected_ + std::prev(after)->first;
 }
 
 char* DeviceMemory::accessible(const void* pointer) const {

@@ -28,6 +28,8 @@ class DeviceMemory {
   void give_back(void* pointer);
 
   [[nodiscard]] bool contains(const void* pointer) const;
+  // Returns the first address of the allocated block that contains this one, or null.
+  const void* block_of(const void* pointer);
   // Converts a tensor's address to the address that kernels use.
   [[nodiscard]] char* accessible(const void* pointer) const;
   [[nodiscard]] bool is_accessible(const void* pointer) const;

@@ -31,6 +31,11 @@ using Aliases = std::vector<std::pair<Tensor, Tensor>>;
 
 bool is_on_device(const Tensor& tensor) { return tensor.device().type() == kDeviceType; }
 
+// Checks that this thread's stream may read or write the tensor now.
+void use(const Tensor& tensor, bool written) {
+  if (tensor.numel() > 0) LateCopies::instance().use(tensor.storage().data(), written);
+}
+
 Tensor alias_on_host(const Tensor& tensor) {
   const at::TensorOptions options = tensor.options().device(at::kCPU);
   if (tensor.numel() == 0) {  // may be an output that the kernel resizes
@@ -43,6 +48,12 @@ Tensor alias_on_host(const Tensor& tensor) {
 Tensor empty_on_device(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType type) {
   constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
   return at::detail::empty_strided_generic(sizes, strides, &device_allocator(), kKeys, type);
+}
+
+// The host waits for what is ordered before later work of this thread's stream.
+void wait_for_stream() {
+  LateCopies& late = LateCopies::instance();
+  late.finish(late.clock_of(current_stream()));
 }
 
 // Returns the device view for a view of one of the aliases.
@@ -66,6 +77,7 @@ Tensor result_on_device(const Tensor& host, const Aliases& aliases) {
   }
   Tensor result = empty_on_device(host.sizes(), host.strides(), host.scalar_type());
   if (host.numel() == 0) return result;
+  use(result, true);
   const size_t skipped = static_cast<size_t>(host.storage_offset()) * host.element_size();
   std::memcpy(memory.accessible(result.mutable_data_ptr()), host.const_data_ptr(),
               std::min(host.storage().nbytes() - skipped, result.storage().nbytes()));
@@ -133,7 +145,7 @@ class Call {
     }
     Counts::instance().add_kernel(name_, read_, written_);
     if (waits_for_size(name_) || returns_to_host(name_)) {
-      LateCopies::instance().finish();
+      wait_for_stream();
       Counts::instance().add_wait(name_);
     }
   }
@@ -147,6 +159,7 @@ class Call {
                   " got one on the CPU and others on the accelerator");
       return tensor;
     }
+    use(tensor, written);
     (written ? written_ : read_) += stored_bytes(tensor);
     return aliases_.emplace_back(tensor, alias_on_host(tensor)).second;
   }
@@ -240,19 +253,19 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   LateCopies& late = LateCopies::instance();
   const bool reads_device = is_on_device(from);
   const bool writes_device = is_on_device(to);
-  if (!reads_device) late.finish_overlapping(from);
-  if (!writes_device) late.finish_overlapping(to);
+  reads_device ? use(from, false) : late.finish_overlapping(from);
+  writes_device ? use(to, true) : late.finish_overlapping(to);
   Tensor target = writes_device ? alias_on_host(to) : to;
   target.copy_(reads_device ? alias_on_host(from) : from);
-  const char* const name =
-      !reads_device ? "copy_to_device" : (writes_device ? "copy" : "copy_to_host");
+  std::string name = !reads_device ? "copy_to_device" : (writes_device ? "copy" : "copy_to_host");
+  if (current_stream() != 0) name += " on another stream";
   Counts::instance().add_kernel(name, stored_bytes(from), static_cast<int64_t>(to.nbytes()));
   if (reads_device && writes_device) return to;
   const Tensor& host = reads_device ? to : from;
   if (non_blocking && is_pinned(host.const_data_ptr()) && host.is_contiguous()) {
-    late.add(host, reads_device);
+    late.add(host, reads_device ? from : to, reads_device);
   } else {
-    late.finish();
+    wait_for_stream();
     Counts::instance().add_wait(name);
   }
   return to;
@@ -260,7 +273,8 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
 
 at::Scalar local_scalar_dense(const Tensor& tensor) {
   maybe_fail("item");
-  LateCopies::instance().finish();
+  use(tensor, false);
+  wait_for_stream();
   Counts::instance().add_wait("item");
   return alias_on_host(tensor).item();
 }
@@ -300,6 +314,9 @@ void multiply_into_float32(Tensor& out, const Tensor& a, const Tensor& b, double
                            double alpha) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type() && out.scalar_type() == at::kFloat,
               "factors of one type and a float32 result");
+  use(a, false);
+  use(b, false);
+  use(out, true);
   alias_on_host(out).addmm_(alias_on_host(a).to(at::kFloat), alias_on_host(b).to(at::kFloat), beta,
                             alpha);
 }

@@ -3,6 +3,7 @@
 // where the arithmetic is exact or the same, else within a few units in the last place of float32;
 // and the same bits for every order of threads.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
@@ -257,6 +258,7 @@ TEST_F(CudaKernels, AddRowsInTheCpusOrder) {
     const Tensor added = start.clone();
     const Tensor summed = at::zeros({20, 10});
     k.add_rows(added, indices, rows, 3);
+    k.add_rows(added, indices.narrow(0, 7, 1), rows.narrow(0, 7, 1), 3);  // not sorted
     k.sum_rows(summed, indices, rows);
     return {added, summed};
   });
@@ -274,7 +276,7 @@ TEST_F(CudaKernels, SumRowsAsTheCpu) {
     Tensors sums;
     std::vector<PartialSums> parts;
     for (int i = 0; i < 80; ++i) {
-      const Tensor sum = k.sum_of_rows(rows[static_cast<size_t>(i) % rows.size()]);
+      const Tensor sum = k.sums_of_rows({rows[static_cast<size_t>(i) % rows.size()]}).front();
       sums.push_back(at::ones({sum.size(-1)}) * i);
       if (sum.dim() == 1) sums.back().add_(sum);
       if (sum.dim() == 2) parts.push_back({.target = sums.back(), .parts = sum, .key = {}});
@@ -282,6 +284,27 @@ TEST_F(CudaKernels, SumRowsAsTheCpu) {
     k.add_partial_sums(parts);
     return sums;
   });
+}
+
+// Matrices of one shape, more than a launch takes, to the bits of single ones; one is not
+// contiguous, one begins between the addresses of aligned rows.
+TEST_F(CudaKernels, SumRowsOfAListToTheBitsOfSingleMatrices) {
+  for (const int64_t columns : {72, 1030}) {
+    for (const at::ScalarType type : {at::kFloat, at::kHalf}) {
+      Tensors matrices;
+      for (int i = 0; i < 19; ++i) matrices.push_back(at::randn({300, columns}).to(type));
+      matrices[3] = at::randn({columns, 300}).to(type).t();
+      matrices[7] = at::randn({300 * columns + 1}).to(type).narrow(0, 1, 300 * columns);
+      matrices[7] = matrices[7].view({300, columns});
+      const Tensors sums = cuda::kKernels.sums_of_rows(matrices);
+      ASSERT_EQ(sums.size(), matrices.size());
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const Tensor single = cuda::kKernels.sums_of_rows({matrices[i]}).front();
+        EXPECT_TRUE(same_content(sums[i], single)) << i;
+        EXPECT_TRUE(at::allclose(sums[i].sum(0), matrices[i].to(at::kFloat).sum(0), 1e-4, 1e-4));
+      }
+    }
+  }
 }
 
 // Into bfloat16 with the numbers that the CPU rounds with; parts whose sum has one order.

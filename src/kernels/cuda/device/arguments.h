@@ -60,12 +60,16 @@ struct AddNormBackwardArguments {
   DropoutArguments dropout;
 };
 
+// Matrices of one shape: blocks_of_each blocks in x are one matrix's.
+constexpr int kMatricesOfLaunch = 8;
 struct PartialSumsArguments {
-  const void* rows;  // [rows, columns]
-  float* parts;      // [blocks, columns]
-  i64 count;         // of rows
-  i64 rows_at_once;  // of a block
+  const void* rows[kMatricesOfLaunch];  // [rows, columns] each
+  float* parts;                         // [matrices, blocks, columns]
+  i64 count;                            // of rows
+  i64 rows_at_once;                     // of a block
+  i64 blocks;
   i64 columns;
+  int blocks_of_each;
   int is_aligned;
 };
 
@@ -192,20 +196,36 @@ struct RowSumsArguments {
   void* target;        // [.., columns], float32 or bfloat16
   const float* rows;   // [count, columns]
   const i64* indices;  // [count], sorted
-  const i64* order;    // position before sorting
+  const i64* order;    // position before sorting; null: the same
   i64 count;
   i64 columns;
   i64 skipped;
   u64 rounding_key;  // of bfloat16
 };
 
-struct FormatsArguments {
+struct ListedConversion {
   float* values;
   u16* narrow;  // bfloat16
   signed char* correction;
   i64 count;
+  i64 first_block;  // as ListedTensor's
   u64 key;
   u64 first_element;
+};
+
+constexpr int kConversionsOfLaunch = 64;
+struct FormatsArguments {
+  ListedConversion conversions[kConversionsOfLaunch];
+  int count;
+};
+static_assert(sizeof(FormatsArguments) <= 4096, "the arguments of a kernel");
+
+struct JoinedRowsArguments {
+  const u16* narrow;              // [.., columns] bfloat16
+  const signed char* correction;  // [.., columns]
+  const i64* indices;
+  float* values;  // [indices, columns]
+  i64 columns;
 };
 
 // One tensor of a list. Blocks [first_block, first_block of the next) of the grid process it.

@@ -6,21 +6,25 @@
 
 namespace finetune::kernels::cuda {
 
-// Threads own four columns and go down some rows.
+// Threads own four columns of a matrix and go down some rows.
 template <class T, int kVariant>
 __device__ void partial_sums(const PartialSumsArguments& a) {
-  const i64 first = 4 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
+  const int matrix = static_cast<int>(blockIdx.x) / a.blocks_of_each;
+  const int block = static_cast<int>(blockIdx.x) % a.blocks_of_each;
+  const auto* rows = static_cast<const T*>(a.rows[matrix]);
+  const i64 first = 4 * (static_cast<i64>(block) * blockDim.x + threadIdx.x);
   if (first >= a.columns) return;
   const i64 begin = blockIdx.y * a.rows_at_once;
   const i64 end = begin + a.rows_at_once < a.count ? begin + a.rows_at_once : a.count;
   float sums[4] = {};
   for (i64 row = begin; row < end; ++row) {
     float x[4];
-    load4(static_cast<const T*>(a.rows) + row * a.columns, first, a.columns, a.is_aligned, x);
+    load4(rows + row * a.columns, first, a.columns, a.is_aligned, x);
 #pragma unroll
     for (int i = 0; i < 4; ++i) sums[i] += x[i];
   }
-  store4(a.parts + blockIdx.y * a.columns, first, a.columns, a.is_aligned, sums);
+  store4(a.parts + (matrix * a.blocks + blockIdx.y) * a.columns, first, a.columns, a.is_aligned,
+         sums);
 }
 
 __device__ inline void add_sum(const ListedSums& a, i64 column, float sum) {

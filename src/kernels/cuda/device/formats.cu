@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Converts between float32 and the formats of weights and gradients, four elements per thread.
+// Converts the tensors of a list between float32 and the formats of weights and gradients. A block
+// converts kListedValues elements, a thread four at a time.
+#include "kernels/cuda/device/lists.h"
 #include "kernels/cuda/device/rounding.h"
 
 namespace finetune::kernels::cuda {
@@ -9,20 +11,16 @@ constexpr int kAdd = 1;
 constexpr int kSplitValues = 2;
 constexpr int kJoinValues = 3;
 
-template <class T, int kVariant>
-__device__ void formats(const FormatsArguments& a) {
-  // Groups of four elements start at multiples of four, so the first group may begin before the
-  // first element.
-  const i64 group = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const auto skipped = static_cast<i64>(a.first_element % 4);
+// Converts elements [first, first + 4), as far as the tensor has them.
+template <int kVariant>
+__device__ inline void convert_four(const ListedConversion& a, i64 first) {
   u32 numbers[4];
   if (kVariant == kRound || kVariant == kAdd) {
-    rounding_numbers(a.first_element - static_cast<u64>(skipped) + 4 * static_cast<u64>(group),
-                     a.key, numbers);
+    rounding_numbers(a.first_element + static_cast<u64>(first), a.key, numbers);
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const i64 place = 4 * group + i - skipped;
+    const i64 place = first + i;
     if (place < 0 || place >= a.count) continue;
     if (kVariant == kRound) a.narrow[place] = round_with(a.values[place], numbers[i]);
     if (kVariant == kAdd) {
@@ -37,6 +35,30 @@ __device__ void formats(const FormatsArguments& a) {
     if (kVariant == kJoinValues) {
       a.values[place] = join_value(a.narrow[place], a.correction[place]);
     }
+  }
+}
+
+// Groups of four elements start at multiples of four of the random numbers, so the first group may
+// begin before the first element.
+template <class T, int kVariant>
+__device__ void formats(const FormatsArguments& list) {
+  const ListedConversion& a = entry_of(list.conversions, list.count, blockIdx.x);
+  const auto skipped = static_cast<i64>(a.first_element % 4);
+  const i64 block = (static_cast<i64>(blockIdx.x) - a.first_block) * kListedValues;
+#pragma unroll
+  for (int part = 0; part < kListedValues; part += 4 * kThreads) {
+    const i64 first = block + part + 4 * static_cast<i64>(threadIdx.x) - skipped;
+    if (first < a.count) convert_four<kVariant>(a, first);
+  }
+}
+
+// Gathers and joins rows; one block per row.
+template <class T, int kVariant>
+__device__ void joined_rows(const JoinedRowsArguments& a) {
+  const i64 source = a.indices[blockIdx.x] * a.columns;
+  float* const values = a.values + static_cast<i64>(blockIdx.x) * a.columns;
+  for (i64 c = threadIdx.x; c < a.columns; c += blockDim.x) {
+    values[c] = join_value(a.narrow[source + c], a.correction[source + c]);
   }
 }
 

@@ -32,7 +32,10 @@ __device__ void row_sums(const RowSumsArguments& a) {
   for (i64 column = threadIdx.x; column < a.columns; column += blockDim.x) {
     const i64 place = index * a.columns + column;
     float sum = kVariant == kExactSums ? static_cast<const float*>(a.target)[place] : 0.0F;
-    for (i64 i = begin; i < end; ++i) sum += a.rows[a.order[i] * a.columns + column];
+    for (i64 i = begin; i < end; ++i) {
+      const i64 row = a.order == nullptr ? i : a.order[i];
+      sum += a.rows[row * a.columns + column];
+    }
     if (kVariant == kExactSums) {
       static_cast<float*>(a.target)[place] = sum;
     } else {

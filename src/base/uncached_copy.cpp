@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/base/stream_copy.h"
+#include "finetune/base/uncached_copy.h"
 
 #include <cstdint>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace finetune {
 
 #ifdef __SSE2__
 
-void stream_copy(void* target, const void* source, size_t bytes) {
+void uncached_copy(void* target, const void* source, size_t bytes) {
   constexpr size_t kVector = sizeof(__m128i);
   constexpr size_t kLine = 4 * kVector;
   auto* to = static_cast<char*>(target);
@@ -36,7 +36,7 @@ void stream_copy(void* target, const void* source, size_t bytes) {
 
 #else
 
-void stream_copy(void* target, const void* source, size_t bytes) {
+void uncached_copy(void* target, const void* source, size_t bytes) {
   std::memcpy(target, source, bytes);
 }
 

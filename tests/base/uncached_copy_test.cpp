@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/base/stream_copy.h"
+#include "finetune/base/uncached_copy.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace finetune {
 namespace {
 
-TEST(StreamCopy, CopiesAnyLengthBetweenAnyAddressesAndNothingElse) {
+TEST(UncachedCopy, CopiesAnyLengthBetweenAnyAddressesAndNothingElse) {
   std::string source(700, ' ');
   for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(i * 7 + 1);
   for (size_t to = 0; to < 66; ++to) {
@@ -17,7 +17,7 @@ TEST(StreamCopy, CopiesAnyLengthBetweenAnyAddressesAndNothingElse) {
         std::string target(700, '#');
         std::string expected = target;
         expected.replace(to, bytes, source, from, bytes);
-        stream_copy(target.data() + to, source.data() + from, bytes);
+        uncached_copy(target.data() + to, source.data() + from, bytes);
         ASSERT_EQ(target, expected) << to << " " << from << " " << bytes;
       }
     }
