@@ -11,7 +11,7 @@ constexpr std::string_view kNoTpu = "libtorch has no TPU device";
 constexpr std::string_view kNoLora = "LoRA and other adapters are not available in this version";
 constexpr std::string_view kNoQuantized = "quantized base models are not available in this version";
 constexpr std::string_view kNoChat =
-    "chat and instruction data are not available in this version: encoders are trained";
+    "chat and instruction data are not available in this version: give plain text";
 constexpr std::string_view kByItself = "there is nothing to choose: it is decided automatically";
 constexpr std::string_view kEffective =
     "per_device_train_batch_size is that of one device, effective_batch_size that of an update";

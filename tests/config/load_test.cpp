@@ -213,7 +213,7 @@ TEST(LoadConfig, SaysWhatHasNoEffect) {
   const LoadedConfig config = load_yaml("dataloader_in_order: false\nhub_token: secret\n");
   EXPECT_THAT(config.notes,
               ElementsAre("run.yaml:1: 'dataloader_in_order: false' has no effect here: batches "
-                          "always come in order, or resuming could not be exact",
+                          "always come in order, so that a resumed run is exact",
                           "run.yaml:2: 'hub_token' has no effect here: nothing is uploaded"));
 }
 
