@@ -64,6 +64,13 @@ int run(const Arguments& arguments) {
     if (arguments[0] == command.name) return command.run({arguments.begin() + 1, arguments.end()});
     names.emplace_back(command.name);
   }
+  const std::string& word = arguments[0];
+  if (word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json")) {
+    throw Error(ErrorKind::kUsage, "'" + word +
+                                       "' is no command; to train with this configuration: "
+                                       "finetune train " +
+                                       word);
+  }
   throw Error(ErrorKind::kUsage, "unknown command '" + arguments[0] + "'" +
                                      did_you_mean(arguments[0], names) +
                                      "; 'finetune --help' lists them");

@@ -47,7 +47,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   if (evaluates_only) {
     log::info(config.where("do_train") +
               ": do_train is false and do_eval is true: the model is evaluated and not trained "
-              "(leave do_train out to train)");
+              "(to train, set do_train: true; a dump of TrainingArguments contains false)");
   }
   check_starting_folder(config);
   if (!tpu_note().empty()) log::warning(tpu_note());

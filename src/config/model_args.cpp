@@ -27,7 +27,9 @@ void ModelArgs::describe(FieldList& field) {
         "Family of a new model, instead of model_name_or_path.",
         {.choices = model_family_names(), .resume = ResumePolicy::kFixed});
   field("config_overrides", &ModelArgs::config_overrides,
-        "Fields of a new model's config.json, as a mapping or as \"k=v,k=v\".",
+        "Fields of a new model's config.json, as a mapping or as \"k=v,k=v\"; on the command line "
+        "they "
+        "replace the whole mapping of the file.",
         {.resume = ResumePolicy::kFixed});
   field("config_name", &ModelArgs::config_name,
         "Folder of the config.json that the model is built from, or its name in the local Hugging "
