@@ -61,8 +61,8 @@ void list_checkpoints(const std::string& folder, bool verify, Findings& findings
                   static_cast<double>(entry.bytes) / (1 << 20),
                   age_text(entry.created_unix).c_str());
     std::cout << line
-              << (entry.whole ? (verify ? "whole (every byte checked)" : "whole (sizes checked)")
-                              : "NOT WHOLE: " + printable(shortened(entry.problem, kLongestNote)))
+              << (entry.whole ? (verify ? "valid (every byte checked)" : "valid (sizes checked)")
+                              : "NOT VALID: " + printable(shortened(entry.problem, kLongestNote)))
               << (entry.foreign ? ", written by transformers" : "") << "\n";
     for (const std::string& note : entry.notes) {
       std::cout << "         note: " << printable(shortened(note, kLongestNote)) << "\n";

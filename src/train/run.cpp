@@ -157,7 +157,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
   if (!entry.whole) {
     throw Error(ErrorKind::kCheckpoint, config.where("resume_from_checkpoint") +
                                             ": resume_from_checkpoint: '" + path +
-                                            "' is not a whole checkpoint: " + entry.problem);
+                                            "' is not a valid checkpoint: " + entry.problem);
   }
   storage.set_aside(entry.step);
   return entry;
