@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What a notebook cell runs, every day the same line: trains CONFIG with everything that has to
-# survive the machine in FOLDER, and resumes from there the next time.
+# For a notebook cell: trains CONFIG, stores everything that must outlive the machine in FOLDER, and
+# resumes from there when the cell runs again.
 #
 #   scripts/colab_cell.sh CONFIG [FOLDER] [--key value ...]
 #
@@ -9,7 +9,7 @@
 #   FOLDER/bin   wheels of finetune (scripts/package), of which the one for this torch is used. Without
 #                one a binary is compiled once, in about 10 minutes on 2 cores, and kept there.
 #   FOLDER/runs  the run, under the name of CONFIG, unless --output_dir says otherwise
-# FINETUNE_WHEEL names a wheel elsewhere. The exit code is finetune's: 75 means that the same line
+# FINETUNE_WHEEL names a wheel elsewhere. The exit code is finetune's: 75 means that the same command
 # resumes the run.
 source "$(dirname "$0")/setup.sh"
 

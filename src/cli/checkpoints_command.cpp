@@ -61,8 +61,8 @@ void list_checkpoints(const std::string& folder, bool verify, Findings& findings
                   static_cast<double>(entry.bytes) / (1 << 20),
                   age_text(entry.created_unix).c_str());
     std::cout << line
-              << (entry.whole ? (verify ? "whole (every byte checked)" : "whole (sizes checked)")
-                              : "NOT WHOLE: " + printable(shortened(entry.problem, kLongestNote)))
+              << (entry.whole ? (verify ? "valid (every byte checked)" : "valid (sizes checked)")
+                              : "NOT VALID: " + printable(shortened(entry.problem, kLongestNote)))
               << (entry.foreign ? ", written by transformers" : "") << "\n";
     for (const std::string& note : entry.notes) {
       std::cout << "         note: " << printable(shortened(note, kLongestNote)) << "\n";
@@ -154,10 +154,10 @@ constexpr const char* kCheckpointsHelp =
     R"(usage: finetune checkpoints OUTPUT_DIR [--verify] [--mirror DIR]
 
 Lists a run's checkpoints with step, size, age and state, and the finished model.
---verify      Compare every byte with its checksum, in the mirror too; without it
-              sizes alone are compared. Exit code 3 where anything is damaged.
+--verify      Compare every byte with its checksum, in the mirror too, not only sizes.
+              Exit code 3 if anything is damaged.
 --mirror DIR  The mirror's folder; default: mirror_dir of the run's configuration.
-Exit code 3 where no checkpoint is valid, or the finished model is damaged.
+Exit code 3 if no checkpoint is valid, or if the finished model is damaged.
 )";
 
 }  // namespace
@@ -176,7 +176,7 @@ int checkpoints_command(const Arguments& arguments) {
   FileSystem& files = FileSystem::local();
   for (const std::string& path : {folder, named.value_or(folder)}) {
     if (files.type(path) != FileType::kMissing) continue;
-    throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'");
+    throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'; name a run's output_dir");
   }
   const Findings here = list_folder(folder, verify);
   bool is_good = !here.has_damaged_model && (here.checkpoints == 0 || here.valid_checkpoints > 0);

@@ -29,11 +29,11 @@ constexpr const char* kConfigHelp =
                                                its tokenizer, in FOLDER (.); without NAME, their names
   finetune config defaults                     every key with its default and meaning, as YAML
   finetune config schema                       a JSON Schema, for editors
-  finetune config table                        the same as the README's table of keys
+  finetune config table                        the table of keys in docs/configuration.md
   finetune config exclusions                   which techniques exclude each other, and why
-  finetune config check CONFIG [--key value]   whether keys, values and their rules are right, and
-                                               data files and model folders are there
-      --no_files                               keys and values alone
+  finetune config check CONFIG [--key value]   checks keys, values and their rules, and that data
+                                               files and model folders exist
+      --no_files                               checks keys and values only
 )";
 
 [[noreturn]] void refuse_config(const std::string& message) {

@@ -178,7 +178,7 @@ void look_at_disk(Doctor& doctor) {
 constexpr const char* kDoctorHelp =
     R"(usage: finetune doctor
 
-Shows devices, memory, libraries, pyarrow, hf, disk, and what is wrong. Exit code 1 if something is.
+Prints devices, memory, libraries, pyarrow, hf, disk and problems. Exit code 1 if there is a problem.
 )";
 
 }  // namespace

@@ -17,11 +17,11 @@ namespace {
 constexpr const char* kEvaluateHelp =
     R"(usage: finetune evaluate CONFIG [--key value ...] [--checkpoint auto|base|FOLDER]
 
-Prints the metrics on validation_file as JSON. After a finished run in output_dir it
-evaluates the trained model, otherwise model_name_or_path, and says which. Works in
-one process.
+Prints the metrics on validation_file as JSON. If output_dir contains a finished run,
+its model is evaluated, otherwise model_name_or_path; a line names the model. Only one
+process is supported.
 
-  --checkpoint auto    the run's newest valid checkpoint, or the finished model where
+  --checkpoint auto    the run's newest valid checkpoint, or the finished model if
                        there is no checkpoint
   --checkpoint base    the model that model_name_or_path names
   --checkpoint FOLDER  the model in this folder

@@ -75,7 +75,7 @@ std::string manual_page() {
   constexpr const char* kKeys = "\nkeys:\n";
   std::string page = std::string(".TH FINETUNE 1 \"\" \"finetune ") + kVersion +
                      "\" \"User Commands\"\n.SH NAME\nfinetune \\- fine\\-tune and pretrain "
-                     "transformer language models that always resume\n.SH SYNOPSIS\n"
+                     "transformer language models and resume them bit for bit\n.SH SYNOPSIS\n"
                      ".B finetune\n.I COMMAND\n[\\fIARGUMENTS\\fR]\n.SH COMMANDS\n";
   std::string keys;
   for (const Command& command : all_commands()) {

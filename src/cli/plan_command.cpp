@@ -22,13 +22,13 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kPlanHelp =
     R"(usage: finetune plan CONFIG [--key value ...] [--memory SIZE] [--measure STEPS] [--json]
 
-Predicts the memory of a run, part by part, before any training, and compares it with the memory of
-this machine (of the accelerator and of the host). Reads the tokenizer and the data, and allocates no
-weights. With memory_budget it shows which techniques would be chosen to stay below it.
+Predicts the memory of a run by part, before any training, and compares it with the memory of this
+machine (of the accelerator and of the host). Reads the tokenizer and the data, and allocates no
+weights. With memory_budget it prints the techniques that a run would choose to stay below it.
 
-  --memory 16GiB   memory to find the largest batch for; default: that of this machine
-  --measure 3      also train N steps in a temporary folder, with a save, and print the measured peak
-                   of resident memory and the time of the whole run
+  --memory SIZE    find the largest batch for this memory, such as 16GiB; default: this machine's
+  --measure STEPS  also train STEPS steps in a temporary folder, with a save, and print the measured
+                   peak of resident memory and the time of the whole run
   --json           the plan as JSON
 
 If not even one row at a time fits, the exit code is 2.

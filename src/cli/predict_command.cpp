@@ -37,52 +37,54 @@ constexpr char kPredictHelp[] =
     R"(usage: finetune predict MODEL_DIR [--text TEXT ...] [--input FILE] [options]
 
 Answers each text, or each row of FILE (.jsonl, .json, .csv, .tsv, lines of text), with one JSON
-line in the shape of transformers' pipeline. FILE - is standard input, which is also read where
-neither --text nor --input is given: each line is a text, also where it looks like JSON or CSV. The
-task is that of the model, and so are the columns of FILE unless they are named here:
+line in the format of transformers' pipeline. FILE - is standard input, which is also read without
+--text and --input: each line is a text, even if it looks like JSON or CSV. The model defines the
+task, and the columns of FILE unless they are named here:
 
   fill-mask             --text "a <mask> b" ...
   text-classification   --text A ... [--text_pair B ...]
   token-classification  --text A ...
-  text-generation       --text A ...; without texts on a terminal: what you type, answered as the
-                        words come
+  text-generation       --text A ...; without texts on a terminal: reads prompts and prints words
+                        as they are generated
   question-answering    --question Q ... --context C [...]
   multiple-choice       --text A --choice B --choice C ...
 
   --output FILE               write to FILE: .jsonl (JSON lines), .csv or .tsv (a line for each
-                              answer); it appears when everything is answered. The same command
-                              resumes one that was interrupted while it read --input
-  --task NAME                 where config.json does not tell the task
+                              answer); it appears when all rows are answered. If the command is
+                              interrupted while it reads --input, the same command resumes it
+  --task NAME                 task, if config.json does not define it
   --top_k N                   answers for each text (fill-mask: 5, else 1)
-  --probabilities all|top_k   with the probability of each label or choice, or of the --top_k most
+  --probabilities all|top_k   print the probability of each label or choice, or of the --top_k most
                               probable ones (5); text-classification, token-classification (of
                               each token), multiple-choice; fill-mask: top_k
-  --batch_size N              sequences that the model takes at once (8)
-  --use_cpu
+  --batch_size N              sequences in a batch (8)
+  --use_cpu                   do not use a GPU
   --text_column NAME          of FILE: the text (question-answering: the question)
   --text_pair_column NAME     the second text
-  --context_column NAME       what is asked or chosen about
-  --choice_columns A,B,...    a column for each choice, or one that holds a list
-  --delimiter C               of a CSV or TSV FILE: the character between two fields
-  --quoting NAME              the same: auto, standard, none (quotes are text)
-  --header true|false         the same: whether the first line names the columns; these three
-                              are as in the training unless they are given
+  --context_column NAME       the context of questions or choices
+  --choice_columns A,B,...    a column for each choice, or one column with lists
+  --delimiter C               CSV and TSV: separator of fields (as in training)
+  --quoting NAME              CSV and TSV: auto, standard, none: quotes are text (as in training)
+  --header true|false         CSV and TSV: the first line names the columns (as in training)
   --function_to_apply NAME    text-classification: default, sigmoid, softmax, none
   --aggregation_strategy NAME token-classification: none, simple, first, average, max
-  --ignore_labels A,B,...     token-classification: labels that are left out (O)
-  --max_answer_len N          question-answering: tokens of an answer (15)
+  --ignore_labels A,B,...     token-classification: labels to leave out (O)
+  --max_answer_len N          question-answering: maximum tokens of an answer (15)
   --max_seq_len N             question-answering: tokens of a window (384)
-  --doc_stride N              question-answering: tokens that windows share (128)
+  --doc_stride N              question-answering: tokens that neighbouring windows share (128)
   --handle_impossible_answer  question-answering: the answer may be ""
-  --max_new_tokens N          text-generation: tokens that follow a text at most (256)
-  --do_sample true|false      the same: draw each token, or take the most probable one
-  --temperature X             the same: above 1 flattens the probabilities, below sharpens them
-  --top_k N                   the same: draw from the N most probable tokens (50)
-  --top_p X                   the same: draw from the fewest tokens that hold this probability
-  --repetition_penalty X      the same: above 1 makes tokens that are there already less probable
-  --seed N                    the same: of what is drawn (42)
-  --return_full_text true|false  the same: the text and what follows it, or that alone (true)
-                              what is not given is as generation_config.json has it
+
+text-generation; the defaults are those of generation_config.json, else those in brackets:
+
+  --max_new_tokens N          maximum tokens to generate (256)
+  --do_sample true|false      draw each token at random, or take the most probable one (false; true
+                              with one of the next three options)
+  --temperature X             above 1 flattens the probabilities, below 1 sharpens them (1)
+  --top_k N                   draw from the N most probable tokens (50)
+  --top_p X                   draw from the most probable tokens that add up to this probability (1)
+  --repetition_penalty X      above 1 makes tokens of the text so far less probable (1)
+  --seed N                    seed of the random draws (42)
+  --return_full_text true|false  print the prompt before the generated text (true)
 )";
 
 // Options with several values: all words up to the next option.

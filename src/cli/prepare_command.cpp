@@ -17,11 +17,11 @@ namespace {
 constexpr const char* kPrepareHelp =
     R"(usage: finetune prepare CONFIG [--key value ...]
 
-Tokenises the data files into cache_dir, where trainings of the same configuration find
-them; needs no GPU. With task pretraining it makes the masked examples from the
+Tokenises the data files into cache_dir, for later trainings with the same
+configuration; needs no GPU. With task pretraining it makes masked examples from the
 documents of train_file and writes them as TFRecord shards (num_shards) to
-prepare_output_dir; train_file then names these. The same command, run again after any
-interruption, makes what is missing. What was made is printed as JSON.
+prepare_output_dir, which train_file can then name. After an interruption the same
+command makes the missing part. The result is printed as JSON.
 )";
 
 }  // namespace

@@ -12,20 +12,20 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"train", "train, or resume from the newest valid checkpoint", train_command},
-    {"evaluate", "evaluate the trained model, or another, on the validation file",
-     evaluate_command},
+    {"evaluate", "evaluate the trained model or another one on validation_file", evaluate_command},
     {"predict", "fill masks, classify, tag, choose or answer with a trained model",
      predict_command},
     {"tokenizer", "train a tokenizer; encode and decode text", tokenizer_command},
     {"prepare", "tokenise data, or make pretraining examples, beforehand", prepare_command},
-    {"plan", "memory by part and time, before any training", plan_command},
+    {"plan", "predict memory and time before training", plan_command},
     {"checkpoints", "list a run's checkpoints and whether each is valid", checkpoints_command},
-    {"status", "a run's state, progress and remaining time", status_command},
-    {"report", "one HTML file about one or more runs: curves, sessions, cost", report_command},
-    {"verify-resume", "show that your configuration resumes bit for bit", verify_resume_command},
+    {"status", "print a run's state, progress and remaining time", status_command},
+    {"report", "write an HTML report of one or more runs: curves, sessions, cost", report_command},
+    {"verify-resume", "test that your configuration resumes bit for bit", verify_resume_command},
     {"config", "write, check and describe configurations", config_command},
-    {"doctor", "devices, memory, libraries, disk, and what is wrong", doctor_command},
-    {"completion", "completion script for bash, zsh or fish; manual page", completion_command},
+    {"doctor", "print devices, memory, libraries, disk and problems", doctor_command},
+    {"completion", "print a completion script for bash, zsh or fish, or the manual page",
+     completion_command},
 };
 
 void print_help() {
@@ -39,9 +39,9 @@ void print_help() {
   }
   std::cout
       << "\n'finetune COMMAND --help' describes each.\n"
-         "exit codes: 0 finished, 1 failed, 2 wrong command line or configuration, 3 no valid "
-         "checkpoint among those there,\n4 finished without a checkpoint, 5 another process "
-         "owns the output folder, 6 running ('status' alone), 75 stopped early with everything "
+         "exit codes: 0 finished, 1 failed, 2 wrong command line or configuration, 3 there are "
+         "checkpoints, but none is valid,\n4 finished without a checkpoint, 5 another process "
+         "owns the output folder, 6 running (only 'status'), 75 stopped early with everything "
          "saved\n";
 }
 
@@ -63,6 +63,13 @@ int run(const Arguments& arguments) {
   for (const Command& command : kCommands) {
     if (arguments[0] == command.name) return command.run({arguments.begin() + 1, arguments.end()});
     names.emplace_back(command.name);
+  }
+  const std::string& word = arguments[0];
+  if (word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json")) {
+    throw Error(ErrorKind::kUsage, "'" + word +
+                                       "' is no command; to train with this configuration: "
+                                       "finetune train " +
+                                       word);
   }
   throw Error(ErrorKind::kUsage, "unknown command '" + arguments[0] + "'" +
                                      did_you_mean(arguments[0], names) +

@@ -240,7 +240,7 @@ std::optional<RunFolder> read_run_folder(const std::string& path, double patienc
   FileSystem& files = FileSystem::local();
   struct stat status = {};
   if (::stat(path.c_str(), &status) != 0) {
-    throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'");
+    throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'; name a run's output_dir");
   }
   if (!S_ISDIR(status.st_mode)) {
     throw Error(ErrorKind::kUsage, "'" + path + "' is not a folder; name a run's output_dir");

@@ -27,8 +27,8 @@ time left, checkpoints, mirror and last error. Only reads; the run is not distur
   --watch   repeat every 2 seconds until the run ends (Ctrl-C stops watching)
   --json    one JSON object; with --watch one a line
 
-Exit codes: 0 finished; 6 running; 75 stopped, failed or killed, and the same training
-command resumes it; 3 no valid checkpoint among those there; 2 no run in this folder.
+Exit codes: 0 finished; 6 running; 75 stopped, failed or killed: the same training
+command resumes it; 3 there are checkpoints, but none is valid; 2 no run in this folder.
 )";
 
 Json look(const std::string& folder) {

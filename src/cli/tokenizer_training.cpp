@@ -98,6 +98,10 @@ Trained train_byte_level(const TokenizerTraining& training) {
     trained.warnings.push_back(format_text(
         "the text has no more pairs that occur at least {} times: {} tokens instead of {}",
         training.byte_level.min_frequency, size, training.vocab_size));
+  } else if (size > training.vocab_size) {
+    trained.warnings.push_back(
+        format_text("the 256 bytes and the special tokens are {} tokens, more than --vocab_size {}",
+                    size, training.vocab_size));
   }
   return trained;
 }
@@ -199,7 +203,7 @@ void describe_tokenizer_training(CLI::App& app, TokenizerTraining& training) {
   app.add_option("--model_max_length", training.model_max_length,
                  "the longest sequence the model takes, for tokenizer_config.json")
       ->check(CLI::PositiveNumber);
-  app.add_option("files", training.files, "text files, UTF-8")->required();
+  app.add_option("FILE", training.files, "text files, UTF-8")->required();
   TrainVocabularyOptions& byte_level = training.byte_level;
   app.add_option("--min_frequency", byte_level.min_frequency,
                  "how often a pair must occur to be merged")

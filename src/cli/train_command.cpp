@@ -47,7 +47,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   if (evaluates_only) {
     log::info(config.where("do_train") +
               ": do_train is false and do_eval is true: the model is evaluated and not trained "
-              "(leave do_train out to train)");
+              "(to train, set do_train: true; a dump of TrainingArguments contains false)");
   }
   check_starting_folder(config);
   if (!tpu_note().empty()) log::warning(tpu_note());
@@ -61,15 +61,16 @@ int train(const LoadedConfig& config, const RunOptions& options) {
 constexpr const char* kTrainHelp =
     R"(usage: finetune train [CONFIG] [--key value ...] [options]
 
-Trains; run again, goes on from the newest valid checkpoint in output_dir.
-SIGTERM, SIGINT and SIGUSR1 save and leave with exit code 75. SIGHUP is ignored
-(on_sighup: stop saves and leaves too). Without CONFIG, keys alone say everything;
-it may stand before or after them.
+Trains a model. The same command, run again, resumes from the newest valid checkpoint
+in output_dir. SIGTERM, SIGINT and SIGUSR1 save and exit with code 75; SIGHUP is
+ignored (on_sighup: stop makes it save and exit too). CONFIG is a YAML or JSON file;
+keys may precede or follow it, and override it. Without CONFIG, give all keys here.
 
-  --dry_run         try it first: shows a batch with its labels, then one step,
-                    one save and one resume in a temporary folder
-  --restart         begin at step 0; the checkpoints and the model that are there are renamed
-  --stop_at_step N  save and leave with 75 after step N
+  --dry_run         print a batch with its labels, then try one step, one save and
+                    one resume in a temporary folder
+  --restart         begin at step 0; checkpoints, model and results in output_dir and
+                    mirror_dir are kept under other names
+  --stop_at_step N  save and exit with code 75 after step N
 
 keys:
 )";

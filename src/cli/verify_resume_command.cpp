@@ -176,6 +176,9 @@ Span fit(std::optional<int64_t> steps, std::optional<int64_t> interrupt_at, int6
   if (length < 2) {
     throw Error(ErrorKind::kUsage, run + ", so it cannot be interrupted; raise max_steps");
   }
+  if (steps && *steps < 2) {
+    throw Error(ErrorKind::kUsage, "--steps must be at least 2, so that a run can be interrupted");
+  }
   if (steps && *steps > length) {
     throw Error(ErrorKind::kUsage,
                 format_text("{}, fewer than --steps {}; choose fewer --steps", run, *steps));
@@ -196,7 +199,8 @@ constexpr const char* kVerifyResumeHelp =
 
 Runs your configuration for some steps without and with an interruption, in a
 temporary folder, and compares every logged number, every weight and the
-optimizer's state bit by bit. Exit code 1 with the first difference otherwise.
+optimizer's state bit by bit. If they differ, prints the first difference and exits
+with code 1.
 
   --steps N            steps to compare; 12, or all of a shorter run
   --interrupt_at STEP  where to interrupt; half of the steps

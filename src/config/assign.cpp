@@ -11,6 +11,7 @@
 #include "config/values.h"
 #include "config/words.h"
 #include "finetune/base/json.h"
+#include "finetune/base/nearest.h"
 
 namespace finetune {
 namespace {
@@ -197,7 +198,10 @@ class Assignment {
     const bool is_choice = contains(spec.choices, *parsed.value);
     if (spec.path == PathKind::kNone) {
       if (!spec.choices.empty() && !is_choice) {
-        return fail("must be one of " + join(spec.choices) + ", not " + show(value));
+        const std::vector<std::string> usable =
+            spec.available.empty() ? spec.choices : usable_values(field_);
+        return fail("must be one of " + join(usable) + ", not " + show(value) +
+                    did_you_mean(*parsed.value, usable));
       }
       member = *parsed.value;
       return true;

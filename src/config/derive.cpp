@@ -120,7 +120,7 @@ void derive(LoadedConfig& config, Problems& problems) {
   derive_report_to(config, problems);
   derive_accumulation(config, problems);
   expand_default_cache(config, problems);
-  if (config.args.model_name_or_path && config.is_set("model_type")) {
+  if (config.args.model_name_or_path && config.args.model_type) {
     config.notes.push_back(config.where("model_type") +
                            ": model_type has no effect, because model_name_or_path is given");
   }

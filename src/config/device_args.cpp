@@ -8,9 +8,9 @@ namespace finetune {
 
 void DeviceArgs::describe(FieldList& field) {
   field.section("Device and memory");
-  field("use_cpu", &DeviceArgs::use_cpu, "Train on the CPU even where an accelerator is there.");
+  field("use_cpu", &DeviceArgs::use_cpu, "Train on the CPU even if there is an accelerator.");
   field("bf16", &DeviceArgs::bf16,
-        "Compute in bfloat16 where that is safe; weights keep the format of param_dtype.");
+        "Compute in bfloat16 where that is safe; weights are stored as param_dtype says.");
   field("fp16", &DeviceArgs::fp16, "Compute in float16 with loss scaling where that is safe.");
   field("bf16_full_eval", &DeviceArgs::bf16_full_eval, "Evaluate in bfloat16.");
   field("fp16_full_eval", &DeviceArgs::fp16_full_eval, "Evaluate in float16.");
@@ -19,56 +19,56 @@ void DeviceArgs::describe(FieldList& field) {
       "Multiply float32 matrices in TensorFloat-32: faster and less exact; needs an NVIDIA GPU of "
       "compute capability 8.0 or newer.");
   field("param_dtype", &DeviceArgs::param_dtype,
-        "Format that weights are kept in: bfloat16 is rounded stochastically, bfloat16+int8 has an "
-        "additional correction of 8 bits.",
+        "Number format of stored weights: bfloat16 is rounded stochastically; bfloat16+int8 adds a "
+        "correction of 8 bits.",
         {.choices = {"float32", "bfloat16", "bfloat16+int8"}});
   field("grad_accum_dtype", &DeviceArgs::grad_accum_dtype,
-        "Format that gradients are kept and summed in; bfloat16 is rounded stochastically.",
+        "Number format of gradients and their sums; bfloat16 is rounded stochastically.",
         {.choices = {"float32", "bfloat16"}});
   field("activation_checkpointing", &DeviceArgs::activation_checkpointing,
-        "Compute activations again in the backward pass instead of keeping them.");
+        "Recompute activations in the backward pass instead of keeping them.");
   field("activation_checkpointing_kwargs", &DeviceArgs::activation_checkpointing_kwargs,
-        "Arguments of activation_checkpointing, as a mapping: every_n_layers, offload (to host "
-        "memory), selective (keep matrix products, compute all else again).");
+        "Options of activation_checkpointing, as a mapping: every_n_layers, offload (to host "
+        "memory), selective (keep matrix products, recompute everything else).");
   field("gradient_checkpointing", &DeviceArgs::gradient_checkpointing,
         "Old name of activation_checkpointing.");
   field("gradient_checkpointing_kwargs", &DeviceArgs::gradient_checkpointing_kwargs,
         "Old name of activation_checkpointing_kwargs.");
   field("memory_budget", &DeviceArgs::memory_budget,
-        "Peak memory to stay under, such as 1000MiB or 12GB; micro-batch size, recomputation and "
-        "formats follow from it, unless set. On the CPU: anonymous and shared memory (RssAnon + "
-        "RssShmem) plus 40 MiB of code; the system reclaims further mapped file pages at need.");
+        "Maximum peak memory, such as 1000MiB or 12GB; micro-batch size, recomputation and formats "
+        "follow from it, unless set. On the CPU: anonymous and shared memory (RssAnon + RssShmem) "
+        "plus 40 MiB of code; the system reclaims other mapped file pages when it needs memory.");
 }
 
 void DistributedArgs::describe(FieldList& field) {
   field.section("Processes");
   field("num_processes", &DistributedArgs::num_processes,
-        "Processes on this machine, or \"auto\": one for each accelerator; torchrun, Slurm or an "
-        "Indexed Job start theirs themselves.",
+        "Number of processes on this machine, or \"auto\": one for each accelerator; torchrun, "
+        "Slurm and Indexed Jobs start their own.",
         {.resume = ResumePolicy::kFree});
   field("zero_stage", &DistributedArgs::zero_stage,
-        "What is divided among processes: 0 nothing, 1 the optimizer's states.",
+        "State that is divided among processes: 0 none, 1 the optimizer's.",
         {.range = {.min = 0, .max = 3},
          .support = Support::kRefused,
          .available = {"0", "1"},
          .reason = kNotYet,
          .resume = ResumePolicy::kFree});
   field("local_rank", &DistributedArgs::local_rank,
-        "Place of this process on its machine; what started it says so itself.",
+        "Index of this process on its machine; the launcher sets it.",
         {.resume = ResumePolicy::kFree});
   field("ddp_backend", &DistributedArgs::ddp_backend,
-        "How processes sum gradients: unset, over NCCL if each computes on a different NVIDIA GPU, "
-        "otherwise over Gloo; gloo, always over Gloo.",
+        "Library that sums gradients of several processes; unset: NCCL if each process has its own "
+        "NVIDIA GPU, otherwise Gloo; gloo: always Gloo.",
         {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"}});
   field("ddp_timeout", &DistributedArgs::ddp_timeout,
-        "Seconds that processes wait for each other at the start, and over NCCL in an update, and "
-        "after which an idle one is treated as hung.",
+        "Seconds that ranks wait for each other at startup, and in an update over NCCL; a rank "
+        "without activity for that long is treated as hung.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("ddp_bucket_cap_mb", &DistributedArgs::ddp_bucket_cap_mb,
-        "Megabytes of gradients that are summed at a time; unset: 25.", {.range = {.min = 1}});
+        "Size in megabytes of the buckets in which gradients are summed; unset: 25.",
+        {.range = {.min = 1}});
   field("ddp_comm_hook", &DistributedArgs::ddp_comm_hook,
-        "Format that gradients are sent in while processes sum them; fp16 and bf16 halve what is "
-        "sent.",
+        "Number format in which processes send gradients; fp16 and bf16 halve the traffic.",
         {.choices = {"no", "fp16", "bf16"}});
 }
 

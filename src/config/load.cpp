@@ -12,6 +12,7 @@
 #include "config/other_names.h"
 #include "config/problems.h"
 #include "config/scalars.h"
+#include "config/text.h"
 #include "config/weighted_files.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
@@ -27,15 +28,27 @@ void refuse_unknown(const Setting& setting, Problems& problems) {
   const std::string other = problems.is_full() ? "" : explain_other_name(setting.key);
   const std::string nearest = problems.is_full() || !other.empty() ? "" : nearest_key(setting.key);
   const Node name{.kind = Node::Kind::kQuoted, .text = setting.key};
+  const std::vector<std::string>& below = setting.value.names;
+  const auto nested = std::ranges::find_if(
+      below, [](const std::string& key) { return find_field(key) != nullptr; });
   std::string message = "unknown key " + show(name);
   if (!other.empty()) {
     message += other;
+  } else if (nested != below.end()) {
+    message += ": keys are not nested; write '" + *nested + "' at the top level";
   } else if (!nearest.empty()) {
     message += " (did you mean '" + nearest + "'?)";
   } else {
     message += " (`finetune config defaults` lists all)";
   }
   problems.add(setting.where, message);
+}
+
+// TrainingArguments.to_json_string() writes "<HUB_TOKEN>" for hub_token, also if it is unset, and
+// the like for every key that ends in "_token".
+bool is_masked_token(const Setting& setting) {
+  if (!setting.key.ends_with("_token")) return false;
+  return setting.value.is_scalar() && lower_case(setting.value.text) == "<" + setting.key + ">";
 }
 
 // Whether two settings of a file are compatible: files written for transformers 4.x often contain
@@ -62,6 +75,7 @@ std::vector<Setting> settle(const std::vector<Setting>& settings, bool from_file
                             Problems& problems) {
   std::vector<Setting> settled;
   for (const Setting& setting : settings) {
+    if (is_masked_token(setting)) continue;
     std::optional<Setting> current = setting;
     const Alias* alias = find_alias(setting.key);
     if (alias != nullptr && (alias->task.empty() || alias->task == task)) {
@@ -175,8 +189,18 @@ LoadedConfig load_config_text(std::string_view text, const std::string& name,
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
   if (path.empty()) return combine({}, "", overrides);
   std::string text;
+  FileSystem& files = FileSystem::local();
   try {
-    text = FileSystem::local().read_all(path, kMaxConfigBytes);
+    if (files.type(path) == FileType::kMissing) {
+      throw Error(ErrorKind::kConfig,
+                  "there is no configuration '" + path +
+                      "'; check the path, or write one with 'finetune config init'");
+    }
+    if (files.type(path) == FileType::kDirectory) {
+      throw Error(ErrorKind::kConfig,
+                  "'" + path + "' is a folder; name a configuration, a YAML or JSON file");
+    }
+    text = files.read_all(path, kMaxConfigBytes);
   } catch (const Error& error) {
     throw Error(ErrorKind::kConfig, error.what());
   }

@@ -24,27 +24,30 @@ void ModelArgs::describe(FieldList& field) {
         "Folder of the model to start from, or its name in the local Hugging Face cache.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
   field("model_type", &ModelArgs::model_type,
-        "Kind of a fresh model, instead of model_name_or_path.",
+        "Family of a new model, instead of model_name_or_path.",
         {.choices = model_family_names(), .resume = ResumePolicy::kFixed});
   field("config_overrides", &ModelArgs::config_overrides,
-        "Entries of a fresh model's config.json, as a mapping or as \"k=v,k=v\".",
+        "Fields of a new model's config.json, as a mapping or as \"k=v,k=v\"; on the command line "
+        "they "
+        "replace the whole mapping of the file.",
         {.resume = ResumePolicy::kFixed});
-  field(
-      "config_name", &ModelArgs::config_name,
-      "Folder whose config.json the model is built from, or its name in the cache; the weights are "
-      "those of model_name_or_path, or fresh without it.",
-      {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
+  field("config_name", &ModelArgs::config_name,
+        "Folder of the config.json that the model is built from, or its name in the local Hugging "
+        "Face cache; the weights are those of model_name_or_path, or random without it.",
+        {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
   field("ignore_mismatched_sizes", &ModelArgs::ignore_mismatched_sizes,
-        "Start tensors fresh that have another shape in the file, instead of failing.");
+        "Draw tensors at random whose shape in the file differs from the model's, instead of "
+        "failing.");
   field("tokenizer_name", &ModelArgs::tokenizer_name,
-        "Folder of the tokenizer or its name in the cache; unset takes the model's.",
+        "Folder of the tokenizer, or its name in the local Hugging Face cache; unset: the "
+        "tokenizer in the model's folder.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
   // What comes of it is a part of the model, which a resume compares: so none is what the unset key
   // was to a model that asks for nothing.
   field("bigbird_compat", &ModelArgs::bigbird_compat,
-        "Take BigBird's random blocks as transformers does in evaluation, where each is block 0 "
-        "once more, and drop no attention probabilities; in training they are drawn here too, "
-        "but not by numpy.",
+        "Evaluate BigBird as transformers does: every random block is block 0, and attention "
+        "probabilities are not dropped. Training draws random blocks either way, but not with "
+        "numpy's generator.",
         {.choices = {"none", "huggingface"}, .resume = ResumePolicy::kFree});
 }
 

@@ -99,83 +99,89 @@ void DurationArgs::describe(FieldList& field) {
   field.section("Duration and batch size");
   field("do_train", &DurationArgs::do_train, "Train.", {.resume = ResumePolicy::kFree});
   field("do_eval", &DurationArgs::do_eval,
-        "Evaluate at the end; true wherever eval_strategy is not \"no\".",
+        "Evaluate at the end; always true unless eval_strategy is \"no\".",
         {.resume = ResumePolicy::kFree});
   field("do_predict", &DurationArgs::do_predict,
         "Write predictions for test_file at the end, as the run_* scripts do.");
   field("num_train_epochs", &DurationArgs::num_train_epochs,
-        "How many times the data is gone through; fractions are fine.",
+        "Number of passes over the training data; may be a fraction.",
         {.range = {.min = 0, .max = 1e9, .above_min = true}});
   field("max_steps", &DurationArgs::max_steps,
-        "Updates in all, instead of num_train_epochs; -1 leaves it to the epochs.",
+        "Number of updates, instead of num_train_epochs; -1: num_train_epochs decides.",
         {.range = {.min = -1, .max = 1e15}});
   field("per_device_train_batch_size", &DurationArgs::per_device_train_batch_size,
-        "Samples that a device trains on at a time.", {.range = {.min = 1, .max = 1 << 24}});
+        "Number of samples per device in a micro-batch of training.",
+        {.range = {.min = 1, .max = 1 << 24}});
   field("per_device_eval_batch_size", &DurationArgs::per_device_eval_batch_size,
-        "Samples that a device evaluates at a time.", {.range = {.min = 1, .max = 1 << 24}});
+        "Number of samples per device in a batch of evaluation.",
+        {.range = {.min = 1, .max = 1 << 24}});
   field("gradient_accumulation_steps", &DurationArgs::gradient_accumulation_steps,
-        "Batches whose gradients make one update.", {.range = {.min = 1, .max = 1 << 24}});
+        "Number of micro-batches whose gradients are summed for an update.",
+        {.range = {.min = 1, .max = 1 << 24}});
   field("effective_batch_size", &DurationArgs::effective_batch_size,
-        "Samples of one update; gradient_accumulation_steps follows from it.",
+        "Number of samples of an update; gradient_accumulation_steps follows from it.",
         {.range = {.min = 1, .max = 1LL << 40}});
   field("average_tokens_across_devices", &DurationArgs::average_tokens_across_devices,
-        "Divide the loss by the targets of all processes together; false takes the mean of what "
-        "each divides by its own.");
+        "Divide the loss by the number of targets in all processes; false averages the mean losses "
+        "of the processes.");
   field("seed", &DurationArgs::seed, "Seed of weights, dropout, masks and data order.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
-  field("data_seed", &DurationArgs::data_seed, "Seed of data order and masks; unset takes seed.",
+  field("data_seed", &DurationArgs::data_seed, "Seed of data order and masks; unset: seed.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
   field("full_determinism", &DurationArgs::full_determinism,
-        "Give the same bits for any number of processes and CPU threads: one thread computes a "
+        "Compute the same bits with any number of processes and CPU threads: one thread computes a "
         "micro-batch, and sums have a fixed order.");
 }
 
 void OptimizerArgs::describe(FieldList& field) {
   field.section("Optimizer and learning rate");
-  field("optim", &OptimizerArgs::optim, "The optimizer.",
+  field("optim", &OptimizerArgs::optim, "Optimizer.",
         {.choices = optimizer_choices(), .available = available_optimizers(), .reason = kNotYet});
   field("optim_args", &OptimizerArgs::optim_args,
         "More arguments of the optimizer, as a mapping or \"k=v,k=v\": " + optimizer_arguments() +
             ".");
   field("optimizer_in_backward", &OptimizerArgs::optimizer_in_backward,
-        "Update each parameter as soon as its gradient is there, and free the gradient; needs "
+        "Update each parameter as soon as its gradient is complete, and free the gradient; needs "
         "max_grad_norm 0.");
-  field("learning_rate", &OptimizerArgs::learning_rate, "Learning rate at its peak.",
+  field("learning_rate", &OptimizerArgs::learning_rate, "Peak learning rate.",
         {.range = {.min = 0}});
-  field("lr_scheduler_type", &OptimizerArgs::lr_scheduler_type,
-        "How the learning rate goes over the run.", {.choices = schedule_choices()});
+  field("lr_scheduler_type", &OptimizerArgs::lr_scheduler_type, "Schedule of the learning rate.",
+        {.choices = schedule_choices()});
   field("lr_scheduler_kwargs", &OptimizerArgs::lr_scheduler_kwargs,
         "Arguments of the schedule (num_cycles, power, min_lr, ...), as a mapping.");
   field("warmup_steps", &OptimizerArgs::warmup_steps,
-        "Updates over which the learning rate rises from 0; below 1 a share of all updates.",
+        "Number of updates over which the learning rate rises from 0; a value below 1 is a "
+        "fraction of all updates.",
         {.range = {.min = 0}, .steps = true});
   field("weight_decay", &OptimizerArgs::weight_decay,
-        "Weight decay; biases and norms are left out.", {.range = {.min = 0}});
-  field("adam_beta1", &OptimizerArgs::adam_beta1, "Decay of the mean of gradients.",
+        "Weight decay, not applied to biases and norms.", {.range = {.min = 0}});
+  field("adam_beta1", &OptimizerArgs::adam_beta1, "Decay rate of the mean of gradients.",
         {.range = {.min = 0, .max = 1, .below_max = true}});
-  field("adam_beta2", &OptimizerArgs::adam_beta2, "Decay of the mean of squared gradients.",
+  field("adam_beta2", &OptimizerArgs::adam_beta2, "Decay rate of the mean of squared gradients.",
         {.range = {.min = 0, .max = 1, .below_max = true}});
-  field("adam_epsilon", &OptimizerArgs::adam_epsilon, "Added to the denominator of the update.",
+  field("adam_epsilon", &OptimizerArgs::adam_epsilon, "Constant in the denominator of the update.",
         {.range = {.min = 0}});
   field("max_grad_norm", &OptimizerArgs::max_grad_norm,
-        "Gradients with a larger norm are scaled down to it; 0 leaves them as they are.",
+        "Maximum norm of gradients, to which larger ones are clipped; 0: no clipping.",
         {.range = {.min = 0}});
   field("label_smoothing_factor", &OptimizerArgs::label_smoothing_factor,
-        "Share of the target that is spread over all words.",
+        "Fraction of the target's probability that is spread over all classes.",
         {.range = {.min = 0, .max = 1, .below_max = true}});
   field("divergence_policy", &OptimizerArgs::divergence_policy,
-        "What to do when loss or gradient are NaN, Inf or a spike: stop, skip the update, or "
-        "roll back to the newest checkpoint and skip its samples.",
+        "Reaction to a loss or gradient norm that is NaN, Inf or a spike: stop; skip the update; "
+        "or roll back to the newest checkpoint and skip the samples of the update.",
         {.choices = {"stop", "skip", "rollback"}});
   field("divergence_max_tries", &OptimizerArgs::divergence_max_tries,
-        "Consecutive updates that are skipped or rolled back before the run stops.",
+        "Number of consecutive updates that are skipped or rolled back before the run stops.",
         {.range = {.min = 1, .max = 1e6}});
   field("loss_spike_factor", &OptimizerArgs::loss_spike_factor,
-        "An update whose loss is more than N times the median of the last 32 updates counts as "
-        "diverged; unset: only non-finite ones do.",
+        "Treat an update as diverged if its loss exceeds N times the median of the last 32 "
+        "updates; unset: only if it is non-finite.",
         {.range = {.min = 1, .above_min = true}});
   field("grad_norm_spike_factor", &OptimizerArgs::grad_norm_spike_factor,
-        "The same for the gradient norm.", {.range = {.min = 1, .above_min = true}});
+        "Treat an update as diverged if its gradient norm exceeds N times the median of the last "
+        "32 updates; unset: only if it is non-finite.",
+        {.range = {.min = 1, .above_min = true}});
 }
 
 }  // namespace finetune

@@ -11,12 +11,14 @@ constexpr std::string_view kNoTpu = "libtorch has no TPU device";
 constexpr std::string_view kNoLora = "LoRA and other adapters are not available in this version";
 constexpr std::string_view kNoQuantized = "quantized base models are not available in this version";
 constexpr std::string_view kNoChat =
-    "chat and instruction data are not available in this version: encoders are trained";
+    "chat and instruction data are not available in this version: give plain text";
 constexpr std::string_view kByItself = "there is nothing to choose: it is decided automatically";
 constexpr std::string_view kEffective =
     "per_device_train_batch_size is that of one device, effective_batch_size that of an update";
 constexpr std::string_view kInModel = "it is a field of config.json";
 constexpr std::string_view kInTokenizer = "it is part of the tokenizer's files";
+constexpr std::string_view kNoKeyForFile =
+    "a configuration file is named without a key: finetune train FILE";
 constexpr std::string_view kSharding = "DeepSpeed and FSDP are Python libraries; see zero_stage";
 
 std::vector<OtherName> habits() {
@@ -74,7 +76,9 @@ std::vector<OtherName> habits() {
       {"tokenizer_path", {"tokenizer_name"}},
       {"tokenizer_dir", {"tokenizer_name"}},
       {"tokenizer_name_or_path", {"tokenizer_name"}},
-      {"config", {"config_name"}},
+      {"config", {"config_name"}, kNoKeyForFile},
+      {"config_file", {"config_name"}, kNoKeyForFile},
+      {"config_path", {"config_name"}, kNoKeyForFile},
       {"model_config", {"config_name"}},
       {"output", {"output_dir"}},
       {"output_path", {"output_dir"}},

@@ -8,71 +8,74 @@ namespace finetune {
 void TaskArgs::describe(FieldList& field) {
   field.section("Single tasks");
   field("mlm_probability", &TaskArgs::mlm_probability,
-        "Share of the tokens to be predicted, in mlm and pretraining.",
+        "Fraction of tokens to predict, in mlm and pretraining.",
         {.range = {.min = 0, .max = 1, .above_min = true}, .resume = ResumePolicy::kFixed});
   field("whole_word_mask", &TaskArgs::whole_word_mask,
         "Mask all tokens of a word together, in mlm and pretraining.",
         {.resume = ResumePolicy::kFixed});
   describe_pretraining(field);
   field("problem_type", &TaskArgs::problem_type,
-        "sequence_classification: what a label is; unset goes by the labels: numbers with a "
-        "fraction, lists, or anything else.",
+        "sequence_classification: kind of labels; unset: regression for numbers with a fraction, "
+        "multi_label_classification for lists, else single_label_classification.",
         {.choices = {"regression", "single_label_classification", "multi_label_classification"},
          .resume = ResumePolicy::kFixed});
   field("metric_name", &TaskArgs::metric_name,
-        "sequence_classification: accuracy, f1, roc_auc, matthews_correlation, mse, ..., or a task "
-        "of GLUE for what is reported there, or a list of these; unset reports all that the labels "
-        "allow, roc_auc aside.");
+        "sequence_classification: a metric (accuracy, f1, roc_auc, matthews_correlation, mse, "
+        "...), a task of GLUE (all metrics of that task), or a list of these; unset: all that fit "
+        "the labels except roc_auc.");
   field("class_weights", &TaskArgs::class_weights,
         "Weight of each class in the loss of sequence_classification and token_classification, as "
-        "torch's CrossEntropyLoss(weight=...) takes it: balanced (samples / (classes * samples of "
-        "the class), counted in the training data), a list in the order of the labels, or a "
-        "mapping of labels to weights, 1 where a label is left out; unset or none: all alike.",
+        "in torch's CrossEntropyLoss(weight=...): balanced (samples / (classes * samples of the "
+        "class), counted in the training data), a list in the order of the labels, or a mapping of "
+        "labels to weights, 1 for labels that it leaves out; unset or none: 1 for all.",
         {.named = true, .listed = true});
   field("label_all_tokens", &TaskArgs::label_all_tokens,
-        "token_classification: every token of a word has its label, not the first alone.",
+        "token_classification: label every token of a word, not only the first.",
         {.resume = ResumePolicy::kFixed});
   field("return_entity_level_metrics", &TaskArgs::return_entity_level_metrics,
-        "token_classification: metrics of each kind of entity too.");
+        "token_classification: report metrics of each kind of entity too.");
   field("doc_stride", &TaskArgs::doc_stride,
-        "question_answering: tokens that two neighbouring windows of a long context share.",
+        "question_answering: number of tokens that neighbouring windows of a long context share.",
         {.range = {.min = 0, .max = 1 << 20}, .resume = ResumePolicy::kFixed});
   field("max_answer_length", &TaskArgs::max_answer_length,
-        "question_answering: tokens of an answer at most.", {.range = {.min = 1, .max = 1 << 20}});
+        "question_answering: maximum tokens of an answer.", {.range = {.min = 1, .max = 1 << 20}});
   field("n_best_size", &TaskArgs::n_best_size,
-        "question_answering: best first and last tokens that are combined to answers.",
+        "question_answering: number of best first tokens, and of best last tokens, that are "
+        "combined to answers.",
         {.range = {.min = 1, .max = 10000}});
   field("version_2_with_negative", &TaskArgs::version_2_with_negative,
-        "question_answering: some questions have no answer.", {.resume = ResumePolicy::kFixed});
+        "question_answering: allow questions without an answer.", {.resume = ResumePolicy::kFixed});
   field("null_score_diff_threshold", &TaskArgs::null_score_diff_threshold,
-        "question_answering: no answer is predicted where its score is better than the best "
-        "answer's by more than this.");
+        "question_answering: predict no answer if its score exceeds the best answer's score by "
+        "more than this.");
 }
 
 void TaskArgs::describe_pretraining(FieldList& field) {
   field("use_nsp", &TaskArgs::use_nsp,
-        "pretraining: learn from pairs of segments whether the second follows the first; false "
-        "makes one segment of each example.",
+        "pretraining: use pairs of segments and predict whether the second follows the first; "
+        "false uses one segment per example.",
         {.resume = ResumePolicy::kFixed});
   field("dupe_factor", &TaskArgs::dupe_factor,
-        "pretraining: how often an epoch goes through the documents, each time with other pairs "
-        "and masks.",
+        "pretraining: number of passes over the documents per epoch, each with other pairs and "
+        "masks.",
         {.range = {.min = 1, .max = 1000}, .resume = ResumePolicy::kFixed});
   field("short_seq_prob", &TaskArgs::short_seq_prob,
-        "pretraining: share of the examples that are made shorter than max_seq_length.",
+        "pretraining: fraction of examples that are shorter than max_seq_length.",
         {.range = {.min = 0, .max = 1}, .resume = ResumePolicy::kFixed});
   field("max_predictions_per_seq", &TaskArgs::max_predictions_per_seq,
-        "pretraining: masked tokens of an example at most; unset takes mlm_probability of "
+        "pretraining: maximum masked tokens of an example; unset: mlm_probability times "
         "max_seq_length.",
         {.range = {.min = 1, .max = 1 << 20}, .resume = ResumePolicy::kFixed});
   field("sentence_delimiters", &TaskArgs::sentence_delimiters,
-        "pretraining: what ends a sentence, as the end of a line does; of ASCII characters only "
-        "where white space follows.",
+        "pretraining: characters that end a sentence, in addition to the end of a line; an ASCII "
+        "character only before white space.",
         {.resume = ResumePolicy::kFixed});
   field("prepare_output_dir", &TaskArgs::prepare_output_dir,
-        "pretraining: folder that `finetune prepare` writes TFRecord shards to, for train_file.",
+        "pretraining: folder for the TFRecord shards of `finetune prepare`, which train_file can "
+        "name.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
-  field("num_shards", &TaskArgs::num_shards, "pretraining: shards that `finetune prepare` writes.",
+  field("num_shards", &TaskArgs::num_shards,
+        "pretraining: number of shards that `finetune prepare` writes.",
         {.range = {.min = 1, .max = 99999}, .resume = ResumePolicy::kFree});
 }
 

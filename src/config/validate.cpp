@@ -303,7 +303,10 @@ class Validator {
     } else if (!split) {
       add({"eval_strategy", "do_eval", "eval_on_start", "validation_split_percentage"},
           std::string("no text to evaluate on: set validation_file") +
-              (args_.streaming ? "" : ", or validation_split_percentage above 0"));
+              (args_.streaming            ? ""
+               : args_.train_file.empty() ? ", or train_file, of which validation_split_percentage "
+                                            "is held out"
+                                          : ", or validation_split_percentage above 0"));
     }
   }
 

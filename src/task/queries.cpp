@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/task/queries.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -40,7 +42,11 @@ std::istream& open_lines(const std::string& path, std::ifstream& file) {
     is_open = std::freopen(path.c_str(), "r", stdin) != nullptr;
     interrupt::throw_if_requested("opening '" + path + "'");
   }
-  if (!is_open) throw Error(ErrorKind::kData, "cannot open '" + path + "'");
+  if (!is_open) {
+    const std::string why = std::strerror(errno);
+    throw Error(ErrorKind::kData,
+                "--input: cannot open '" + path + "': " + why + "; check the path");
+  }
   if (path == "-" || !is_file) return std::cin;
   return file;
 }

@@ -62,7 +62,7 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
   throw Error(ErrorKind::kData, folder_path +
                                     ": holds no tokenizer; looked for tokenizer.json, vocab.json "
                                     "with merges.txt, sentencepiece.bpe.model, spiece.model, "
-                                    "spm.model and vocab.txt");
+                                    "spm.model and vocab.txt; name another folder");
 }
 
 }  // namespace finetune

@@ -14,24 +14,28 @@ void check_processes(const LoadedConfig& config, int64_t processes) {
   if (processes == 1) return;
   const TrainingArgs& args = config.args;
   if (args.optimizer_in_backward) {
-    refuse_key(config, "optimizer_in_backward",
-               "several processes sum their gradients before the update, which would be applied "
-               "before; leave it out or train in one process");
+    refuse_key(
+        config, "optimizer_in_backward",
+        "it updates a parameter before several processes can sum their gradients; leave it out "
+        "or train in one process");
   }
   if (args.full_determinism && !args.average_tokens_across_devices) {
-    refuse_key(config, "average_tokens_across_devices",
-               "means of each process's targets depend on the number of processes, which "
-               "full_determinism excludes; leave one of the two out");
+    refuse_key(
+        config, "average_tokens_across_devices",
+        "false makes the loss depend on the number of processes, which full_determinism excludes; "
+        "leave one of the two out");
   }
   if (args.full_determinism && args.ddp_comm_hook != "no") {
-    refuse_key(config, "ddp_comm_hook",
-               "full_determinism sums gradients as they are, in its own order; leave one of the "
-               "two out");
+    refuse_key(
+        config, "ddp_comm_hook",
+        "full_determinism sums gradients as they are, without converting them; leave one of the "
+        "two out");
   }
   if (args.full_determinism && args.grad_accum_dtype != "float32") {
-    refuse_key(config, "full_determinism",
-               "gradients in bfloat16 have no sum that several processes agree on with one; leave "
-               "grad_accum_dtype out");
+    refuse_key(
+        config, "full_determinism",
+        "sums of bfloat16 gradients depend on the number of processes; leave grad_accum_dtype "
+        "out");
   }
   // memory_budget may choose fewer rows at a time.
   if (!args.effective_batch_size || args.memory_budget) return;

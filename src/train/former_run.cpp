@@ -27,12 +27,13 @@ bool is_of_weights(std::string_view name) {
 }
 
 bool is_moved(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kNames = {checkpoint::kFinetuneStateFile,
+  constexpr std::array<std::string_view, 7> kNames = {checkpoint::kFinetuneStateFile,
                                                       checkpoint::kManifestFile,
                                                       checkpoint::kTrainerStateFile,
                                                       kMetricsFile,
                                                       kProgressFile,
-                                                      kEventsFolder};
+                                                      kEventsFolder,
+                                                      checkpoint::kTreeIndexFile};
   return is_of_weights(name) || checkpoint::is_result_file_name(name) ||
          std::ranges::find(kNames, name) != kNames.end();
 }

@@ -130,9 +130,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
   const TrainingArgs& args = config.args;
   if (options.restart || args.resume_from_checkpoint == "none") {
     storage.set_aside();
-    const std::string aside = set_aside_former_run(storage.files(), args.output_dir);
-    if (!aside.empty())
-      log::info("moved the model, results and logs of the former run to " + aside);
+    storage.set_aside_former_run();
     storage.forget_finished();
     return std::nullopt;
   }
@@ -159,7 +157,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
   if (!entry.whole) {
     throw Error(ErrorKind::kCheckpoint, config.where("resume_from_checkpoint") +
                                             ": resume_from_checkpoint: '" + path +
-                                            "' is not a whole checkpoint: " + entry.problem);
+                                            "' is not a valid checkpoint: " + entry.problem);
   }
   storage.set_aside(entry.step);
   return entry;

@@ -148,7 +148,7 @@ void RunEnd::check_rebuilt_weights() const {
   if (!results.empty()) {
     throw ResultsLost("the rebuilt '" + join_path(folder, different) +
                       "' is not the one that the finished run has (another library version, "
-                      "machine or best checkpoint); the model is whole and is kept without " +
+                      "machine or best checkpoint); the model is complete and is kept without " +
                       results + ": finetune evaluate computes metrics again");
   }
   throw Error(ErrorKind::kCheckpoint,

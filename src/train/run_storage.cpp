@@ -24,6 +24,7 @@
 #include "finetune/data/token_cache.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/state/run_state.h"
+#include "train/former_run.h"
 #include "train/resume.h"
 
 namespace finetune {
@@ -411,6 +412,26 @@ void RunStorage::set_aside(int64_t after_step) {
       in(*place.files, place.directory);
     } catch (const Error& error) {
       log::warning("the mirror's checkpoints are not renamed: " + std::string(error.what()));
+    }
+  }
+}
+
+void RunStorage::set_aside_former_run() {
+  const auto in = [](FileSystem& files, const std::string& folder) {
+    const std::string aside = finetune::set_aside_former_run(files, folder);
+    if (aside.empty()) return;
+    log::info("moved the model, results and logs of the former run to " + aside);
+  };
+  in(*files_, config_.args.output_dir);
+  for (const Place& place : places_) {
+    if (!place.is_reached) continue;
+    try {
+      in(*place.files, place.directory);
+    } catch (const Error& error) {
+      log::warning(
+          "the former run's model stays in the mirror until this run ends and replaces "
+          "it: " +
+          std::string(error.what()));
     }
   }
 }

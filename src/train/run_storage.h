@@ -71,6 +71,9 @@ class RunStorage {
   void keep_tokens(const std::string& path, const std::string& name);
   // Renames checkpoints after this step to .old, in the output folder and in the mirrors.
   void set_aside(int64_t after_step = -1);
+  // Moves the former run's model, results and logs to run.old-<k>, in the output folder and in the
+  // mirrors (former_run.h). A mirror that fails is a warning. Throws Error(kIo).
+  void set_aside_former_run();
   // Removes the mark that the run is finished, in the output folder and in the mirrors.
   void forget_finished();
 

@@ -73,7 +73,7 @@ void check_missing(const LoadedConfig& config, const RunState& saved, const char
   const std::vector<std::string> now = texts_of(to_json(config.args), key);
   const std::vector<std::string> before = texts_of(saved.config, key);
   if (have_equal_names(before, now)) return;
-  refuse(config, key, "is " + list_of(now) + ", which is not here", place, list_of(before));
+  refuse(config, key, "is " + list_of(now) + ", which is missing or empty", place, list_of(before));
 }
 
 std::optional<std::string> folder_of(const LoadedConfig& config,

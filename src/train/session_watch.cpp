@@ -177,8 +177,8 @@ void SessionWatch::log_progress() const {
   if (const std::optional<std::string> cost = cost_text()) log::info(*cost);
   if (reached.steps == 0 && interrupt::is_moment_reached() && limit) {
     log::warning("no step was completed in this session: " + limit->reason +
-                 " leaves too little time for a step and a save, so the same again would not get "
-                 "further; " +
+                 " leaves too little time for a step and a save, so that another session would not "
+                 "get further; " +
                  limit->advice);
   }
 }

@@ -16,11 +16,13 @@
 namespace finetune {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::load_error;
 using testing::load_yaml;
+using ::testing::Not;
 using ::testing::StartsWith;
 using testing::TemporaryFolder;
 
@@ -32,6 +34,40 @@ TEST(LoadConfig, NamesTheNearestKey) {
   EXPECT_EQ(nearest_key("max_setps"), "max_steps");
   EXPECT_EQ(nearest_key("xyz"), "");
   EXPECT_EQ(nearest_key(std::string(10'000, 'a')), "");
+}
+
+TEST(LoadConfig, NamesTheNearestValueAndOnlyAvailableOnes) {
+  EXPECT_THAT(load_error("lr_scheduler_type: cosin"),
+              HasSubstr(", greedy, not 'cosin' (did you mean 'cosine'?)"));
+  EXPECT_THAT(load_error("task: sequence_clasification"),
+              HasSubstr("(did you mean 'sequence_classification'?)"));
+  EXPECT_THAT(
+      load_error("optim: adam"),
+      AllOf(HasSubstr("must be one of adamw_torch_fused, adamw_torch,"), Not(HasSubstr("galore"))));
+  EXPECT_THAT(load_error("optim: lion_8bit"), HasSubstr("is not available in this version"));
+}
+
+TEST(LoadConfig, SaysThatKeysAreNotNested) {
+  EXPECT_EQ(load_error("training:\n  max_steps: 3\n"),
+            "run.yaml:1: unknown key 'training': keys are not nested; write 'max_steps' at the top "
+            "level");
+}
+
+TEST(LoadConfig, SaysHowToNameAConfiguration) {
+  const TemporaryFolder folder;
+  const auto error_of = [](const std::string& path) -> std::string {
+    try {
+      (void)load_config(path, {});
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::kConfig ? error.what() : "wrong kind of error";
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of(folder.path() + "/run.yaml"),
+            "there is no configuration '" + folder.path() +
+                "/run.yaml'; check the path, or write one with 'finetune config init'");
+  EXPECT_EQ(error_of(folder.path()),
+            "'" + folder.path() + "' is a folder; name a configuration, a YAML or JSON file");
 }
 
 TEST(LoadConfig, ReportsEveryFaultAtOnce) {
@@ -209,11 +245,26 @@ TEST(LoadConfig, AcceptsTheDefaultsOfDumpedTrainingArguments) {
   EXPECT_THAT(load_error("debug: [underflow_overflow]"), HasSubstr("'debug'"));
 }
 
+// to_json_string() writes such a text for every key that ends in "_token", also if it is unset.
+TEST(LoadConfig, TakesTheMaskOfADumpedTokenForAnUnsetKey) {
+  const LoadedConfig config =
+      load_yaml("hub_token: <HUB_TOKEN>\npush_to_hub_token: <PUSH_TO_HUB_TOKEN>\n");
+  EXPECT_THAT(config.notes, IsEmpty());
+  EXPECT_FALSE(config.is_set("hub_token"));
+}
+
+TEST(LoadConfig, WarnsOfNoModelTypeThatIsNull) {
+  const std::string model = "model_name_or_path: ./model\n";
+  EXPECT_THAT(load_yaml(model + "model_type: null\n").notes, IsEmpty());
+  EXPECT_THAT(load_yaml(model + "model_type: roberta\n").notes,
+              ElementsAre(HasSubstr("model_type has no effect")));
+}
+
 TEST(LoadConfig, SaysWhatHasNoEffect) {
   const LoadedConfig config = load_yaml("dataloader_in_order: false\nhub_token: secret\n");
   EXPECT_THAT(config.notes,
               ElementsAre("run.yaml:1: 'dataloader_in_order: false' has no effect here: batches "
-                          "always come in order, or resuming could not be exact",
+                          "always come in order, so that a resumed run is exact",
                           "run.yaml:2: 'hub_token' has no effect here: nothing is uploaded"));
 }
 

@@ -160,7 +160,9 @@ TEST(Validate, AsksForAModelATokenizerAndText) {
               StartsWith("run.yaml:2: a fresh model needs tokenizer_name"));
   EXPECT_THAT(problem("train_file: a\nmodel_name_or_path: m\nconfig_overrides: a=1\n"),
               StartsWith("run.yaml:3: config_overrides belongs to a fresh model"));
-  EXPECT_THAT(problem("", Purpose::kEvaluate), HasSubstr("no text to evaluate on"));
+  EXPECT_THAT(problem("train_file: []", Purpose::kEvaluate),
+              HasSubstr("no text to evaluate on: set validation_file, or train_file, of which "
+                        "validation_split_percentage is held out"));
 }
 
 TEST(Validate, ReportsEveryBrokenRuleAtOnce) {

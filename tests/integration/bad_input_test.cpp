@@ -129,6 +129,9 @@ TEST(BadConfigurationFile, IsNamedWithItsLine) {
 TEST(BadCommandLine, IsRefusedWithUsage) {
   const TinyRun run;
   expect_one_sentence(finetune({"trian"}), 2, {"unknown command 'trian'", "finetune --help"});
+  expect_one_sentence(finetune({"run.yaml"}), 2, {"finetune train run.yaml"});
+  expect_one_sentence(finetune({"train", "--config", run.config()}), 2,
+                      {"unknown key 'config'", "without a key: finetune train FILE"});
   expect_one_sentence(finetune({"train"}), 2, {"needs a configuration file"});
   expect_one_sentence(finetune({"train", run.config(), "--seed"}), 2, {"--seed needs a value"});
   expect_one_sentence(finetune({"train", run.config(), "--stop_at_step", "x"}), 2,
@@ -136,7 +139,12 @@ TEST(BadCommandLine, IsRefusedWithUsage) {
   expect_one_sentence(finetune({"predict"}), 2, {"needs the model's folder"});
   expect_one_sentence(finetune({"predict", "nowhere", "--text", "x"}), 2, {"nowhere"});
   expect_one_sentence(finetune({"evaluate", run.config()}), 2, {"model_name_or_path"});
-  expect_one_sentence(finetune({"checkpoints", run.folder() / "none"}), 2, {"there is no folder"});
+  expect_one_sentence(finetune({"predict", kMaskedLm, "--input", run.folder() / "none.txt"}), 1,
+                      {"--input: cannot open", "No such file or directory; check the path"});
+  expect_one_sentence(finetune({"checkpoints", run.folder() / "none"}), 2,
+                      {"there is no folder", "name a run's output_dir"});
+  expect_one_sentence(finetune({"verify-resume", run.config(), "--steps", "1"}), 2,
+                      {"--steps must be at least 2"});
   expect_one_sentence(
       finetune({"verify-resume", run.config(), "--steps", "3", "--interrupt_at", "5"}), 2,
       {"--interrupt_at must be below"});

@@ -169,11 +169,11 @@ TEST(Checkpoints, ListsEachWithItsState) {
   EXPECT_EQ(whole.code, 0);
   EXPECT_THAT(whole.out, HasSubstr("       7 "));
   EXPECT_THAT(whole.out, HasSubstr("      14 "));
-  EXPECT_THAT(whole.out, Not(HasSubstr("NOT WHOLE")));
+  EXPECT_THAT(whole.out, Not(HasSubstr("NOT VALID")));
   write_file(run.out("checkpoint-14/optimizer.pt"), "short");
   const ProcessResult damaged = finetune({"checkpoints", run.out()});
   EXPECT_EQ(damaged.code, 0);
-  EXPECT_THAT(damaged.out, HasSubstr("NOT WHOLE: optimizer.pt has 5 bytes"));
+  EXPECT_THAT(damaged.out, HasSubstr("NOT VALID: optimizer.pt has 5 bytes"));
   write_file(run.out("checkpoint-7/optimizer.pt"), "short");
   EXPECT_EQ(finetune({"checkpoints", run.out()}).code, 3);
   EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-7")));  // `checkpoints` changes nothing

@@ -101,14 +101,14 @@ TEST(FinishedFolder, RefusesEveryOtherExperimentWithBothValues) {
   const std::string other = other_text(run);
   expect_refused(run, {"--train_file", other}, {other, "lighthouse.txt", "content hash"});
   expect_refused(run, {"--train_file", run.folder() / "none.txt"},
-                 {"none.txt", "is not here", "lighthouse.txt"});
+                 {"none.txt", "is missing or empty", "lighthouse.txt"});
   const std::string tokenizer = run.folder() / "tokenizer";
   ASSERT_EQ(finetune({"tokenizer", "train", "--type", "byte_level_bpe", "--vocab_size", "300",
                       "--output", tokenizer, kText + "lighthouse-valid.txt"})
                 .code,
             0);
   expect_refused(run, {"--tokenizer_name", tokenizer}, {"tokenizer", "then", "now"});
-  expect_refused(run, {"--tokenizer_name", run.folder() / "none"}, {"none", "is not here"});
+  expect_refused(run, {"--tokenizer_name", run.folder() / "none"}, {"none", "is missing or empty"});
   // More steps of another experiment neither train nor remove the mark that this one is finished.
   expect_refused(run, {"--max_steps", "9", "--seed", "7"}, {"seed is 7"});
   expect_refused(run, {"--max_steps", "9", "--train_file", other}, {other});
@@ -348,7 +348,7 @@ TEST(StartingModel, IsComparedByTheContentOfItsWeights) {
     expect_refused(run, {"--model_name_or_path", other},
                    {"model_name_or_path", "'" + other + "'", "'" + model + "'", "content hash"});
     expect_refused(run, {"--model_name_or_path", run.folder() / "none"},
-                   {"none", "is not here", "'" + model + "'"});
+                   {"none", "is missing or empty", "'" + model + "'"});
     const std::string elsewhere = run.folder() / "elsewhere";
     fs::rename(model, elsewhere);
     const ProcessResult moved =

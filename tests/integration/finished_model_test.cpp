@@ -163,7 +163,7 @@ TEST(FinishedModel, IsNotReplacedByAnotherOneWhereItIsWhole) {
   flip(run.out("eval_results.json"));
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("the model is whole and is kept without all_results.json, "
+  EXPECT_THAT(result.err, HasSubstr("the model is complete and is kept without all_results.json, "
                                     "eval_results.json: finetune evaluate"));
   EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
   EXPECT_FALSE(std::filesystem::exists(run.out("eval_results.json")));

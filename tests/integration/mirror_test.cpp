@@ -140,6 +140,46 @@ TEST(MirroredRun, IsSetAsideByARestart) {
   expect_equal(outcome_of(run), unbroken());
 }
 
+// On another machine the mirror is all that is left of the former run.
+TEST(MirroredRun, KeepsTheModelOfAFormerRunWhenItIsRestarted) {
+  const MirroredRun run(TinyRun::Keys{{"report_to", "tensorboard"}});
+  ASSERT_EQ(run.train().code, 0);
+  const std::string old_weights = read_file(run.mirror("model.safetensors"));
+  const ProcessResult again = run.train({"--restart", "--learning_rate", "2e-3"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("moved the model, results and logs of the former run to " +
+                                   run.mirror("run.old-1")));
+  EXPECT_TRUE(read_file(run.mirror("run.old-1/model.safetensors")) == old_weights);
+  EXPECT_EQ(trainer_state(run.mirror("run.old-1"))["global_step"], 40);
+  EXPECT_FALSE(read_file(run.mirror("model.safetensors")) == old_weights);
+  const ProcessResult answer =
+      finetune({"predict", run.mirror("run.old-1"), "--text", "The <mask> was lit."});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+
+  // The mirror's index names files of the new run only, so its model returns without a warning.
+  run.lose_machine();
+  const ProcessResult returned = run.train({"--learning_rate", "2e-3"});
+  EXPECT_EQ(returned.code, 0) << returned.err;
+  EXPECT_THAT(returned.err, HasSubstr("the finished run is restored from"));
+  EXPECT_THAT(returned.err, Not(HasSubstr("not copied back")));
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) ==
+              read_file(run.mirror("model.safetensors")));
+}
+
+TEST(MirroredRun, AnswersNothingFromAFormerModelWhileARestartedRunTrains) {
+  const MirroredRun run;
+  ASSERT_EQ(run.train().code, 0);
+  ASSERT_EQ(run.train({"--restart", "--stop_at_step", "7"}).code, 75);
+  EXPECT_FALSE(std::filesystem::exists(run.mirror("model.safetensors")));
+  EXPECT_NE(finetune({"predict", run.mirror(), "--text", "The <mask> was lit."}).code, 0);
+  EXPECT_THAT(read_file(run.mirror("metrics.jsonl")), Not(HasSubstr("\"step\":40")));
+  run.lose_machine();
+  const ProcessResult rest = run.train();
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_THAT(rest.err, HasSubstr("checkpoint-7 is restored from the mirror"));
+  expect_equal(outcome_of(run), unbroken());
+}
+
 TEST(MirroredRun, IsRefusedWhileAnotherSessionOfThisMachineHoldsTheMirror) {
   const MirroredRun run(TinyRun::Keys{{"max_steps", "100000"}});
   Process first(run.command());

@@ -62,6 +62,12 @@ TEST_F(TokenizerCommand, TrainsEncodesAndDecodes) {
   EXPECT_EQ(run("decode --tokenizer tok --skip_special_tokens", special.output).output, "\n");
 }
 
+TEST_F(TokenizerCommand, WarnsOfAVocabularyThatIsSmallerThanTheBytes) {
+  const Outcome trained = train("--vocab_size 10");
+  EXPECT_EQ(trained.exit_code, 0) << trained.errors;
+  EXPECT_THAT(trained.errors, HasSubstr("261 tokens, more than --vocab_size 10"));
+}
+
 TEST_F(TokenizerCommand, ReplacesAnotherTokenizerOnlyWhenTold) {
   ASSERT_EQ(train("--vocab_size 300").exit_code, 0);
   EXPECT_EQ(train("--vocab_size 300").exit_code, 0) << "the same one again";
