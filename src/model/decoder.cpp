@@ -140,10 +140,8 @@ nn::Value Decoder::operator()(const ModelInput& input, nn::Pass& p) {
   return nn::sequence(layers_, std::move(x), p);
 }
 
-std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, const ModelInput& input,
-                                         const TokenLayout* layout) {
-  const int64_t head_dim =
-      config.decoder.head_dim.value_or(config.hidden_size / config.num_attention_heads);
+std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head_dim,
+                                         const ModelInput& input, const TokenLayout* layout) {
   std::vector<nn::Rotation> made;
   std::vector<int64_t> lengths = {input.input_ids.size(1)};
   if (layout != nullptr) {
@@ -163,7 +161,7 @@ std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, const ModelI
 
 std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
                                              const TokenLayout* layout) const {
-  return rope_rotations(config_, input, layout);
+  return rope_rotations(config_, options_.head_dim, input, layout);
 }
 
 Architecture::TiedNames DecoderFamily::tied_names(const ModelConfig& config) const {

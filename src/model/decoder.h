@@ -53,7 +53,7 @@ void check_rope(const ModelConfig& config, const std::string& layers, const Rope
                 const Architecture::Refuse& refuse);
 void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse);
 // Returns the rotations of a pass's tokens, one for each of the configuration's rope_parameters.
-[[nodiscard]] std::vector<nn::Rotation> rope_rotations(const ModelConfig& config,
+[[nodiscard]] std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head_dim,
                                                        const ModelInput& input,
                                                        const TokenLayout* layout);
 // Adds the fields of families whose layers have sliding windows.

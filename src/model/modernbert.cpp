@@ -83,7 +83,8 @@ class ModernBertModel final : public Backbone {
   }
   [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
                                                     const TokenLayout* layout) const override {
-    return rope_rotations(config_, input, layout);
+    return rope_rotations(config_, config_.hidden_size / config_.num_attention_heads, input,
+                          layout);
   }
   [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
 
