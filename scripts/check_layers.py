@@ -27,6 +27,8 @@ ARROWS = {
     "train": ["plan", "state", "report", "task", "checkpoint", "optim", "distributed", "config"],
     "cli": ["train", "plan", "state", "report", "task", "config", "tokenizer", "data", "checkpoint"],
 }
+# The folders of src/train; each may include the private headers of those before it.
+TRAIN_FOLDERS = ["setup", "folder", "session", "save", "loop"]
 # Includes that are kept to some areas: (pattern, areas whose sources may, whether headers may).
 KEPT = [
     (r"torch/(nn|torch\.h|optim|data)\b", set(), False),
@@ -38,6 +40,16 @@ KEPT = [
     (r"nlohmann/json\.hpp", set(ARROWS), False),
     (r"finetune/config/training_args\.h", {"config", "task", "plan", "train", "cli"}, True),
 ]
+
+
+def train_complaint(path, include):
+    """Of an include of train/FOLDER/... in a source of src/train/FOLDER/."""
+    own, other = (re.match(rf"{start}train/(\w+)/", text) for start, text in (("src/", path), ("", include)))
+    if not own or not other or {own[1], other[1]} - set(TRAIN_FOLDERS):
+        return None
+    if TRAIN_FOLDERS.index(other[1]) > TRAIN_FOLDERS.index(own[1]):
+        return f"train/{own[1]} may not include train/{other[1]}"
+    return None
 
 
 def reachable(area):
@@ -76,7 +88,7 @@ def complaint(area, is_header, include, whole_json=False):
 
 
 # Class, header: limits of its member functions and of its data members.
-MEMBERS = {("Trainer", "src/train/trainer.h"): (25, 15)}
+MEMBERS = {("Trainer", "src/train/loop/trainer.h"): (25, 15)}
 
 
 def count_members(text, name):
@@ -133,7 +145,10 @@ def main(root):
                     print(f"{name}:{number}: only {ASKS_FOR_THE_DEVICE} asks for the device; use kernels_for()")
                     bad += 1
                 include = re.match(r'\s*#\s*include\s*["<]([^">]+)[">]', line)
-                why = include and complaint(area, kind, include[1], name in WHOLE_JSON)
+                why = include and (
+                    complaint(area, kind, include[1], name in WHOLE_JSON)
+                    or train_complaint(name, include[1])
+                )
                 if why:
                     print(f"{name}:{number}: {why}")
                     bad += 1

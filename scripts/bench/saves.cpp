@@ -15,7 +15,7 @@
 
 #include "finetune/base/clock.h"
 #include "finetune/tensor/safetensors.h"
-#include "train/checkpoint_saver.h"
+#include "train/save/checkpoint_saver.h"
 
 namespace finetune {
 namespace {

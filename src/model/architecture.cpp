@@ -45,6 +45,13 @@ void check_known(const std::string& field, const std::string& value,
                      known.size() <= kShort ? "; known are " + join(known) : ""));
 }
 
+void check_equal(const char* field, const std::optional<int64_t>& value, const char* other,
+                 int64_t expected, const Architecture::Refuse& refuse) {
+  if (value.value_or(expected) == expected) return;
+  refuse(format_text("{} {} differs from {} {}, which is not available", field, *value, other,
+                     expected));
+}
+
 void refuse_next_sentence_head(const ModelConfig& config) {
   throw Error(ErrorKind::kConfig,
               "model_type '" + config.model_type + "' has no head for the next sentence");

@@ -93,6 +93,9 @@ class Architecture {
 // Refuses a value of `field` that is none of `known`; a short list is part of the message.
 void check_known(const std::string& field, const std::string& value,
                  const std::vector<std::string>& known, const Architecture::Refuse& refuse);
+// Refuses a value of `field` that differs from `expected`, the value of `other`; null is equal.
+void check_equal(const char* field, const std::optional<int64_t>& value, const char* other,
+                 int64_t expected, const Architecture::Refuse& refuse);
 // Of families without Head::kPretraining.
 [[noreturn]] void refuse_next_sentence_head(const ModelConfig& config);
 

@@ -5,6 +5,7 @@
 
 #include "finetune/model/model.h"
 #include "finetune/nn/pass.h"
+#include "finetune/nn/scope.h"
 
 namespace finetune {
 
@@ -24,6 +25,16 @@ class Backbone {
   }
   [[nodiscard]] virtual const Tensor& word_embedding() const = 0;  // [V, C]
 };
+
+// The layers of a model, under the names scope.0, scope.1, ...
+template <typename Layer>
+[[nodiscard]] std::vector<Layer> make_layers(const nn::Scope& scope, const ModelConfig& config) {
+  std::vector<Layer> layers;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    layers.emplace_back(scope / layer, config, layer);
+  }
+  return layers;
+}
 
 // Returns `x` [B, T], or [1, N] without padding if the pass has a layout.
 [[nodiscard]] Tensor without_padding(const Tensor& x, const nn::Pass& p);

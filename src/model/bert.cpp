@@ -21,6 +21,15 @@ std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config
                             .like_transformers = config.bigbird_compat == "huggingface"};
 }
 
+nn::PostNormOptions post_norm_options(const ModelConfig& config, int64_t layer) {
+  return {.size = config.hidden_size,
+          .intermediate = config.intermediate_size,
+          .activation = config.hidden_act == "gelu" ? nullptr : find_activation(config.hidden_act),
+          .epsilon = config.layer_norm_eps,
+          .dropout = config.hidden_dropout_prob,
+          .layer = layer};
+}
+
 BertLayer::BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer)
     : attention_{.heads = config.num_attention_heads,
                  .layer = layer,
@@ -32,25 +41,11 @@ BertLayer::BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t 
            config.use_bias),
       value_(scope / "attention" / "self" / "value", config.hidden_size, config.hidden_size,
              config.use_bias),
-      attention_output_(scope / "attention" / "output", config.hidden_size, config.hidden_size,
-                        {.epsilon = config.layer_norm_eps,
-                         .dropout = config.hidden_dropout_prob,
-                         .layer = layer,
-                         .site = DropoutSite::kAttentionOutput}),
-      intermediate_(scope / "intermediate", config.hidden_size, config.intermediate_size,
-                    config.hidden_act == "gelu" ? nullptr : find_activation(config.hidden_act)),
-      output_(scope / "output", config.intermediate_size, config.hidden_size,
-              {.epsilon = config.layer_norm_eps,
-               .dropout = config.hidden_dropout_prob,
-               .layer = layer,
-               .site = DropoutSite::kFeedForwardOutput}) {}
+      post_norm_(scope, post_norm_options(config, layer)) {}
 
 BertEncoder::BertEncoder(const nn::Scope& scope, const ModelConfig& config)
-    : block_sparse_(block_sparse_options(config)) {
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    layers_.emplace_back(scope / "layer" / layer, config, layer);
-  }
-}
+    : layers_(make_layers<BertLayer>(scope / "layer", config)),
+      block_sparse_(block_sparse_options(config)) {}
 
 void BertEncoder::announce_attention(int64_t tokens) {
   if (!block_sparse_) return;

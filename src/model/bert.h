@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "finetune/nn/attention.h"
-#include "finetune/nn/feed_forward.h"
-#include "finetune/nn/norm.h"
+#include "finetune/nn/post_norm.h"
 #include "model/backbone.h"
 #include "model/embeddings.h"
 
@@ -16,6 +15,9 @@ namespace finetune {
 // Returns the options of block-sparse attention, if the configuration asks for it.
 [[nodiscard]] std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config);
 
+// The options of a layer's second part, nn::PostNorm.
+[[nodiscard]] nn::PostNormOptions post_norm_options(const ModelConfig& config, int64_t layer);
+
 // One encoder layer: h = LN(x + O Attention(x)); y = LN(h + W2 f(W1 h)), with dropout before each
 // sum. Scopes are the names in the checkpoint; renaming one breaks loading.
 class BertLayer {
@@ -23,18 +25,15 @@ class BertLayer {
   BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer);
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
-    const nn::Value h = attention_output_(
+    return post_norm_(
         attend({.value = value_(x, p), .key = key_(x, p), .query = query_(x, p)}, attention_, p), x,
         p);
-    return output_(intermediate_(h, p), h, p);
   }
 
  private:
   nn::AttentionOptions attention_;
   nn::Linear query_, key_, value_;
-  nn::AddAndNorm attention_output_;
-  nn::DenseActivation intermediate_;
-  nn::AddAndNorm output_;
+  nn::PostNorm post_norm_;
 };
 
 // All layers: [B, T, C] in float32 -> [B, T, C] in the pass's precision.

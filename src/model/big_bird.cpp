@@ -117,8 +117,7 @@ class BigBird final : public Architecture {
       case Head::kPretraining:
         return std::make_unique<PretrainingHead>(root / "cls", config);
       case Head::kSequenceClassification:
-        return std::make_unique<FirstTokenClassifier>(classifier, config,
-                                                      find_activation(config.hidden_act));
+        return first_token_classifier(classifier, config, find_activation(config.hidden_act));
       case Head::kMultipleChoice:  // unlike BERT's, it does not read classifier_dropout
         return std::make_unique<PooledClassifier>(classifier, config, 1,
                                                   config.hidden_dropout_prob);

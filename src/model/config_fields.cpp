@@ -241,4 +241,17 @@ nlohmann::ordered_json written_field(const ConfigField& field) {
   return is_ids && value.size() == 1 ? value.front() : value;
 }
 
+std::vector<std::string> split_items(const std::vector<std::string>& items, char separator) {
+  std::vector<std::string> parts;
+  for (const std::string& item : items) {
+    for (size_t start = 0; start <= item.size();) {
+      const size_t end = std::min(item.find(separator, start), item.size());
+      parts.push_back(item.substr(start, end - start));
+      std::erase(parts.back(), ' ');
+      start = end + 1;
+    }
+  }
+  return parts;
+}
+
 }  // namespace finetune

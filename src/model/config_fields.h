@@ -36,6 +36,9 @@ using ConfigFields = std::vector<ConfigField>;
 // Those that have none of `names`.
 [[nodiscard]] ConfigFields without_fields(ConfigFields fields,
                                           const std::vector<std::string_view>& names);
+// Splits each item at the separator and removes spaces: {"a | b"} -> {"a", "b"}.
+[[nodiscard]] std::vector<std::string> split_items(const std::vector<std::string>& items,
+                                                   char separator);
 // A field that is written only where it has a value.
 [[nodiscard]] ConfigField optional_field(const char* name, ConfigField::Target target,
                                          double low = 0.0, double high = 0.0);

@@ -35,7 +35,6 @@ DecoderOptions decoder_options(const ModelConfig& config) {
                             .feed_forward_bias = own.mlp_bias,
                             .activation = find_activation(config.hidden_act),
                             .attention_dropout = own.attention_dropout};
-  for (const auto& [layers, rope] : own.rope_parameters) options.ropes.push_back(rope);
   options.rope_of_layer.assign(static_cast<size_t>(options.layers), 0);
   options.window_of_layer.assign(static_cast<size_t>(options.layers), 0);
   FT_CHECK(own.layer_types.empty() || own.layer_types.size() == options.window_of_layer.size(),
@@ -55,14 +54,13 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
                  .window = o.window_of_layer[static_cast<size_t>(layer)],
                  .scale = o.query_scale,
                  .softcap = o.softcap},
-      head_dim_(o.head_dim),
       rope_(o.rope_of_layer[static_cast<size_t>(layer)]),
       norms_heads_(o.query_key_norm == DecoderOptions::QueryKeyNorm::kOfHeads) {
   const int64_t queries = o.heads * o.head_dim;
   const int64_t keys = o.kv_heads * o.head_dim;
   if (o.is_fused) {  // transformers registers the output first
     output_.emplace(scope / "o_proj", queries, o.hidden, o.output_bias);
-    query_key_value_.emplace(scope / "qkv_proj", o.hidden, queries + 2 * keys, o.qkv_bias);
+    query_key_value_.emplace(scope / "qkv_proj", o.hidden, queries, keys, o.qkv_bias);
     return;
   }
   query_.emplace(scope / "q_proj", o.hidden, queries, o.qkv_bias);
@@ -77,13 +75,8 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
 }
 
 nn::Projections DecoderAttention::project(const nn::Value& x, nn::Pass& p) const {
-  if (!query_key_value_) {
-    return {.value = (*value_)(x, p), .key = (*key_)(x, p), .query = (*query_)(x, p)};
-  }
-  const int64_t keys = attention_.kv_heads * head_dim_;
-  std::vector<nn::Value> parts =
-      nn::split((*query_key_value_)(x, p), {attention_.heads * head_dim_, keys, keys}, p);
-  return {.value = std::move(parts[2]), .key = std::move(parts[1]), .query = std::move(parts[0])};
+  if (query_key_value_) return (*query_key_value_)(x, p);
+  return {.value = (*value_)(x, p), .key = (*key_)(x, p), .query = (*query_)(x, p)};
 }
 
 nn::Value DecoderAttention::rotated(nn::Value x, int64_t heads,
@@ -130,8 +123,8 @@ nn::Value DecoderLayer::operator()(const nn::Value& x, nn::Pass& p) const {
 }
 
 Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& options)
-    : options_(options),
-      max_position_embeddings_(config.max_position_embeddings),
+    : config_(config),
+      options_(options),
       padding_row_(config.decoder.pad_token_id.value_or(-1)),
       words_(scope / "embed_tokens", config.vocab_size, config.hidden_size,
              ParameterRole::kWordEmbedding) {
@@ -147,9 +140,8 @@ nn::Value Decoder::operator()(const ModelInput& input, nn::Pass& p) {
   return nn::sequence(layers_, std::move(x), p);
 }
 
-std::vector<nn::Rotation> rope_rotations(const std::vector<RopeParameters>& ropes, int64_t head_dim,
-                                         int64_t max_position_embeddings, const ModelInput& input,
-                                         const TokenLayout* layout) {
+std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head_dim,
+                                         const ModelInput& input, const TokenLayout* layout) {
   std::vector<nn::Rotation> made;
   std::vector<int64_t> lengths = {input.input_ids.size(1)};
   if (layout != nullptr) {
@@ -160,8 +152,8 @@ std::vector<nn::Rotation> rope_rotations(const std::vector<RopeParameters>& rope
   const Tensor places = layout != nullptr
                             ? layout->places
                             : at::arange(first, first + lengths.front(), input.input_ids.options());
-  for (const RopeParameters& rope : ropes) {
-    made.push_back(rope_rotation(rope, head_dim, max_position_embeddings, places,
+  for (const auto& [layers, rope] : config.decoder.rope_parameters) {
+    made.push_back(rope_rotation(rope, head_dim, config.max_position_embeddings, places,
                                  {.tokens = lengths, .before = first}));
   }
   return made;
@@ -169,7 +161,7 @@ std::vector<nn::Rotation> rope_rotations(const std::vector<RopeParameters>& rope
 
 std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
                                              const TokenLayout* layout) const {
-  return rope_rotations(options_.ropes, options_.head_dim, max_position_embeddings_, input, layout);
+  return rope_rotations(config_, options_.head_dim, input, layout);
 }
 
 Architecture::TiedNames DecoderFamily::tied_names(const ModelConfig& config) const {

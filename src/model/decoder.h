@@ -34,8 +34,8 @@ struct DecoderOptions {
   bool qkv_bias = false, output_bias = false, feed_forward_bias = false;
   bool is_fused = false;  // "qkv_proj" and "gate_up_proj", one matrix each
   Activation activation = nullptr;
-  std::vector<RopeParameters> ropes = {};
-  std::vector<int64_t> rope_of_layer = {};  // index of `ropes`; -1: the layer does not rotate
+  std::vector<int64_t> rope_of_layer =
+      {};  // index of rope_parameters; -1: the layer does not rotate
   // number of tokens that a token attends to; 0: all before it
   std::vector<int64_t> window_of_layer = {};
   double query_scale = 0.0;  // 0: 1 / sqrt(head_dim)
@@ -52,10 +52,8 @@ struct DecoderOptions {
 void check_rope(const ModelConfig& config, const std::string& layers, const RopeParameters& rope,
                 const Architecture::Refuse& refuse);
 void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse);
-// Returns the rotations of a pass's tokens, one for each of `ropes`.
-[[nodiscard]] std::vector<nn::Rotation> rope_rotations(const std::vector<RopeParameters>& ropes,
-                                                       int64_t head_dim,
-                                                       int64_t max_position_embeddings,
+// Returns the rotations of a pass's tokens, one for each of the configuration's rope_parameters.
+[[nodiscard]] std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head_dim,
                                                        const ModelInput& input,
                                                        const TokenLayout* layout);
 // Adds the fields of families whose layers have sliding windows.
@@ -75,10 +73,10 @@ class DecoderAttention {
                                   const std::optional<nn::RmsNorm>& norm, nn::Pass& p) const;
 
   nn::AttentionOptions attention_;
-  int64_t head_dim_;
   int64_t rope_;
   bool norms_heads_;
-  std::optional<nn::Linear> query_, key_, value_, query_key_value_;
+  std::optional<nn::Linear> query_, key_, value_;
+  std::optional<nn::FusedProjections> query_key_value_;
   std::optional<nn::Linear> output_;
   std::optional<nn::RmsNorm> query_norm_, key_norm_;
 };
@@ -109,8 +107,8 @@ class Decoder final : public Backbone {
   [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
 
  private:
+  ModelConfig config_;
   DecoderOptions options_;
-  int64_t max_position_embeddings_;
   int64_t padding_row_;  // -1: none
   nn::Embedding words_;
   std::vector<DecoderLayer> layers_;

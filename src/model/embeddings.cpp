@@ -42,21 +42,34 @@ nn::Value RobertaEmbeddings::operator()(const ModelInput& input, nn::Pass& p) co
   return nn::dropout(norm_(sum, p), {.p = dropout_}, p);
 }
 
-BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const ModelConfig& config)
+BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const ModelConfig& config,
+                               const EmbeddingTables& tables)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
+      tables_(tables),
       words_(scope / "word_embeddings", config.vocab_size, config.hidden_size,
-             ParameterRole::kWordEmbedding),
-      positions_(scope / "position_embeddings", config.max_position_embeddings, config.hidden_size),
-      types_(scope / "token_type_embeddings", config.type_vocab_size, config.hidden_size),
-      norm_(scope / "LayerNorm", config.hidden_size, config.layer_norm_eps) {}
+             ParameterRole::kWordEmbedding) {
+  const int64_t size = config.hidden_size;
+  if (tables.positions) {
+    positions_.emplace(scope / "position_embeddings", config.max_position_embeddings, size);
+  }
+  if (tables.types) types_.emplace(scope / "token_type_embeddings", config.type_vocab_size, size);
+  norm_.emplace(scope / "LayerNorm", size, config.layer_norm_eps);
+}
 
 nn::Value BertEmbeddings::sum(const ModelInput& input, double word_scale, nn::Pass& p) const {
   nn::Value words = words_(without_padding(input.input_ids, p), p, padding_id_);
   if (word_scale != 1.0) words = nn::scale(std::move(words), word_scale, p);
-  const Tensor places = p.layout() ? p.layout()->places
-                                   : at::arange(input.input_ids.size(1), input.input_ids.options());
-  return nn::add({std::move(words), embed_types(types_, input, p), positions_(places, p)}, p);
+  std::vector<nn::Value> terms = {std::move(words)};
+  if (types_) terms.push_back(embed_types(*types_, input, p));
+  if (positions_) {
+    const Tensor places = p.layout()
+                              ? p.layout()->places
+                              : at::arange(input.input_ids.size(1), input.input_ids.options());
+    terms.push_back((*positions_)(places, p));
+    if (tables_.positions_come_first) std::swap(terms[1], terms.back());
+  }
+  return terms.size() == 1 ? std::move(terms.front()) : nn::add(terms, p);
 }
 
 nn::Value BertEmbeddings::drop(nn::Value x, nn::Pass& p) const {
@@ -64,7 +77,8 @@ nn::Value BertEmbeddings::drop(nn::Value x, nn::Pass& p) const {
 }
 
 nn::Value BertEmbeddings::operator()(const ModelInput& input, nn::Pass& p) const {
-  return drop(norm_(sum(input, 1.0, p), p), p);
+  nn::Value x = (*norm_)(sum(input, 1.0, p), p);
+  return drop(tables_.zeroes_padding ? nn::zero_padding(std::move(x), p) : std::move(x), p);
 }
 
 BigBirdEmbeddings::BigBirdEmbeddings(const nn::Scope& scope, const ModelConfig& config)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+
 #include "finetune/model/model.h"
 #include "finetune/nn/embedding.h"
 #include "finetune/nn/norm.h"
@@ -38,10 +40,18 @@ class RobertaEmbeddings final : public Embeddings {
   nn::Embedding positions_;
 };
 
+// What a family's embeddings have besides words.
+struct EmbeddingTables {
+  bool types = true, positions = true;
+  bool positions_come_first = false;  // the order of the sum
+  bool zeroes_padding = false;        // between the norm and dropout
+};
+
 // e = Dropout(LN(word[id] + type[t] + position[p])); p counts all tokens from 0 on.
 class BertEmbeddings : public Embeddings {
  public:
-  BertEmbeddings(const nn::Scope& scope, const ModelConfig& config);
+  BertEmbeddings(const nn::Scope& scope, const ModelConfig& config,
+                 const EmbeddingTables& tables = {});
   nn::Value operator()(const ModelInput& input, nn::Pass& p) const override;
   [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
 
@@ -49,13 +59,15 @@ class BertEmbeddings : public Embeddings {
   // Returns word_scale word[id] + type[t] + position[p]: [B, T, C].
   [[nodiscard]] nn::Value sum(const ModelInput& input, double word_scale, nn::Pass& p) const;
   [[nodiscard]] nn::Value drop(nn::Value x, nn::Pass& p) const;
-  [[nodiscard]] const nn::LayerNorm& norm() const { return norm_; }
+  [[nodiscard]] const nn::LayerNorm& norm() const { return *norm_; }
 
  private:
   int64_t padding_id_;
   double dropout_;
-  nn::Embedding words_, positions_, types_;
-  nn::LayerNorm norm_;
+  EmbeddingTables tables_;
+  nn::Embedding words_;
+  std::optional<nn::Embedding> positions_, types_;
+  std::optional<nn::LayerNorm> norm_;
 };
 
 // e = LN(Dropout(s word[id] + type[t] + position[p])) with s = sqrt(C) if the configuration asks

@@ -69,11 +69,8 @@ class Gpt2Backbone final : public Backbone {
   Gpt2Backbone(const nn::Scope& scope, const ModelConfig& config)
       : dropout_(config.decoder.embd_pdrop),
         words_(scope / "wte", config.vocab_size, config.hidden_size, ParameterRole::kWordEmbedding),
-        positions_(scope / "wpe", config.max_position_embeddings, config.hidden_size) {
-    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      layers_.emplace_back(scope / "h" / layer, config, layer);
-    }
-  }
+        positions_(scope / "wpe", config.max_position_embeddings, config.hidden_size),
+        layers_(make_layers<Gpt2Layer>(scope / "h", config)) {}
 
   nn::Value operator()(const ModelInput& input, nn::Pass& p) override {
     const int64_t first = input.cache == nullptr ? 0 : input.cache->length;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "model/heads.h"
 
+#include <ATen/ops/argmax.h>
+
 #include "finetune/nn/elementwise.h"
 
 namespace finetune {
@@ -22,18 +24,60 @@ nn::Value TokenClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
   return project_(nn::dropout(in.hidden, {dropout_, 0, DropoutSite::kTokenOutput}, p), p);
 }
 
-FirstTokenClassifier::FirstTokenClassifier(const nn::Scope& scope, const ModelConfig& config,
-                                           Activation activation)
-    : activation_(activation),
-      dropout_(head_dropout(config)),
-      dense_(scope / "dense", config.hidden_size, config.hidden_size),
-      out_proj_(scope / "out_proj", config.hidden_size, count_labels(config)) {}
+nn::Value HeadTransform::operator()(nn::Value x, nn::Pass& p) const {
+  nn::Value y = nn::activate(dense_(std::move(x), p), activation_, p);
+  return norm_ ? (*norm_)(y, p) : y;
+}
 
-nn::Value FirstTokenClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
-  const nn::Value first =
-      nn::dropout(nn::first_token(in.hidden, p), {dropout_, 0, DropoutSite::kClassifierInput}, p);
-  const nn::Value x = nn::activate(dense_(first, p), activation_, p);
-  return out_proj_(nn::dropout(x, {dropout_, 0, DropoutSite::kClassifierHidden}, p), p);
+TokensRead tokens_read(Head head, bool means) {
+  if (head == Head::kTokenClassification || head == Head::kQuestionAnswering) {
+    return TokensRead::kAll;
+  }
+  if (means) return TokensRead::kMean;
+  return head == Head::kMultipleChoice ? TokensRead::kFirstReal : TokensRead::kFirst;
+}
+
+DenseClassifier::DenseClassifier(HeadTransform transform, const nn::Scope& scope,
+                                 const DenseClassifierOptions& options)
+    : options_(options),
+      transform_(std::move(transform)),
+      classifier_(scope, transform_.size(), options.outputs) {}
+
+nn::Value DenseClassifier::read(const HeadInput& in, nn::Pass& p) const {
+  const Tensor& mask = in.input.attention_mask;
+  switch (options_.tokens) {
+    case TokensRead::kAll:
+      return in.hidden;
+    case TokensRead::kMean:
+      return nn::mean_of_tokens(in.hidden, mask, p);
+    case TokensRead::kFirstReal:
+      if (mask.defined()) return nn::token_at(in.hidden, at::argmax(mask.to(at::kInt), -1), p);
+      break;
+    case TokensRead::kFirst:
+      break;
+  }
+  return nn::first_token(in.hidden, p);
+}
+
+nn::Value DenseClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
+  const DropoutSite site = options_.site.value_or(
+      options_.tokens == TokensRead::kAll ? DropoutSite::kTokenOutput : DropoutSite::kPooledOutput);
+  nn::Value x =
+      nn::dropout(read(in, p), {options_.input_dropout, 0, DropoutSite::kClassifierInput}, p);
+  x = transform_(std::move(x), p);
+  return classifier_(nn::dropout(std::move(x), {options_.dropout, 0, site}, p), p);
+}
+
+std::unique_ptr<ModelHead> first_token_classifier(const nn::Scope& scope, const ModelConfig& config,
+                                                  Activation activation) {
+  const double dropout = head_dropout(config);
+  return std::make_unique<DenseClassifier>(
+      HeadTransform({scope / "dense", config.hidden_size, config.hidden_size}, activation),
+      scope / "out_proj",
+      DenseClassifierOptions{.outputs = count_labels(config),
+                             .input_dropout = dropout,
+                             .dropout = dropout,
+                             .site = DropoutSite::kClassifierHidden});
 }
 
 nn::Value LmHead::operator()(const HeadInput& in, nn::Pass& p) const {
@@ -45,20 +89,31 @@ nn::Value LmHead::operator()(const HeadInput& in, nn::Pass& p) const {
 DenseLmHead::DenseLmHead(const nn::Scope& scope, const Names& names, const ModelConfig& config,
                          const std::string& activation)
     : bias_(scope.parameter("bias", {config.vocab_size})),
-      activation_(find_activation(activation)),
-      dense_(names.dense, config.hidden_size, config.hidden_size),
-      norm_(names.norm, config.hidden_size, config.layer_norm_eps) {
+      transform_{{names.dense, config.hidden_size, config.hidden_size},
+                 find_activation(activation),
+                 nn::LayerNorm(names.norm, config.hidden_size, config.layer_norm_eps)} {
   if (config.tie_word_embeddings) return;
-  decoder_.emplace(scope / "decoder", config.hidden_size, config.vocab_size);
+  // An untied decoder has its own bias; transformers then does not use `bias`.
+  const nn::Linear decoder(scope / "decoder", config.hidden_size, config.vocab_size);
+  weight_ = decoder.weight();
+  bias_ = decoder.bias();
+}
+
+DenseLmHead::DenseLmHead(HeadTransform transform, const nn::Scope& decoder,
+                         const ModelConfig& config, bool has_bias)
+    : transform_(std::move(transform)) {
+  if (!config.tie_word_embeddings) {
+    weight_ = decoder.parameter("weight", {config.vocab_size, config.hidden_size});
+  }
+  if (has_bias) bias_ = decoder.parameter("bias", {config.vocab_size});
 }
 
 nn::Value DenseLmHead::transform(const HeadInput& in, nn::Pass& p) const {
-  return norm_(nn::activate(dense_(in.hidden, p), activation_, p), p);
+  return transform_(in.hidden, p);
 }
 
 LmDecoder DenseLmHead::decoder(const Backbone& backbone) const {
-  // An untied decoder has its own bias; transformers then does not use `bias`.
-  if (decoder_) return {decoder_->weight(), decoder_->bias(), false};
+  if (weight_.defined()) return {weight_, bias_, false};
   return {backbone.word_embedding(), bias_, true};
 }
 
@@ -91,6 +146,10 @@ double head_dropout(const ModelConfig& config) {
 
 int64_t count_labels(const ModelConfig& config) {
   return static_cast<int64_t>(config.id2label.size());
+}
+
+int64_t count_outputs(const ModelConfig& config, Head head) {
+  return head == Head::kMultipleChoice ? 1 : count_labels(config);
 }
 
 }  // namespace finetune

@@ -52,17 +52,56 @@ class TokenClassifier final : public ModelHead {
   nn::Linear project_;
 };
 
-// logits = W2 Dropout(f(W1 Dropout(first token) + b1)) + b2, [B, labels]
-class FirstTokenClassifier final : public ModelHead {
+// LN(f(W x + b)), the first layer of a head; some have no norm.
+class HeadTransform {
  public:
-  FirstTokenClassifier(const nn::Scope& scope, const ModelConfig& config, Activation activation);
-  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+  HeadTransform(nn::Linear dense, Activation activation, std::optional<nn::LayerNorm> norm = {})
+      : dense_(std::move(dense)), activation_(activation), norm_(std::move(norm)) {}
+  nn::Value operator()(nn::Value x, nn::Pass& p) const;
+  [[nodiscard]] int64_t size() const { return dense_.weight().size(0); }
 
  private:
+  nn::Linear dense_;
   Activation activation_;
-  double dropout_;
-  nn::Linear dense_, out_proj_;
+  std::optional<nn::LayerNorm> norm_;
 };
+
+// The tokens that a classifier reads: all, or one vector per sequence.
+enum class TokensRead { kAll, kFirst, kFirstReal, kMean };
+// Those of a family whose heads differ in nothing else; `means`: a sequence is read by its mean.
+[[nodiscard]] TokensRead tokens_read(Head head, bool means);
+
+struct DenseClassifierOptions {
+  int64_t outputs = 0;
+  TokensRead tokens = TokensRead::kFirst;  // kFirstReal: padding may come before the first token
+  double input_dropout = 0.0, dropout = 0.0;
+  std::optional<DropoutSite> site = {};  // of `dropout`; by default as the tokens say
+};
+
+// logits = W Dropout(transform(Dropout(tokens))) + b: [B, outputs], or [B, T, outputs] of all
+// tokens.
+class DenseClassifier final : public ModelHead {
+ public:
+  // `scope` is the scope of W and b, which are created after `transform`.
+  DenseClassifier(HeadTransform transform, const nn::Scope& scope,
+                  const DenseClassifierOptions& options);
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+  [[nodiscard]] int64_t hidden_tensors() const override {
+    return options_.tokens == TokensRead::kAll ? 2 : 1;
+  }
+
+ private:
+  [[nodiscard]] nn::Value read(const HeadInput& in, nn::Pass& p) const;
+
+  DenseClassifierOptions options_;
+  HeadTransform transform_;
+  nn::Linear classifier_;
+};
+
+// RoBERTa's classifier of sequences: "dense" and "out_proj".
+[[nodiscard]] std::unique_ptr<ModelHead> first_token_classifier(const nn::Scope& scope,
+                                                                const ModelConfig& config,
+                                                                Activation activation);
 
 // The last layer of a language model: logits = W x + b over the vocabulary.
 struct LmDecoder {
@@ -86,23 +125,21 @@ class LmHead : public ModelHead {
 // the scopes of W and LN; "bias" and "decoder" belong to `scope`.
 class DenseLmHead : public LmHead {
  public:
-  nn::Value transform(const HeadInput& in, nn::Pass& p) const final;
-  [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const final;
-
- protected:
   struct Names {
     nn::Scope dense, norm;
   };
   DenseLmHead(const nn::Scope& scope, const Names& names, const ModelConfig& config,
               const std::string& activation);
+  // `decoder` is the scope of the bias, if there is one, and of the weight of an untied decoder.
+  DenseLmHead(HeadTransform transform, const nn::Scope& decoder, const ModelConfig& config,
+              bool has_bias);
+  nn::Value transform(const HeadInput& in, nn::Pass& p) const final;
+  [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const final;
 
  private:
-  // In transformers' order.
-  Tensor bias_;  // [V]
-  Activation activation_;
-  nn::Linear dense_;
-  nn::LayerNorm norm_;
-  std::optional<nn::Linear> decoder_;
+  Tensor bias_;  // [V]; may be undefined; before the transform, as in transformers
+  HeadTransform transform_;
+  Tensor weight_;  // [V, C]; undefined if tied
 };
 
 // "lm_head" with the exact GELU, whatever hidden_act is.
@@ -150,5 +187,7 @@ class CausalLmHead final : public LmHead {
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob if that is null.
 [[nodiscard]] double head_dropout(const ModelConfig& config);
 [[nodiscard]] int64_t count_labels(const ModelConfig& config);
+// One for a choice, else the number of labels.
+[[nodiscard]] int64_t count_outputs(const ModelConfig& config, Head head);
 
 }  // namespace finetune

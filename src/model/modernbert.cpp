@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <ATen/ops/arange.h>
-#include <ATen/ops/argmax.h>
-
 #include <cmath>
 
 #include "finetune/base/error.h"
@@ -25,60 +22,48 @@ class ModernBertLayer {
                    .layer = layer,
                    .dropout = config.decoder.attention_dropout,
                    .window = is_local_ ? config.encoder.local_attention / 2 + 1 : 0},
-        hidden_(config.hidden_size),
-        intermediate_(config.intermediate_size),
-        hidden_dropout_(config.encoder.mlp_dropout),
-        activation_(find_activation(config.hidden_act)),
         attention_norm_(layer == 0 ? std::nullopt
                                    : std::optional(make_norm(scope / "attn_norm", config))),
-        query_key_value_(scope / "attn" / "Wqkv", hidden_, 3 * hidden_,
-                         config.decoder.attention_bias),
-        output_(scope / "attn" / "Wo", hidden_, hidden_, config.decoder.attention_bias),
+        query_key_value_(scope / "attn" / "Wqkv", config.hidden_size, config.hidden_size,
+                         config.hidden_size, config.decoder.attention_bias),
+        output_(scope / "attn" / "Wo", config.hidden_size, config.hidden_size,
+                config.decoder.attention_bias),
         feed_forward_norm_(make_norm(scope / "mlp_norm", config)),
-        up_(scope / "mlp" / "Wi", hidden_, 2 * intermediate_, config.decoder.mlp_bias),
-        down_(scope / "mlp" / "Wo", intermediate_, hidden_, config.decoder.mlp_bias) {}
+        feed_forward_(scope / "mlp", {.size = config.hidden_size,
+                                      .intermediate = config.intermediate_size,
+                                      .activation = find_activation(config.hidden_act),
+                                      .has_bias = config.decoder.mlp_bias,
+                                      .is_fused = true,
+                                      .gate_up = "Wi",
+                                      .down = "Wo",
+                                      .dropout = {config.encoder.mlp_dropout, layer,
+                                                  DropoutSite::kFeedForwardHidden}}) {}
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
-    const nn::Value h =
-        nn::add({x, attended(attention_norm_ ? (*attention_norm_)(x, p) : x, p)}, p);
-    return nn::add({h, fed(feed_forward_norm_(h, p), p)}, p);
+    nn::Value normed = attention_norm_ ? (*attention_norm_)(x, p) : x;
+    const nn::Value h = nn::add({x, attended(std::move(normed), p)}, p);
+    nn::Value n = nn::to_precision(feed_forward_norm_(h, p), p);
+    return nn::add({h, feed_forward_(std::move(n), p)}, p);
   }
 
  private:
   [[nodiscard]] nn::Value attended(nn::Value x, nn::Pass& p) const {
-    std::vector<nn::Value> parts = nn::split(query_key_value_(nn::to_precision(std::move(x), p), p),
-                                             {hidden_, hidden_, hidden_}, p);
+    nn::Projections all = query_key_value_(nn::to_precision(std::move(x), p), p);
     // In alphabetical order of layer types: full_attention, sliding_attention.
     const nn::Rotation& rotation = p.options().rotations[is_local_ ? 1 : 0];
-    nn::Value y =
-        output_(attend({.value = std::move(parts[2]),
-                        .key = nn::rope(std::move(parts[1]), attention_.heads, rotation, p),
-                        .query = nn::rope(std::move(parts[0]), attention_.heads, rotation, p)},
-                       attention_, p),
-                p);
-    return nn::dropout(std::move(y),
+    all.key = nn::rope(std::move(all.key), attention_.heads, rotation, p);
+    all.query = nn::rope(std::move(all.query), attention_.heads, rotation, p);
+    return nn::dropout(output_(nn::attend(std::move(all), attention_, p), p),
                        {attention_.dropout, attention_.layer, DropoutSite::kAttentionOutput}, p);
-  }
-
-  [[nodiscard]] nn::Value fed(nn::Value x, nn::Pass& p) const {
-    std::vector<nn::Value> parts =
-        nn::split(up_(nn::to_precision(std::move(x), p), p), {intermediate_, intermediate_}, p);
-    nn::Value product = nn::gated(std::move(parts[0]), std::move(parts[1]), activation_, p);
-    return down_(
-        nn::dropout(std::move(product),
-                    {hidden_dropout_, attention_.layer, DropoutSite::kFeedForwardHidden}, p),
-        p);
   }
 
   bool is_local_;
   nn::AttentionOptions attention_;
-  int64_t hidden_, intermediate_;
-  double hidden_dropout_;
-  Activation activation_;
   std::optional<nn::LayerNorm> attention_norm_;
-  nn::Linear query_key_value_, output_;
+  nn::FusedProjections query_key_value_;
+  nn::Linear output_;
   nn::LayerNorm feed_forward_norm_;
-  nn::Linear up_, down_;
+  nn::GatedFeedForward feed_forward_;
 };
 
 class ModernBertModel final : public Backbone {
@@ -87,24 +72,19 @@ class ModernBertModel final : public Backbone {
       : config_(config),
         words_(scope / "embeddings" / "tok_embeddings", config.vocab_size, config.hidden_size,
                ParameterRole::kWordEmbedding),
-        norm_(make_norm(scope / "embeddings" / "norm", config)) {
-    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      layers_.emplace_back(scope / "layers" / layer, config, layer);
-    }
-    final_norm_.emplace(make_norm(scope / "final_norm", config));
-  }
+        norm_(make_norm(scope / "embeddings" / "norm", config)),
+        layers_(make_layers<ModernBertLayer>(scope / "layers", config)),
+        final_norm_(make_norm(scope / "final_norm", config)) {}
 
   nn::Value operator()(const ModelInput& input, nn::Pass& p) override {
     const nn::Value words = words_(without_padding(input.input_ids, p), p, config_.pad_token_id);
     nn::Value x = nn::dropout(norm_(words, p), {.p = config_.encoder.embedding_dropout}, p);
-    return (*final_norm_)(nn::sequence(layers_, std::move(x), p), p);
+    return final_norm_(nn::sequence(layers_, std::move(x), p), p);
   }
   [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
                                                     const TokenLayout* layout) const override {
-    std::vector<RopeParameters> ropes;
-    for (const auto& [layers, rope] : config_.decoder.rope_parameters) ropes.push_back(rope);
-    return rope_rotations(ropes, config_.hidden_size / config_.num_attention_heads,
-                          config_.max_position_embeddings, input, layout);
+    return rope_rotations(config_, config_.hidden_size / config_.num_attention_heads, input,
+                          layout);
   }
   [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
 
@@ -113,93 +93,16 @@ class ModernBertModel final : public Backbone {
   nn::Embedding words_;
   nn::LayerNorm norm_;
   std::vector<ModernBertLayer> layers_;
-  std::optional<nn::LayerNorm> final_norm_;
+  nn::LayerNorm final_norm_;
 };
 
 // "head": LN(f(W h)), the first part of every head.
-class PredictionHead {
- public:
-  PredictionHead(const nn::Scope& scope, const ModelConfig& config)
-      : activation_(find_activation(config.encoder.classifier_activation)),
-        dense_(scope / "dense", config.hidden_size, config.hidden_size,
-               config.encoder.classifier_bias),
-        norm_(make_norm(scope / "norm", config)) {}
-
-  nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
-    return norm_(nn::activate(dense_(x, p), activation_, p), p);
-  }
-
- private:
-  Activation activation_;
-  nn::Linear dense_;
-  nn::LayerNorm norm_;
-};
-
-class ModernBertLmHead final : public LmHead {
- public:
-  ModernBertLmHead(const nn::Scope& root, const ModelConfig& config)
-      : head_(root / "head", config) {
-    const nn::Scope decoder = root / "decoder";
-    if (!config.tie_word_embeddings) {
-      weight_ = decoder.parameter("weight", {config.vocab_size, config.hidden_size});
-    }
-    if (config.encoder.decoder_bias) bias_ = decoder.parameter("bias", {config.vocab_size});
-  }
-  nn::Value transform(const HeadInput& in, nn::Pass& p) const override {
-    return head_(in.hidden, p);
-  }
-  [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const override {
-    if (weight_.defined()) return {weight_, bias_, false};
-    return {backbone.word_embedding(), bias_, true};
-  }
-
- private:
-  PredictionHead head_;
-  Tensor weight_, bias_;
-};
-
-// logits = W Dropout(head(h)) + b, of every token or of one vector per sequence.
-class ModernBertClassifier final : public ModelHead {
- public:
-  enum class Reads { kTokens, kFirstToken, kFirstRealToken, kMean };
-  ModernBertClassifier(const nn::Scope& root, const ModelConfig& config, int64_t outputs,
-                       Reads reads)
-      : reads_(reads),
-        dropout_(config.classifier_dropout.value_or(0.0)),
-        head_(root / "head", config),
-        classifier_(root / "classifier", config.hidden_size, outputs) {}
-
-  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override {
-    const DropoutSite site =
-        reads_ == Reads::kTokens ? DropoutSite::kTokenOutput : DropoutSite::kPooledOutput;
-    return classifier_(nn::dropout(head_(read(in, p), p), {dropout_, 0, site}, p), p);
-  }
-  [[nodiscard]] int64_t hidden_tensors() const override { return reads_ == Reads::kTokens ? 2 : 1; }
-
- private:
-  [[nodiscard]] nn::Value read(const HeadInput& in, nn::Pass& p) const {
-    const Tensor& mask = in.input.attention_mask;
-    switch (reads_) {
-      case Reads::kTokens:
-        return in.hidden;
-      case Reads::kMean:
-        return nn::mean_of_tokens(in.hidden, mask, p);
-      case Reads::kFirstRealToken:
-        if (mask.defined()) {
-          return nn::token_at(in.hidden, at::argmax(mask.to(at::kInt), -1), p);
-        }
-        break;
-      case Reads::kFirstToken:
-        break;
-    }
-    return nn::first_token(in.hidden, p);
-  }
-
-  Reads reads_;
-  double dropout_;
-  PredictionHead head_;
-  nn::Linear classifier_;
-};
+HeadTransform prediction_head(const nn::Scope& root, const ModelConfig& config) {
+  return {{root / "head" / "dense", config.hidden_size, config.hidden_size,
+           config.encoder.classifier_bias},
+          find_activation(config.encoder.classifier_activation),
+          make_norm(root / "head" / "norm", config)};
+}
 
 // Warner et al. 2024
 class ModernBert final : public Architecture {
@@ -288,24 +191,18 @@ class ModernBert final : public Architecture {
   [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
                                                      const ModelConfig& config,
                                                      std::optional<Head> head) const override {
-    using Reads = ModernBertClassifier::Reads;
-    if (!head) return std::make_unique<ModernBertLmHead>(root, config);
-    const bool means = config.encoder.classifier_pooling == "mean";
-    const auto classifier = [&](int64_t outputs, Reads reads) {
-      return std::make_unique<ModernBertClassifier>(root, config, outputs, reads);
-    };
-    switch (*head) {
-      case Head::kPretraining:
-        refuse_next_sentence_head(config);
-      case Head::kSequenceClassification:
-        return classifier(count_labels(config), means ? Reads::kMean : Reads::kFirstToken);
-      case Head::kMultipleChoice:  // padding may come before the first token
-        return classifier(1, means ? Reads::kMean : Reads::kFirstRealToken);
-      case Head::kTokenClassification:
-      case Head::kQuestionAnswering:
-        return classifier(count_labels(config), Reads::kTokens);
+    HeadTransform transform = prediction_head(root, config);
+    if (!head) {
+      return std::make_unique<DenseLmHead>(std::move(transform), root / "decoder", config,
+                                           config.encoder.decoder_bias);
     }
-    FT_CHECK(false, "a head without a class");
+    if (*head == Head::kPretraining) refuse_next_sentence_head(config);
+    return std::make_unique<DenseClassifier>(
+        std::move(transform), root / "classifier",
+        DenseClassifierOptions{
+            .outputs = count_outputs(config, *head),
+            .tokens = tokens_read(*head, config.encoder.classifier_pooling == "mean"),
+            .dropout = config.classifier_dropout.value_or(0.0)});
   }
 
   // transformers draws the padding's row as well.

@@ -39,7 +39,7 @@ class Roberta : public Architecture {
       case Head::kPretraining:
         refuse_next_sentence_head(config);
       case Head::kSequenceClassification:
-        return std::make_unique<FirstTokenClassifier>(classifier, config, find_activation("tanh"));
+        return first_token_classifier(classifier, config, find_activation("tanh"));
       case Head::kMultipleChoice:  // unlike BERT's, it does not read classifier_dropout
         return std::make_unique<PooledClassifier>(classifier, config, 1,
                                                   config.hidden_dropout_prob);

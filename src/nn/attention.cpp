@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "finetune/base/error.h"
+#include "finetune/nn/elementwise.h"
 
 namespace finetune::nn {
 namespace {
@@ -193,6 +194,15 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
     v.slot->give(dv);
   });
   return y;
+}
+
+FusedProjections::FusedProjections(const Scope& scope, int64_t inputs, int64_t queries,
+                                   int64_t keys, bool has_bias)
+    : queries_(queries), keys_(keys), all_(scope, inputs, queries + 2 * keys, has_bias) {}
+
+Projections FusedProjections::operator()(Value x, Pass& p) const {
+  std::vector<Value> parts = split(all_(std::move(x), p), {queries_, keys_, keys_}, p);
+  return {.value = std::move(parts[2]), .key = std::move(parts[1]), .query = std::move(parts[0])};
 }
 
 Rotation make_rotation(const Tensor& places, const Tensor& frequencies, double factor) {

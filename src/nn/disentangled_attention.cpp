@@ -5,19 +5,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/bincount.h>
-#include <ATen/ops/ceil.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/gather.h>
-#include <ATen/ops/log.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/segment_reduce.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -26,52 +20,6 @@
 // qr rows of the projected table of distances. T tokens of a sequence, H heads of size D, W = 2T -
 // 1 distances, P rows of the table.
 namespace finetune::nn {
-namespace {
-
-Tensor bucketed(const Tensor& distance, const DistanceOptions& options) {
-  // In float32 and in this order of operations, so that buckets are rounded as in transformers.
-  const int64_t middle = options.span / 2;
-  const Tensor size =
-      at::where(distance.abs().lt(middle), at::full_like(distance, middle - 1), distance.abs());
-  const Tensor range = at::tensor(
-      static_cast<float>(static_cast<double>(options.longest - 1) / static_cast<double>(middle)));
-  const Tensor far = at::ceil(at::log(size / middle) / at::log(range) * (middle - 1)) + middle;
-  const Tensor bucket = at::where(size.le(middle), distance.to(at::kFloat), far * distance.sign());
-  return bucket.to(at::kLong);
-}
-
-}  // namespace
-
-Distances make_distances(const DistanceOptions& options, int64_t tokens, c10::Device device) {
-  const auto integers = at::TensorOptions(at::kLong);
-  if (device.is_meta()) {
-    return {tokens, at::empty({2 * tokens - 1}, integers.device(device)),
-            at::empty({2 * options.span}, integers.device(device))};
-  }
-  Tensor distance = at::arange(1 - tokens, tokens, integers);
-  if (options.has_buckets) distance = bucketed(distance, options);
-  const Tensor row = (distance + options.span).clamp(0, 2 * options.span - 1);
-  return {tokens, row.to(device), at::bincount(row, {}, 2 * options.span).to(device)};
-}
-
-Value drop_distances(Value table, double probability, int64_t layer, Pass& p) {
-  const std::optional<DropoutStream>& given = p.inputs().dropout;
-  if (!given || probability == 0.0) return table;
-  DropoutStream stream = *given;
-  stream.first_place = 0;
-  const auto masked = [=](const Tensor& x) {
-    if (x.is_meta()) return x * 1.0;
-    return finetune::dropout(x.unsqueeze(0), probability, stream, layer,
-                             DropoutSite::kRelativePositions)
-        .squeeze(0);
-  };
-  const Value y = p.result(masked(table.tensor));
-  p.record(y, [masked, dx = table.slot](const Tensor& dy) {
-    if (dx) dx->give(masked(dy));
-  });
-  return y;
-}
-
 namespace {
 
 constexpr float kLowestScore = std::numeric_limits<float>::lowest();

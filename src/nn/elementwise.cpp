@@ -109,6 +109,16 @@ Value to_precision(Value x, Pass& p) {
   return y;
 }
 
+Value zero_padding(Value x, Pass& p) {
+  if (p.layout() || !p.inputs().mask.defined()) return x;
+  const Tensor keeps = p.inputs().mask.squeeze(1).transpose(1, 2).to(at::kFloat);  // [B, T, 1]
+  const Value y = p.result(x.tensor * keeps);
+  p.record(y, [keeps, dx = x.slot](const Tensor& dy) {
+    if (dx) dx->give(dy * keeps);
+  });
+  return y;
+}
+
 Value first_token(Value x, Pass& p) {
   const Value y = p.result(x.tensor.select(1, 0));
   p.record(y, [dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {

@@ -45,14 +45,14 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
 }
 
 GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
-    : activation_(o.activation) {
+    : activation_(o.activation), dropout_(o.dropout) {
   if (o.is_fused) {
-    gate_up_.emplace(scope / "gate_up_proj", o.size, 2 * o.intermediate, o.has_bias);
+    gate_up_.emplace(scope / o.gate_up, o.size, 2 * o.intermediate, o.has_bias);
   } else {
     gate_.emplace(scope / "gate_proj", o.size, o.intermediate, o.has_bias);
     up_.emplace(scope / "up_proj", o.size, o.intermediate, o.has_bias);
   }
-  down_.emplace(scope / "down_proj", o.intermediate, o.size, o.has_bias);
+  down_.emplace(scope / o.down, o.intermediate, o.size, o.has_bias);
 }
 
 // y = f(gate) * up; dgate = f'(gate) * dy * up by autograd, dup = f(gate) * dy.
@@ -78,15 +78,20 @@ Value gated(Value gate, Value up, Activation f, Pass& p) {
   return y;
 }
 
-Value GatedFeedForward::operator()(const Value& x, Pass& p) const {
+Value GatedFeedForward::operator()(Value x, Pass& p) const {
+  Value gate, up;
   if (gate_up_) {
-    Value both = (*gate_up_)(x, p);
+    Value both = (*gate_up_)(std::move(x), p);
     const int64_t half = both.tensor.size(-1) / 2;
     std::vector<Value> parts = split(std::move(both), {half, half}, p);
-    return (*down_)(gated(std::move(parts[0]), std::move(parts[1]), activation_, p), p);
+    gate = std::move(parts[0]);
+    up = std::move(parts[1]);
+  } else {
+    gate = (*gate_)(x, p);
+    up = (*up_)(std::move(x), p);
   }
-  Value gate = (*gate_)(x, p);
-  return (*down_)(gated(std::move(gate), (*up_)(x, p), activation_, p), p);
+  Value product = gated(std::move(gate), std::move(up), activation_, p);
+  return (*down_)(dropout(std::move(product), dropout_, p), p);
 }
 
 }  // namespace finetune::nn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint_contents.h"
+#include "train/save/checkpoint_contents.h"
 
 #include <gtest/gtest.h>
 

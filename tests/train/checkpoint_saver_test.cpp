@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/checkpoint_saver.h"
+#include "train/save/checkpoint_saver.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>

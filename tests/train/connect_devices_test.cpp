@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/connect_devices.h"
+#include "train/setup/connect_devices.h"
 
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>

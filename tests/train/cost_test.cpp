@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/cost.h"
+#include "train/setup/cost.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

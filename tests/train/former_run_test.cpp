@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/former_run.h"
+#include "train/folder/former_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/outputs_exchange.h"
+#include "train/loop/outputs_exchange.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/plan_cost.h"
+#include "train/setup/plan_cost.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "train/resume.h"
+#include "train/setup/resume.h"
 
 #include <gtest/gtest.h>
 
 #include "finetune/config/load.h"
-#include "train/memory_budget.h"
+#include "train/setup/memory_budget.h"
 
 namespace finetune {
 namespace {

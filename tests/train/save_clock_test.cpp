@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/save_clock.h"
+#include "train/save/save_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/session_clock.h"
+#include "train/setup/session_clock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/session.h"
+#include "train/setup/session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/shared_start.h"
+#include "train/session/shared_start.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>

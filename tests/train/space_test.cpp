@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/space.h"
+#include "train/folder/space.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/update.h"
+#include "train/loop/update.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "finetune/nn/pass.h"
+#include "finetune/nn/linear.h"
 
 namespace finetune::nn {
 
@@ -11,6 +11,19 @@ using AttentionOptions = kernels::HeadAttention;
 // list; the backward pass runs in reverse: query, key, value.
 struct Projections {
   Value value, key, query;  // [B, T, heads * D]; key and value [B, T, kv_heads * D]
+};
+
+// Queries, keys and values from one matrix, in this order of its rows.
+class FusedProjections {
+ public:
+  // `queries` and `keys` are the sizes heads * D and kv_heads * D; values have that of the keys.
+  FusedProjections(const Scope& scope, int64_t inputs, int64_t queries, int64_t keys,
+                   bool has_bias);
+  Projections operator()(Value x, Pass& p) const;
+
+ private:
+  int64_t queries_, keys_;
+  Linear all_;
 };
 
 // Dropout(softmax(Q K^T / sqrt(D) + mask)) V per head (Vaswani et al. 2017, eq. 1), shaped like

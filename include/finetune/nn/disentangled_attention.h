@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+
 #include "finetune/nn/attention.h"
+#include "finetune/nn/embedding.h"
+#include "finetune/nn/norm.h"
 
 // Disentangled attention: scores have terms for the distance between two tokens (He et al. 2021,
 // "DeBERTa", and its version 3, which puts distances into buckets).
@@ -44,8 +48,48 @@ struct DistanceProjections {
 [[nodiscard]] Value attend(Projections projections, DistanceProjections distances,
                            const Distances& rows, const DisentangledOptions& options, Pass& p);
 
-// Applies dropout to the relative position table [P, C] of one layer; all sequences of an update
-// share the mask.
-[[nodiscard]] Value drop_distances(Value table, double probability, int64_t layer, Pass& p);
+// What all layers of a model read in one pass.
+struct DistanceRows {
+  Value rows;  // [P, C] in the pass's precision; undefined: attention without relative positions
+  Distances distances;
+};
+
+// The relative position table: "rel_embeddings", and with an epsilon also "LayerNorm".
+class DistanceTable {
+ public:
+  // Without options there is no table, but the norm's parameters exist, as in transformers.
+  DistanceTable(const Scope& scope, int64_t size, const std::optional<DistanceOptions>& options,
+                std::optional<double> epsilon);
+  // For sequences of at most `tokens`.
+  DistanceRows operator()(int64_t tokens, c10::Device device, Pass& p) const;
+
+ private:
+  std::optional<DistanceOptions> options_;
+  std::optional<Embedding> rows_;
+  std::optional<LayerNorm> norm_;
+};
+
+struct DistanceTerms {
+  bool has_keys = false, has_queries = false;  // the terms "c2p" and "p2c"
+  bool is_shared = false;                      // the table is projected as the tokens are
+  double dropout = 0.0;  // of the table; all sequences of an update share the mask
+};
+
+// attend() with its projections: "query_proj", "key_proj", "value_proj", and unless they are shared
+// "pos_key_proj" and "pos_query_proj".
+class DisentangledAttention {
+ public:
+  DisentangledAttention(const Scope& scope, int64_t size, const DisentangledOptions& options,
+                        const DistanceTerms& terms);
+  Value operator()(const Value& x, const DistanceRows& table, Pass& p) const;
+
+ private:
+  [[nodiscard]] DistanceProjections project(const Value& table, Pass& p) const;
+
+  DisentangledOptions options_;
+  DistanceTerms terms_;
+  Linear query_, key_, value_;
+  std::optional<Linear> distance_key_, distance_query_;
+};
 
 }  // namespace finetune::nn

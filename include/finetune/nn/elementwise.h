@@ -29,6 +29,8 @@ struct DropoutPoint {
 [[nodiscard]] Value scale(Value x, double factor, Pass& p);
 // Converts x to the pass's precision; in kPlain returns x.
 [[nodiscard]] Value to_precision(Value x, Pass& p);
+// Sets x [B, T, C] to zero at padding tokens.
+[[nodiscard]] Value zero_padding(Value x, Pass& p);
 // [B, T, C] -> [B, C]
 [[nodiscard]] Value first_token(Value x, Pass& p);
 // Averages the tokens of [B, T, C] where mask [B, T] is true (undefined: all) -> [B, C]. Rows

@@ -28,19 +28,23 @@ struct GatedOptions {
   int64_t size = 0, intermediate = 0;
   Activation activation = nullptr;
   bool has_bias = false;
-  bool is_fused = false;  // gate and up are stored as one matrix, "gate_up_proj"
+  bool is_fused = false;  // gate and up are stored as one matrix, named gate_up
+  const char* gate_up = "gate_up_proj";
+  const char* down = "down_proj";
+  DropoutPoint dropout = {};  // of the product
 };
 
-// down(f(gate(x)) * up(x)): "gate_proj", "up_proj", "down_proj" (Shazeer 2020).
+// down(Dropout(f(gate(x)) * up(x))): "gate_proj", "up_proj", "down_proj" (Shazeer 2020).
 class GatedFeedForward {
  public:
   GatedFeedForward(const Scope& scope, const GatedOptions& options);
-  Value operator()(const Value& x, Pass& p) const;
+  Value operator()(Value x, Pass& p) const;
 
  private:
   std::optional<Linear> gate_, up_, gate_up_;
   std::optional<Linear> down_;
   Activation activation_;
+  DropoutPoint dropout_;
 };
 
 }  // namespace finetune::nn

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/nn/feed_forward.h"
+#include "finetune/nn/norm.h"
+
+namespace finetune::nn {
+
+struct PostNormOptions {
+  int64_t size = 0, intermediate = 0;
+  Activation activation = nullptr;  // nullptr: the exact GELU
+  double epsilon = 1e-12;
+  double dropout = 0.0;
+  int64_t layer = 0;  // selects the dropout's random numbers
+};
+
+// A post-norm layer after its attention a: h = LN(x + Dropout(W a + b)), y = LN(h + Dropout(W2 f(W1
+// h + b1) + b2)), with the names of BERT's layer: "attention.output", "intermediate", "output".
+class PostNorm {
+ public:
+  PostNorm(const Scope& scope, const PostNormOptions& options);
+  Value operator()(Value attended, const Value& x, Pass& p) const {
+    const Value h = attention_output_(std::move(attended), x, p);
+    return output_(intermediate_(h, p), h, p);
+  }
+
+ private:
+  AddAndNorm attention_output_;
+  DenseActivation intermediate_;
+  AddAndNorm output_;
+};
+
+}  // namespace finetune::nn

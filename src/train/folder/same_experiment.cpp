@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+#include "train/folder/same_experiment.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
+#include "finetune/config/dump.h"
+#include "finetune/data/data_files.h"
+#include "finetune/model/model_folder.h"
+#include "finetune/report/progress.h"
+#include "finetune/task/setup.h"
+#include "finetune/tokenizer/tokenizer.h"
+#include "train/folder/run_inputs.h"
+#include "train/setup/assemble.h"
+#include "train/setup/resume.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kModelKey[] = "model_name_or_path";
+constexpr char kTokenizerKey[] = "tokenizer_name";
+constexpr char kConfigKey[] = "config_name";
+
+// Keys that may change as long as they yield the same samples.
+constexpr std::array<std::string_view, 8> kColumnKeys = {
+    "text_column",    "text_pair_column", "label_column", "context_column",
+    "choice_columns", "delimiter",        "quoting",      "header"};
+
+// Returns a key's value as a list of texts; empty if it is unset.
+std::vector<std::string> texts_of(const Json& all, const char* key) {
+  std::vector<std::string> texts;
+  const auto found = all.find(key);
+  if (found == all.end()) return texts;
+  if (found->is_string()) texts.push_back(found->get<std::string>());
+  if (!found->is_array()) return texts;
+  for (const Json& item : *found) {
+    if (item.is_string()) texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
+std::string list_of(const std::vector<std::string>& texts) {
+  if (texts.empty()) return "unset";
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "'" : ", '") + text + "'";
+  return list;
+}
+
+[[noreturn]] void refuse(const LoadedConfig& config, const char* key, const std::string& present,
+                         const FoundRun& run, const std::string& before) {
+  refuse_key(
+      config, key,
+      present + ", but " + run.folder + " began with " + before + "; put it back, " + run.way_out);
+}
+
+// Compares only file names: on another machine the files are in other folders.
+bool have_equal_names(const std::vector<std::string>& before, const std::vector<std::string>& now) {
+  return std::ranges::equal(before, now, {}, file_name, file_name);
+}
+
+// Requires: what `key` names does not exist on this machine.
+void check_missing(const LoadedConfig& config, const RunState& saved, const char* key,
+                   const FoundRun& place) {
+  const std::vector<std::string> now = texts_of(to_json(config.args), key);
+  const std::vector<std::string> before = texts_of(saved.config, key);
+  if (have_equal_names(before, now)) return;
+  refuse(config, key, "is " + list_of(now) + ", which is missing or empty", place, list_of(before));
+}
+
+std::optional<std::string> folder_of(const LoadedConfig& config,
+                                     const std::optional<std::string>& name, const char* key) {
+  if (!name) return std::nullopt;
+  try {
+    return named_folder(config, key, *name);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kConfig) throw;
+    return std::nullopt;
+  }
+}
+
+// Returns the keys whose folders no longer exist. Throws Error(kConfig) if a folder had another
+// name.
+std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState& saved,
+                                      const FoundRun& place) {
+  const TrainingArgs& args = config.args;
+  std::vector<const char*> lost;
+  for (const auto& [name, key] :
+       {std::pair(&args.model_name_or_path, kModelKey),
+        std::pair(&args.tokenizer_name, kTokenizerKey), std::pair(&args.config_name, kConfigKey)}) {
+    if (!*name || folder_of(config, *name, key)) continue;
+    check_missing(config, saved, key, place);
+    lost.push_back(key);
+  }
+  return lost;
+}
+
+// Refuses a new model in place of a pretrained one, and the reverse, whatever their shapes.
+void check_model_is_named(const LoadedConfig& config, const RunState& saved,
+                          const FoundRun& place) {
+  const std::vector<std::string> before = texts_of(saved.config, kModelKey);
+  const std::vector<std::string> now = texts_of(to_json(config.args), kModelKey);
+  if (before.empty() == now.empty()) return;
+  refuse(config, kModelKey, "is " + list_of(now), place,
+         before.empty() ? "a fresh model" : list_of(before));
+}
+
+// A state of an earlier version has no hash of the weights: hashes the folder that they came from,
+// if it still exists.
+std::optional<std::string> contents_of_former(const LoadedConfig& config, const RunState& saved,
+                                              const TokenCacheOptions& cache) {
+  const std::vector<std::string> name = texts_of(saved.config, kModelKey);
+  const auto folder = folder_of(config, name.front(), kModelKey);
+  return folder ? std::optional(hash_of_weights(*folder, cache)) : std::nullopt;
+}
+
+void check_weights(const LoadedConfig& config, const RunState& saved, const std::string& folder,
+                   const FoundRun& place, const TokenCacheOptions& cache) {
+  const std::vector<std::string> names = texts_of(saved.config, kModelKey);
+  const std::optional<FileRecord> record = recorded_input(saved, kWeightsInput);
+  std::optional<std::string> before;
+  std::string now;
+  try {
+    const bool is_untouched =
+        record ? look_at_files(weight_paths(folder), cache.show).seen == record->seen
+               : names.front() == *config.args.model_name_or_path;
+    if (is_untouched) return;
+    before = record ? record->contents : contents_of_former(config, saved, cache);
+    now = hash_of_weights(folder, cache);
+  } catch (const Error& error) {  // the run needs its checkpoint alone
+    log::info("the weights of '" + folder + "' are not compared with those that " + place.folder +
+              " began with: " + error.what());
+    return;
+  }
+  if (!before) {
+    log::info("the weights of '" + folder + "' are not compared with those that " + place.folder +
+              " began with: " + list_of(names) + " is not on this machine");
+    return;
+  }
+  if (now == *before) return;
+  refuse(
+      config, kModelKey,
+      "names the weights of '" + *config.args.model_name_or_path + "' (content hash " + now + ")",
+      place, "those of " + list_of(names) + " (content hash " + *before + ")");
+}
+
+// Compares a command with a run and collects what cannot be compared.
+class RunComparison {
+ public:
+  RunComparison(const LoadedConfig& config, const RunState& saved, FoundRun run)
+      : config_(config),
+        args_(config.args),
+        saved_(saved),
+        place_(std::move(run)),
+        progress_(progress_mode(config.args)),
+        cache_(hash_cache(config.args, show_steps(progress_))) {}
+
+  void run() {
+    check_fixed_keys(saved_, config_, place_);
+    check_model_is_named(config_, saved_, place_);
+    lost_ = lost_folders(config_, saved_, place_);
+    if (!lost_.empty()) stand_in_ = place_.folder;
+    for (const char* key : lost_) missing(texts_of(to_json(args_), key), key);
+    check_tokenizer_and_config();
+    if (const auto folder = folder_of(config_, args_.model_name_or_path, kModelKey)) {
+      check_weights(config_, saved_, *folder, place_, cache_);
+    }
+    check_data();
+    if (saved_.finished) check_validation();
+    if (missing_.empty() || !saved_.finished) return;
+    log::info("not compared with the finished run, because it is not on this machine: " + missing_);
+  }
+
+ private:
+  void missing(const std::vector<std::string>& names, const char* key) {
+    missing_ += (missing_.empty() ? "" : ", ") + std::string(key) + " " + list_of(names);
+  }
+
+  void check_tokenizer_and_config() {
+    const char* key = args_.tokenizer_name ? kTokenizerKey : kModelKey;
+    if (std::ranges::find(lost_, std::string_view(key)) != lost_.end()) return;
+    RunIdentity before = saved_.identity;
+    RunIdentity now = before;
+    if (!lost_.empty()) {  // the model before training is no longer known
+      const auto& name = args_.tokenizer_name ? args_.tokenizer_name : args_.model_name_or_path;
+      now.tokenizer = hash_tokenizer(*load_tokenizer(*folder_of(config_, name, key)));
+      check_identity(before, now, place_);
+      return;
+    }
+    const StartingPoint start = find_starting_point(config_, {.train = true, .model_folder = ""});
+    now.tokenizer = hash_tokenizer(*start.tokenizer);
+    const std::string config = recorded_config(saved_);
+    if (!config.empty()) {
+      before.model = config;
+      now.model = start.config_text();
+    }
+    check_identity(before, now, place_);
+  }
+
+  void check_data() {
+    std::vector<std::vector<std::string>> groups;
+    try {
+      groups = train_file_groups(args_);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
+      check_missing(config_, saved_, kTrainFileInput, place_);
+      missing(args_.train_file, kTrainFileInput);
+      return;
+    }
+    const std::optional<FileRecord> before = recorded_input(saved_, kTrainFileInput);
+    const bool has_contents = before && !before->contents.empty();
+    FileRecord now = record_files(groups, cache_, false);
+    bool is_same = before && now.seen == before->seen;
+    if (!is_same && has_contents) {
+      now = record_files(groups, cache_, true);
+      is_same = now.contents == before->contents;
+    }
+    if (is_same && !reads_other_samples()) return;
+    // For an unfinished run the resume tokenises: the mirror may have the tokens.
+    if (!has_contents && !saved_.finished) return;
+    try {
+      compare_samples();
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kIo || !has_contents || is_same) throw;
+      log::debug(error.what());
+      refuse(config_, kTrainFileInput, "is " + describe(now, args_.train_file), place_,
+             describe(*before, texts_of(saved_.config, kTrainFileInput)));
+    }
+  }
+
+  // Whether keys that do not name files may change which samples are read.
+  [[nodiscard]] bool reads_other_samples() const {
+    const Json present = to_json(args_);
+    for (const KeyChange& change : changed_keys(saved_.config, present)) {
+      if (std::ranges::find(kColumnKeys, change.name) != kColumnKeys.end()) return true;
+    }
+    const bool held_out_rows = texts_of(saved_.config, kValidationFileInput).empty();
+    return held_out_rows != args_.validation_file.empty();
+  }
+
+  // Compares samples as the resume of an unfinished run does.
+  void compare_samples() {
+    const Parts parts = assemble(config_,
+                                 {.train = true,
+                                  .model_folder = "",
+                                  .stand_in = stand_in_,
+                                  .load_weights = false,
+                                  .draw_weights = false},
+                                 progress_);
+    check_identity(saved_.identity, parts.identity, place_,
+                   [&] { return explain_other_data(config_, saved_); });
+  }
+
+  void check_validation() {
+    const std::optional<FileRecord> before = recorded_input(saved_, kValidationFileInput);
+    if (!before || before->contents.empty() || args_.validation_file.empty()) return;
+    try {
+      const std::vector<std::vector<std::string>> groups = {
+          expand_files(args_.validation_file, kValidationFileInput)};
+      if (record_files(groups, cache_, false).seen == before->seen) return;
+      if (record_files(groups, cache_, true).contents == before->contents) return;
+    } catch (const Error& error) {
+      log::debug(error.what());
+      return;
+    }
+    log::warning(
+        "not applied, because the run is finished: validation_file has changed; "
+        "`finetune evaluate` evaluates the model on it");
+  }
+
+  static std::string describe(const FileRecord& record, const std::vector<std::string>& names) {
+    return list_of(names) + " (" + std::to_string(record.files) +
+           (record.files == 1 ? " file of " : " files of ") + std::to_string(record.bytes) +
+           " bytes, content hash " + record.contents + ")";
+  }
+
+  const LoadedConfig& config_;
+  const TrainingArgs& args_;
+  const RunState& saved_;
+  FoundRun place_;
+  ProgressDisplay progress_;
+  TokenCacheOptions cache_;
+  std::vector<const char*> lost_;  // keys whose folders are gone
+  std::string stand_in_;           // place_'s folder where there are any
+  std::string missing_;
+};
+
+}  // namespace
+
+std::string check_starting_model(const LoadedConfig& config, const RunState& saved,
+                                 const FoundRun& place) {
+  const TrainingArgs& args = config.args;
+  check_model_is_named(config, saved, place);
+  if (const auto folder = folder_of(config, args.model_name_or_path, kModelKey)) {
+    ProgressDisplay progress(progress_mode(args));
+    check_weights(config, saved, *folder, place, hash_cache(args, show_steps(progress)));
+  }
+  const std::vector<const char*> lost = lost_folders(config, saved, place);
+  if (lost.empty()) return "";
+  log::info(std::string(lost.front()) + " " + list_of(texts_of(to_json(args), lost.front())) +
+            " is not on this machine: tokenizer and config.json are taken from " + place.folder);
+  return place.folder;
+}
+
+std::string explain_other_data(const LoadedConfig& config, const RunState& saved) {
+  std::string list;
+  const auto add = [&](const std::string& what) { list += (list.empty() ? "" : ", ") + what; };
+  const auto value = [](const std::string& text) { return text == "null" ? "unset" : text; };
+  for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
+    if (std::ranges::find(kColumnKeys, change.name) == kColumnKeys.end()) continue;
+    add(change.name + " was " + value(change.old_text) + " and is " + value(change.new_text));
+  }
+  const std::optional<FileRecord> before = recorded_input(saved, kTrainFileInput);
+  if (!before) return list;
+  try {
+    const TrainingArgs& args = config.args;
+    const FileRecord now = record_files(train_file_groups(args), hash_cache(args, {}), false);
+    if (now.files == before->files && now.bytes == before->bytes) return list;
+    const auto size = [](const FileRecord& record) {
+      return std::to_string(record.files) + (record.files == 1 ? " file of " : " files of ") +
+             std::to_string(record.bytes) + " bytes";
+    };
+    add(std::string(kTrainFileInput) + " was " + list_of(texts_of(saved.config, kTrainFileInput)) +
+        ", " + size(*before) + ", and is " + list_of(args.train_file) + ", " + size(now));
+  } catch (const Error& error) {  // the original error is reported in any case
+    log::debug(error.what());
+  }
+  return list;
+}
+
+void check_same_run(const LoadedConfig& config, const RunState& saved, const FoundRun& run) {
+  RunComparison(config, saved, run).run();
+}
+
+}  // namespace finetune

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "finetune/config/load.h"
+#include "finetune/state/run_state.h"
+#include "train/setup/resume.h"
+
+// Checks whether a command belongs to the run in a folder. All messages name what the run began
+// with and what the command asks for.
+namespace finetune {
+
+// Compares the weights of model_name_or_path by content with what the checkpoint in `place` began
+// with. Returns `place` if a folder that the keys name no longer exists, so that tokenizer and
+// config.json are read from the checkpoint; otherwise an empty string. Throws Error(kConfig) if the
+// weights differ or a missing folder had another name, and Interrupted.
+[[nodiscard]] std::string check_starting_model(const LoadedConfig& config, const RunState& saved,
+                                               const FoundRun& place);
+
+// Refuses for a found run what a resume refuses: keys that may not change, model, tokenizer
+// and data by content. The folder is the finished model's or a checkpoint's and is not changed;
+// tokenizer and config.json are read there where theirs are gone. Files are read or tokenised only
+// where they are not as they were when the run saw them. One line names what cannot be compared
+// with a finished run because it is no longer on this machine; what an unfinished run cannot
+// compare by its record is left to the resume. Throws Error(kConfig) and Interrupted.
+void check_same_run(const LoadedConfig& config, const RunState& saved, const FoundRun& run);
+
+// Returns why the training data of a command differ from the run's: "label_column was unset and is
+// title, train_file was 'a.csv', 1 file of 320 bytes, and is 'b.csv', 1 file of 321 bytes". Empty
+// if neither keys nor sizes differ. Throws Interrupted.
+[[nodiscard]] std::string explain_other_data(const LoadedConfig& config, const RunState& saved);
+
+}  // namespace finetune

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: MIT
+// Verification of a finished run: before a model is called finished or copied to a mirror, its
+// files are compared with their checksums.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/text.h"
+#include "finetune/checkpoint/finished_model.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/report/metrics_file.h"
+#include "finetune/report/session_log.h"
+#include "finetune/state/run_state.h"
+#include "finetune/tensor/model_tensors.h"
+#include "train/folder/run_storage.h"
+
+namespace finetune {
+namespace {
+
+using checkpoint::CheckpointEntry;
+using checkpoint::FinishedModel;
+using checkpoint::Manifest;
+
+constexpr uint64_t kMaxTextBytes = uint64_t{256} << 20;
+
+bool is_of(const Manifest& manifest, const RunState& run) {
+  return manifest.run_id == run.run_id && manifest.step == run.step;
+}
+
+// Whether the name is that of a finished model's file. For models without a manifest.json.
+bool is_exported_file_name(std::string_view name) {
+  constexpr std::array<std::string_view, 5> kNames = {
+      checkpoint::kConfigFile, checkpoint::kTrainerStateFile, checkpoint::kFinetuneStateFile,
+      checkpoint::kModelFile, checkpoint::kModelIndexFile};
+  return std::ranges::find(kNames, name) != kNames.end() || is_tokenizer_file_name(name) ||
+         checkpoint::is_result_file_name(name) ||
+         (name.starts_with("model-") && checkpoint::is_weight_file_name(name));
+}
+
+// Whether the file has no checksum: logs grow, and a model card is edited by its owner.
+bool is_log_or_card(const std::string& name) {
+  return name == kMetricsFile || name == kSessionsFile || name == checkpoint::kModelCardFile;
+}
+
+// Returns a manifest of the files that are in the folder now.
+Manifest record_exported_files(FileSystem& files, const std::string& folder, const RunState& run) {
+  Manifest manifest;
+  manifest.run_id = run.run_id;
+  manifest.step = run.step;
+  for (const std::string& name : files.list(folder)) {
+    interrupt::throw_if_requested("verifying the finished model");
+    const std::string path = join_path(folder, name);
+    if (!is_exported_file_name(name) || files.type(path) != FileType::kFile) continue;
+    manifest.files[name] = checkpoint::record_file(files, path);
+  }
+  return manifest;
+}
+
+// Checks a finished model without checksums for contradictions. Returns the first as a clause;
+// empty: none found.
+std::string inconsistency(FileSystem& files, const std::string& folder, const RunState& run,
+                          const Manifest& present) {
+  try {
+    (void)load_model_tensors(files, folder);
+    for (const auto& [name, record] : present.files) {
+      if (!name.ends_with(".json") || record.bytes > kMaxTextBytes) continue;
+      const std::string path = join_path(folder, name);
+      JsonLimits limits;
+      limits.allow_nan = true;
+      limits.max_bytes = kMaxTextBytes;
+      (void)parse_json(files.read_all(path, kMaxTextBytes), path, ErrorKind::kData, limits);
+    }
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kIo && error.system_error() != ENOENT) throw;
+    return error.what();
+  }
+  // The weights of the last step are also in its checkpoint, unless another step was exported.
+  const auto best = run.config.find("load_best_model_at_end");
+  if (best != run.config.end() && *best == true) return "";
+  const std::string path = join_path(folder, checkpoint::checkpoint_name(run.step));
+  const FinishedModel saved = checkpoint::inspect_finished_model(files, path, false);
+  if (!saved.manifest || saved.manifest->run_id != run.run_id) return "";
+  for (const auto& [name, record] : present.files) {
+    const auto known = saved.manifest->files.find(name);
+    if (!checkpoint::is_weight_file_name(name) || known == saved.manifest->files.end()) continue;
+    if (known->second.bytes == record.bytes && known->second != record) {
+      return "'" + join_path(folder, name) + "' differs from the one in " + path;
+    }
+  }
+  return "";
+}
+
+// Whether a folder has the finished model of this run, according to its finetune_state.json.
+bool holds_end_of(FileSystem& files, const std::string& folder, const RunState& run) {
+  const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
+  try {
+    if (!files.exists(path)) return false;
+    const RunState there = RunState::parse(files.read_all(path, kMaxTextBytes), path);
+    return there.finished && there.run_id == run.run_id && there.step == run.step;
+  } catch (const Error& error) {
+    log::debug(std::string("not used: ") + error.what());
+    return false;
+  }
+}
+
+}  // namespace
+
+void RunStorage::open_mirrors_once() {
+  if (!mirrors_were_opened_) open_mirrors({});
+}
+
+std::string RunStorage::verify_finished(const RunState& finished) {
+  const std::string& folder = config_.args.output_dir;
+  FinishedModel model = checkpoint::inspect_finished_model(*files_, folder, true);
+  if (model.manifest && !is_of(*model.manifest, finished)) {
+    model = {.has_manifest_file = true,
+             .problem = "'" + join_path(folder, checkpoint::kManifestFile) +
+                        "' belongs to another run or step"};
+  }
+  std::string problem;
+  if (model.is_valid()) {
+    record_new_results(*model.manifest);
+  } else if (!model.has_manifest_file && !finished.has_manifest) {
+    problem = adopt_finished(finished);
+  } else {
+    problem = repair_finished(std::move(model), finished);
+  }
+  if (problem.empty()) repair_checkpoints(finished.run_id);
+  return problem;
+}
+
+// Restores finetune_state.json, verified with the local manifest or else with a mirror's; the other
+// files are verified afterwards.
+bool RunStorage::restore_state() {
+  const auto record_in = [](FileSystem& files, const std::string& folder) {
+    return checkpoint::recorded_file(files, folder, checkpoint::kFinetuneStateFile);
+  };
+  const std::string& folder = config_.args.output_dir;
+  const std::optional<checkpoint::FileRecord> here = record_in(*files_, folder);
+  // An empty folder is restored as a whole.
+  if (!here && !files_->exists(join_path(folder, checkpoint::kManifestFile))) return false;
+  return std::ranges::any_of(places_, [&](const Place& place) {
+    if (!place.is_reached) return false;
+    try {
+      const std::optional<checkpoint::FileRecord> record =
+          here ? here : record_in(*place.files, place.directory);
+      return record && restore_from(place, checkpoint::kFinetuneStateFile, *record);
+    } catch (const Error& error) {
+      log::warning("the mirror '" + place.directory + "' cannot be read: " + error.what());
+      return false;
+    }
+  });
+}
+
+bool RunStorage::restore_from(const Place& place, const std::string& name,
+                              const checkpoint::FileRecord& record) const {
+  if (!checkpoint::restore_file(back(place), name, record)) return false;
+  log::warning("restored '" + join_path(config_.args.output_dir, name) + "' from the mirror '" +
+               place.directory + "'");
+  return true;
+}
+
+// Records result files that an interrupted evaluation left without a record.
+void RunStorage::record_new_results(const Manifest& manifest) {
+  const std::string& folder = config_.args.output_dir;
+  const std::vector<std::string> names = files_->list(folder);
+  const bool has_new = std::ranges::any_of(names, [&](const std::string& name) {
+    return checkpoint::is_result_file_name(name) && manifest.files.count(name) == 0 &&
+           files_->type(join_path(folder, name)) == FileType::kFile;
+  });
+  if (has_new) checkpoint::ResultUpdate(*files_, folder).commit();
+}
+
+std::string RunStorage::repair_finished(FinishedModel model, const RunState& finished) {
+  const std::string& folder = config_.args.output_dir;
+  log::warning("the finished model is damaged: " + describe_damage(model));
+  open_mirrors_once();
+  const bool had_manifest = model.manifest.has_value();
+  for (const Place& place : places_) {
+    if (!place.is_reached || model.is_valid()) continue;
+    if (!model.manifest) {
+      try {
+        const FinishedModel there =
+            checkpoint::inspect_finished_model(*place.files, place.directory, false);
+        if (!there.manifest || !is_of(*there.manifest, finished)) continue;
+        model = checkpoint::compare_with_manifest(*files_, folder, *there.manifest, true);
+      } catch (const Error& error) {
+        log::warning("the mirror '" + place.directory + "' cannot be read: " + error.what());
+        continue;
+      }
+    }
+    std::erase_if(model.damaged, [&](const auto& item) {
+      return restore_from(place, item.first, model.manifest->files.at(item.first));
+    });
+    if (model.is_valid() && !had_manifest) {
+      checkpoint::write_manifest(*files_, folder, *model.manifest);
+      log::warning("restored '" + join_path(folder, checkpoint::kManifestFile) +
+                   "' from the mirror '" + place.directory + "'");
+    }
+  }
+  if (model.is_valid() || restore_whole_model(finished)) return "";
+  if (had_manifest) damaged_ = std::move(model);
+  return describe_damage(damaged_ ? *damaged_ : model);
+}
+
+// Restores the complete model of a mirror. It may be from before a later evaluation, or have only
+// an index instead of a manifest.
+bool RunStorage::restore_whole_model(const RunState& finished) {
+  for (const Place& place : places_) {
+    if (!place.is_reached) continue;
+    CheckpointEntry end;
+    end.run_id = finished.run_id;
+    end.step = finished.step;
+    if (!checkpoint::bring_back_finished(back(place), end)) continue;
+    log::warning("restored the finished model from the mirror '" + place.directory + "'");
+    return true;
+  }
+  return false;
+}
+
+// Adds checksums to a run that an older version finished, if its files are consistent.
+std::string RunStorage::adopt_finished(const RunState& finished) {
+  const std::string& folder = config_.args.output_dir;
+  Manifest present = record_exported_files(*files_, folder, finished);
+  const std::string problem = inconsistency(*files_, folder, finished, present);
+  if (!problem.empty()) {
+    log::warning("the finished model is damaged: " + problem);
+    open_mirrors_once();
+    return restore_whole_model(finished) ? "" : problem;
+  }
+  // If the verified copy of a mirror differs, that copy is used: the local file has no checksum.
+  if (!places_.empty()) open_mirrors_once();
+  for (const Place& place : places_) {
+    if (!place.is_reached || !holds_end_of(*place.files, place.directory, finished)) continue;
+    for (const auto& [name, record] : checkpoint::indexed_files(back(place))) {
+      const auto here = present.files.find(name);
+      if (here == present.files.end() || checkpoint::is_result_file_name(name)) continue;
+      if (here->second == record) continue;
+      const std::string path = join_path(folder, name);
+      log::warning("'" + path + "' differs from the copy in the mirror '" + place.directory + "'");
+      if (!restore_from(place, name, record)) continue;
+      here->second = record;
+    }
+  }
+  checkpoint::write_manifest(*files_, folder, present);
+  log::info(
+      "an older version of finetune finished this run without checksums; its files are "
+      "consistent, and their checksums are in " +
+      join_path(folder, checkpoint::kManifestFile) + " now");
+  return "";
+}
+
+// A finished run does not need its checkpoints, but a run with more steps does.
+void RunStorage::repair_checkpoints(const std::string& run_id) {
+  const std::string& folder = config_.args.output_dir;
+  const auto restore = [&](int64_t step) {
+    if (places_.empty()) return false;
+    open_mirrors_once();
+    return std::ranges::any_of(places_, [&](const Place& place) {
+      if (!place.is_reached || !checkpoint::bring_back_step(back(place), step, run_id))
+        return false;
+      log::warning("restored " + checkpoint::checkpoint_name(step) + " from the mirror '" +
+                   place.directory + "'");
+      return true;
+    });
+  };
+  for (const CheckpointEntry& entry : checkpoint::list_checkpoints(*files_, folder, true)) {
+    interrupt::throw_if_requested("verifying the checkpoints");
+    if (entry.whole) continue;
+    log::warning(entry.path + " is damaged: " + entry.problem);
+    if (entry.unreadable || restore(entry.step)) continue;
+    log::warning("nothing can replace " + entry.path +
+                 "; the finished model does not need it, but more steps cannot start from it");
+  }
+  // Checkpoints that were renamed in an earlier session and not yet replaced.
+  for (const std::string& name : files_->list(folder)) {
+    const auto aside = checkpoint::parse_aside_name(name);
+    if (!aside || aside->reason != checkpoint::AsideReason::kBad || places_.empty()) continue;
+    const std::string path = join_path(folder, checkpoint::checkpoint_name(aside->step));
+    if (!files_->exists(path)) (void)restore(aside->step);
+  }
+}
+
+void RunStorage::prepare_rebuild(const std::string& run_id) {
+  repair_checkpoints(run_id);
+  const std::string& folder = config_.args.output_dir;
+  const auto quarantine = [&](const std::string& name) {
+    const std::string kept = checkpoint::quarantine_file(*files_, join_path(folder, name));
+    if (!kept.empty()) log::info("renamed '" + join_path(folder, name) + "' to " + kept);
+  };
+  if (damaged_) {
+    for (const auto& item : damaged_->damaged) {
+      // finetune_state.json, which marks the run as finished, stays until the rebuilt model is
+      // there.
+      if (item.first != checkpoint::kFinetuneStateFile) quarantine(item.first);
+    }
+    return;
+  }
+  for (const std::string& name : files_->list(folder)) {
+    if (checkpoint::is_result_file_name(name)) quarantine(name);
+  }
+}
+
+// Compares only weights, because later evaluations may have added results.
+std::string RunStorage::difference_to_finished(const Manifest& rebuilt) const {
+  if (!damaged_) return "";
+  for (const auto& [name, record] : damaged_->manifest->files) {
+    if (!checkpoint::is_weight_file_name(name)) continue;
+    const auto found = rebuilt.files.find(name);
+    if (found == rebuilt.files.end() || found->second != record) return name;
+  }
+  return "";
+}
+
+std::string RunStorage::give_up_results() {
+  const auto is_result = [](const auto& item) {
+    return checkpoint::is_result_file_name(item.first);
+  };
+  if (!damaged_ || !std::ranges::all_of(damaged_->damaged, is_result)) return "";
+  std::vector<std::string> names;
+  for (const auto& item : damaged_->damaged) {
+    names.push_back(item.first);
+    damaged_->manifest->files.erase(item.first);
+  }
+  checkpoint::write_manifest(*files_, config_.args.output_dir, *damaged_->manifest);
+  damaged_.reset();
+  return join(names);
+}
+
+void RunStorage::copy_results(checkpoint::Mirror& mirror) const {
+  const std::string& folder = config_.args.output_dir;
+  const FinishedModel model = checkpoint::inspect_finished_model(*files_, folder, false);
+  const auto copy = [&](const std::string& name) {
+    std::optional<checkpoint::FileRecord> record;
+    if (model.manifest && name != checkpoint::kModelCardFile) {
+      const auto found = model.manifest->files.find(name);
+      if (found != model.manifest->files.end()) record = found->second;
+    }
+    mirror.copy_file(join_path(folder, name), record,
+                     is_log_or_card(name) ? former_end_ : std::nullopt);
+  };
+  bool is_finished = false;
+  for (const std::string& name : files_->list(folder)) {
+    const bool is_file = files_->type(join_path(folder, name)) == FileType::kFile;
+    if (!is_file || !checkpoint::is_checkpoint_file_name(name)) continue;
+    if (checkpoint::is_quarantined_file_name(name) || name == checkpoint::kManifestFile) continue;
+    if (name == checkpoint::kFinetuneStateFile) {
+      is_finished = true;
+    } else {
+      copy(name);
+    }
+  }
+  if (!is_finished) return;
+  // finetune_state.json, which marks the run as finished, is copied last.
+  if (model.manifest) mirror.copy_file(join_path(folder, checkpoint::kManifestFile));
+  copy(checkpoint::kFinetuneStateFile);
+}
+
+}  // namespace finetune

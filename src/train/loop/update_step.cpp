@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+#include "train/loop/update_step.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/kernels/one_threaded.h"
+#include "finetune/tensor/device.h"
+#include "train/loop/poison.h"
+#include "train/save/agreement.h"
+
+namespace finetune {
+namespace {
+
+// Below this scale the cause is not float16's range: torch would halve the scale forever.
+constexpr double kSmallestLossScale = 0x1.0p-10;
+
+}  // namespace
+
+UpdateStep::UpdateStep(TrainingRun& run, Saving& saving, SessionWatch& watch)
+    : run_(run), saving_(saving), watch_(watch) {
+  if (run.args.optimizer_in_backward) update_in_backward();
+}
+
+StepReport UpdateStep::run() {
+  const RunState& state = run_.state;
+  is_updating_ = false;
+  StepReport report{.learning_rate = run_.schedule->learning_rate(state.updates)};
+  released_ = {.learning_rate = report.learning_rate};
+  if (is_left_out(state.divergence, state.position, state.effective_batch_size)) {
+    return leave_out(report);
+  }
+  const Update update{.batches = run_.loader->take(state.position)};
+  const Targets targets = Targets::count(*run_.parts.task, update, run_.world());
+  const std::vector<double> scales =
+      targets.scales(loss_scale(), run_.args.average_tokens_across_devices);
+  sum_->begin(update);
+  add_micro_batches(update, scales);
+  const Summed summed = sum_->finish();
+  if (summed.stopped) return {.interrupted = true};
+  report.loss = summed.loss;
+  report.tokens = targets.tokens;
+  report.padded_tokens = targets.padded_tokens;
+  apply(report);
+  sum_->clear();
+  return report;
+}
+
+// Adds groups of micro-batches until a stop is requested or more of them are useless.
+void UpdateStep::add_micro_batches(const Update& update, const std::vector<double>& scales) {
+  const auto backward_of = [&](const Batch& batch) { return backward(batch, scales); };
+  const size_t at_once = sum_->at_once();
+  for (size_t first = 0; first < update.batches.size(); first += at_once) {
+    watch_.begin(SessionClock::Unit::kMicroBatch, saving_.is_busy());
+    if (interrupt::is_requested()) return sum_->stop();
+    if (!sum_->add(update.group(first, at_once), backward_of)) break;
+  }
+  watch_.end(SessionClock::Unit::kMicroBatch);
+}
+
+StepReport UpdateStep::leave_out(StepReport report) const {
+  const Position& position = run_.state.position;
+  report.left_out = true;
+  log::info("step " + std::to_string(run_.state.step + 1) +
+            " makes no update: it skips the samples from " + std::to_string(position.sample) +
+            " of epoch " + std::to_string(position.epoch) + " on, as an earlier session decided");
+  return report;
+}
+
+// Adds the gradients of a micro-batch and returns its part of the update's loss. If that is not
+// finite, the gradients are useless.
+double UpdateStep::backward(const Batch& batch, const std::vector<double>& scales) {
+  const auto seed = static_cast<uint64_t>(run_.args.seed);
+  const int64_t step = run_.state.step;
+  run_.store().begin_micro_batch({.seed = seed, .update = step, .first_place = batch.first_place});
+  const std::vector<Tensor> sums = run_.parts.task->loss_sums(
+      batch, {.dropout = {.seed = seed, .update = step, .first_place = batch.first_place},
+              .scales = scales});
+  Tensor share;  // terms share one graph, so one backward pass is enough
+  for (size_t term = 0; term < sums.size(); ++term) {
+    if (!sums[term].defined()) continue;
+    const Tensor part = sums[term] * scales[term];
+    share = share.defined() ? share + part : part;
+  }
+  if (!share.defined()) return 0.0;
+  const bool in_backward = run_.args.optimizer_in_backward;
+  // Reading the loss waits for the device, so the backward pass is queued first.
+  if (!in_backward && !run_.parts.device.is_cpu()) {
+    share.backward();
+    return share.item<double>() / loss_scale();
+  }
+  const double loss = share.item<double>();
+  const double unscaled = loss / loss_scale();
+  // Weights that are updated in the backward pass must not see NaN, Inf, or a spike.
+  const bool is_faulty =
+      in_backward ? has_faulty_loss(run_.divergence_options(), run_.state.divergence, unscaled)
+                  : !std::isfinite(loss);
+  if (is_faulty) return unscaled;
+  if (in_backward) saving_.before_update();
+  share.backward();
+  return unscaled;
+}
+
+// Scales, clips and checks the gradients, and updates.
+void UpdateStep::apply(StepReport& report) {
+  watch_.begin(SessionClock::Unit::kUpdate, saving_.is_busy());
+  const bool in_backward = run_.args.optimizer_in_backward;  // updated already
+  if (in_backward) {
+    report.grad_norm = std::sqrt(released_.squares);
+  } else {
+    const SharedNorm shared = share_norm(run_.world(), gradient_norm(run_.store()) / loss_scale());
+    report.grad_norm = shared.norm;
+    report.stop_came = shared.stops;
+  }
+  report.fault =
+      fault_of(run_.divergence_options(), run_.state.divergence, report.loss, report.grad_norm);
+  report.is_half_applied = report.fault && released_.updated > 0;
+  report.applied = !report.fault;
+  if (!in_backward && report.applied) apply_gradients(report);
+  if (!in_backward && !report.applied) note_overflow(report);
+  watch_.end(SessionClock::Unit::kUpdate);
+}
+
+void UpdateStep::apply_gradients(StepReport& report) {
+  const TrainingArgs& args = run_.args;
+  // torch.nn.utils.clip_grad_norm_
+  const double clip = args.max_grad_norm / (report.grad_norm + 1e-6);
+  const double factor = args.max_grad_norm > 0.0 && clip < 1.0 ? clip : 1.0;
+  saving_.before_update();
+  is_updating_ = true;
+  const OneThread guard(run_.is_one_threaded() && !run_.parts.optimizer->is_blockwise());
+  run_.parts.optimizer->step(report.learning_rate, factor / loss_scale(), run_.state.step);
+  if (run_.divided.weights) run_.divided.weights->share();
+  is_updating_ = false;
+  if (run_.scaler) run_.scaler->update(/*overflowed=*/false);
+}
+
+// With a loss scale, non-finite gradients mean that the scale was too large.
+void UpdateStep::note_overflow(StepReport& report) {
+  // No scale helps if the loss is not finite.
+  if (!run_.scaler || !std::isfinite(report.loss) || std::isfinite(report.grad_norm)) return;
+  run_.scaler->update(/*overflowed=*/true);
+  // If even the smallest scale overflows, the run has diverged.
+  if (run_.scaler->scale() < kSmallestLossScale) return;
+  report.fault.reset();
+  report.overflowed = true;
+  log::warning("step " + std::to_string(run_.state.step + 1) +
+               ": float16 overflowed, no update; the loss scale is now " +
+               format_double(run_.scaler->scale()));
+}
+
+// Updates each parameter as soon as its gradient is complete. A non-finite gradient updates
+// nothing; if other parameters were updated before it, the run ends without a save.
+void UpdateStep::update_in_backward() {
+  run_.store().on_complete([this](Parameter& parameter) {
+    const double norm =
+        at::linalg_vector_norm(parameter.gradient, 2, std::nullopt, false, at::kFloat)
+            .item<double>();
+    released_.squares += norm * norm;
+    if (std::isfinite(released_.squares)) {
+      const auto place = static_cast<size_t>(&parameter - run_.store().parameters().data());
+      run_.parts.optimizer->step_one(place, released_.learning_rate, 1.0, run_.state.step);
+      ++released_.updated;
+    }
+    parameter.gradient = Tensor();
+  });
+}
+
+void UpdateStep::reserve_memory() {
+  Optimizer& optimizer = *run_.parts.optimizer;
+  for (Optimizer::Slot& slot : optimizer.slots()) {
+    if (slot.state.empty() && !slot.is_elsewhere) optimizer.create_state(slot);
+  }
+  split_changed();
+  release_startup_code();
+  keep_freed_memory();
+}
+
+void UpdateStep::split_changed() {
+  if (sum_ && sum_kind(run_) == kind_) return;
+  sum_.reset();
+  kind_ = sum_kind(run_);
+  sum_ = with_test_faults(make_gradient_sum(run_), run_);
+}
+
+bool UpdateStep::may_repeat() const { return !is_updating_ && !run_.args.optimizer_in_backward; }
+
+double UpdateStep::loss_scale() const { return run_.scaler ? run_.scaler->scale() : 1.0; }
+
+}  // namespace finetune

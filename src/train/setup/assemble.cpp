@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: MIT
+#include "train/setup/assemble.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/hash.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/base/memory_status.h"
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
+#include "finetune/base/version.h"
+#include "finetune/checkpoint/finished_model.h"
+#include "finetune/config/techniques.h"
+#include "finetune/data/mixed_dataset.h"
+#include "finetune/kernels/kernels_in_use.h"
+#include "finetune/model/model_folder.h"
+#include "finetune/plan/emulated_precision.h"
+#include "finetune/state/parameter_files.h"
+#include "finetune/task/tasks.h"
+#include "finetune/tensor/device.h"
+#include "finetune/tensor/gpu.h"
+#include "train/setup/evaluated_model.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string tokenizer_folder(const LoadedConfig& config, const std::string& model_folder,
+                             const std::string& stand_in) {
+  const TrainingArgs& args = config.args;
+  if (args.tokenizer_name) {
+    try {
+      return named_folder(config, "tokenizer_name", *args.tokenizer_name);
+    } catch (const Error&) {
+      if (stand_in.empty()) throw;
+      return stand_in;
+    }
+  }
+  if (!model_folder.empty()) return model_folder;
+  refuse_key(
+      config, "tokenizer_name",
+      "a fresh model needs a tokenizer; make one with 'finetune tokenizer train' and name its "
+      "folder here");
+}
+
+ModelConfig read_named_config(const LoadedConfig& config) {
+  return read_model_config(named_folder(config, "config_name", *config.args.config_name));
+}
+
+ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& tokenizer) {
+  ModelConfig base = default_model_config(config.args.model_type.value_or("roberta"));
+  if (config.args.config_name) base = read_named_config(config);
+  Json overrides = Json::object();
+  if (!config.args.config_overrides.empty()) {
+    overrides = parse_json(config.args.config_overrides.text, "config_overrides");
+  }
+  const SpecialTokens& special = tokenizer.special_tokens();
+  // transformers leaves these fields at RoBERTa's values; here the tokenizer sets them, by token
+  // name.
+  if (!overrides.contains("vocab_size") && !config.args.config_name) {
+    overrides["vocab_size"] = tokenizer.size();
+  }
+  const auto by_name = [&](const char* field, const std::optional<SpecialTokens::Token>& token) {
+    if (!overrides.contains(field) && token) overrides[field] = token->id;
+  };
+  by_name("pad_token_id", special.pad);
+  if (base.bos_token_id) by_name("bos_token_id", special.bos);
+  if (base.eos_token_id) by_name("eos_token_id", special.eos);
+  if (base.sep_token_id) by_name("sep_token_id", special.sep);
+  return override_model_config(base, overrides);
+}
+
+// BigBird's random blocks are part of the model, so their seed is stored with its weights. A model
+// that was trained elsewhere and has no seed gets that of this run.
+void settle_random_blocks(const LoadedConfig& config, bool trains, ModelConfig& model) {
+  if (config.args.bigbird_compat == "none") {
+    model.bigbird_compat.reset();
+  } else if (config.args.bigbird_compat) {
+    if (!has_block_sparse_attention(model)) {
+      refuse_key(config, "bigbird_compat",
+                 "this is about BigBird's attention, but the model is a " + model.model_type +
+                     "; leave the key out");
+    }
+    model.bigbird_compat = config.args.bigbird_compat;
+  }
+  if (trains && model.attention_type == "block_sparse" && !model.random_blocks_seed) {
+    model.random_blocks_seed = config.args.seed;
+  }
+}
+
+void check_tokenizer(const LoadedConfig& config, const Tokenizer& tokenizer,
+                     const ModelConfig& model) {
+  if (tokenizer.size() > model.vocab_size) {
+    refuse_key(config, config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
+               "the tokenizer has " + std::to_string(tokenizer.size()) +
+                   " tokens, but the model's vocabulary only " + std::to_string(model.vocab_size) +
+                   "; use the model's own tokenizer or set config_overrides: {vocab_size: " +
+                   std::to_string(tokenizer.size()) + "}");
+  }
+}
+
+// Checked here, because RoBERTa-like models often have only one token type, and an index beyond the
+// table would be an error of libtorch in the middle of the run.
+void check_token_types(const LoadedConfig& config, const Parts& parts) {
+  const auto refuse_types = [&] {
+    refuse_key(config, config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
+               "the tokenizer gives pairs of texts more token types than the model's "
+               "type_vocab_size " +
+                   std::to_string(parts.model_config.type_vocab_size) +
+                   "; use the model's own tokenizer or set config_overrides: {type_vocab_size: 2}");
+  };
+  if (parts.model_config.type_vocab_size == 0) return;  // the model ignores types
+  for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
+    const auto extent = data ? data->extent() : std::nullopt;
+    if (extent && extent->token_types > parts.model_config.type_vocab_size) refuse_types();
+    for (int64_t i = 0; data && !extent && i < data->size(); ++i) {
+      for (const uint8_t type : data->get(i).token_type_ids) {
+        if (type >= parts.model_config.type_vocab_size) refuse_types();
+      }
+    }
+  }
+}
+
+// bf16 and fp16 hold for evaluation too, as autocast does in transformers.
+ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory,
+                           c10::Device device) {
+  const ActivationCheckpointing& checkpointing = memory.checkpointing;
+  ModelOptions options{.fused = true};
+  options.weights = memory.weights;
+  options.gradients = memory.gradients;
+  options.precision = memory.precision;
+  options.evaluation_precision = memory.precision;
+  if (args.bf16_full_eval) options.evaluation_precision = Precision::kBFloat16;
+  if (args.fp16_full_eval) options.evaluation_precision = Precision::kFloat16;
+  options.selective = checkpointing.selective;
+  if (checkpointing.enabled && !checkpointing.selective) {
+    options.checkpoint_every_n_layers = checkpointing.every_n_layers;
+    options.offload = checkpointing.offload;
+  }
+  options.head_rows_per_chunk = head_rows(memory, has_compiled_kernels(device));
+  return options;
+}
+
+OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoice& choice) {
+  return {.kind = choice.kind,
+          .beta1 = args.adam_beta1,
+          .beta2 = args.adam_beta2,
+          .epsilon = args.adam_epsilon,
+          .weight_decay = args.weight_decay,
+          .arguments = choice.arguments,
+          .seed = static_cast<uint64_t>(args.seed)};
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+// Missing tensors are initialised if the model is trained; otherwise they are an error, because an
+// untrained head would answer at random.
+void load_pretrained(const LoadedConfig& config, const std::string& folder, Model& model,
+                     bool is_trained) {
+  const LoadReport report = load_folder_weights(model, folder, {.ignore_mismatched_sizes = true});
+  if (!report.mismatched.empty() && !config.args.ignore_mismatched_sizes) {
+    std::vector<std::string> shapes;
+    for (const LoadReport::Mismatch& mismatch : report.mismatched) {
+      shapes.push_back(mismatch.name + " " + shape_text(mismatch.folder_shape) + " instead of " +
+                       shape_text(mismatch.model_shape));
+    }
+    const std::string advice =
+        "; set ignore_mismatched_sizes: true to start these fresh" +
+        std::string(has_key(task_of(config.args).keys, "problem_type")
+                        ? ", or problem_type where the labels are not what they look like"
+                        : "");
+    if (config.args.config_name) {
+      refuse_key(config, "config_name",
+                 "the config.json of '" + *config.args.config_name +
+                     "' asks for tensors of another shape than model_name_or_path '" + folder +
+                     "' holds: " + listed(shapes) + advice);
+    }
+    throw Error(ErrorKind::kData,
+                config.where("model_name_or_path") + ": model_name_or_path: " + "'" + folder +
+                    "' holds tensors of another shape than the data or the keys ask for: " +
+                    listed(shapes) + advice);
+  }
+  if (report.missing.size() == model.parameters().size()) {
+    refuse_key(
+        config, "model_name_or_path",
+        "'" + folder + "' holds none of the model's " + std::to_string(report.missing.size()) +
+            " tensors; is it a " + model.config().model_type + " model" +
+            (config.args.config_name ? ", as config_name '" + *config.args.config_name + "' says?"
+                                     : "?"));
+  }
+  std::vector<std::string> fresh = report.missing;
+  for (const LoadReport::Mismatch& mismatch : report.mismatched) fresh.push_back(mismatch.name);
+  if (!fresh.empty() && !is_trained) {
+    refuse_key(config, "model_name_or_path",
+               "'" + folder + "' lacks " + std::to_string(fresh.size()) + " tensors of " +
+                   model.architecture() + " (" + listed(fresh) +
+                   "); it was not trained for task '" + config.args.task + "'");
+  }
+  if (!fresh.empty()) {
+    log::warning(folder + ": " + std::to_string(fresh.size()) +
+                 " tensors are not there and start fresh: " + listed(fresh));
+    draw_weights(model, static_cast<uint64_t>(config.args.seed), fresh);
+  }
+  if (!report.unexpected.empty()) {
+    log::warning(
+        folder + ": " + std::to_string(report.unexpected.size()) +
+        " tensors have no place in the model and are left out: " + listed(report.unexpected));
+  }
+}
+
+void check_metric(const LoadedConfig& config, const Parts& parts) {
+  const TrainingArgs& args = config.args;
+  if (!args.metric_for_best_model || !parts.validation_data) return;
+  std::string name = *args.metric_for_best_model;
+  if (name.starts_with("eval_")) name = name.substr(5);
+  std::vector<std::string> names = {"loss"};
+  for (const auto& metric : parts.setup->make_results(Split::kValidation).metrics->compute()) {
+    names.push_back(metric.first);
+  }
+  // Metrics whose names depend on the data: of kinds of entities, and of questions without answers.
+  const bool of_entities = args.return_entity_level_metrics &&
+                           (name.ends_with("_precision") || name.ends_with("_recall") ||
+                            name.ends_with("_f1") || name.ends_with("_number"));
+  const bool of_answers =
+      args.version_2_with_negative && (name.starts_with("HasAns_") || name.starts_with("NoAns_"));
+  if (of_entities || of_answers) return;
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  std::string list;
+  for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
+  refuse_key(config, "metric_for_best_model",
+             "the evaluation has no '" + name + "'; it has " + list);
+}
+
+// Returns the bytes of host memory that this process may still use; all processes of the run share
+// it.
+int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t processes) {
+  const int64_t available = available_memory();
+  int64_t left = available > 0 ? available / processes : INT64_MAX;
+  const std::optional<int64_t> budget = device.is_cpu() ? memory_budget_of(args) : std::nullopt;
+  if (budget) left = std::min(left, *budget - resident_memory() - kMappedCode);
+  return left;
+}
+
+// Reads all of train_file, or its entries mixed by weight.
+std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, TaskSetup& setup,
+                                                  std::optional<size_t>& entry) {
+  if (args.train_file_weights.empty()) return setup.read(Split::kTrain);
+  std::vector<MixturePart> parts;
+  for (size_t i = 0; i < args.train_file.size(); ++i) {
+    entry = i;
+    parts.push_back({setup.read(Split::kTrain), std::stod(args.train_file_weights[i])});
+  }
+  const auto mixed = std::make_shared<const MixedDataset>(parts, "train_file");
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t size = parts[i].data->size();
+    const auto times = static_cast<double>(mixed->share(i)) / static_cast<double>(size);
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g", times);
+    log::info("mixture: " + args.train_file[i] + ": " + std::to_string(mixed->share(i)) +
+              " samples of an epoch's " + std::to_string(mixed->size()) + ", each " + text +
+              " times");
+  }
+  return setup.mix(mixed);
+}
+
+// Whether a new model gets the tokenizer's vocabulary size.
+bool takes_vocabulary_size(const TrainingArgs& args, const StartingPoint& start) {
+  return start.pretrained.empty() && !args.config_name &&
+         (args.config_overrides.empty() ||
+          !parse_json(args.config_overrides.text, "config_overrides").contains("vocab_size"));
+}
+
+}  // namespace
+
+AssemblyRequest training_request(const TrainingArgs& args) {
+  return {.train = true,
+          .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
+          .predict = args.do_predict,
+          .model_folder = ""};
+}
+
+std::string named_folder(const LoadedConfig& config, const char* key, const std::string& name) {
+  return resolve_model_folder(name, config.where(key),
+                              config.path.empty() ? "" : parent_path(config.path));
+}
+
+std::string hash_tokenizer(const Tokenizer& tokenizer) {
+  Hasher hasher;
+  for (const auto& [name, content] : tokenizer.files()) {
+    hasher.update(name);
+    hasher.update(content);
+  }
+  return hasher.hex();
+}
+
+std::string StartingPoint::config_text() const { return model_config_json(model_config, ""); }
+
+StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequest& request) {
+  const TrainingArgs& args = config.args;
+  StartingPoint start;
+  start.pretrained = request.model_folder.empty() ? request.stand_in : request.model_folder;
+  if (start.pretrained.empty() && args.model_name_or_path) {
+    start.pretrained = named_folder(config, "model_name_or_path", *args.model_name_or_path);
+  }
+  start.tokenizer = load_tokenizer(
+      request.model_folder.empty() ? tokenizer_folder(config, start.pretrained, request.stand_in)
+                                   : request.model_folder);
+  const bool is_named = request.model_folder.empty() && request.stand_in.empty();
+  if (start.pretrained.empty()) {
+    start.model_config = fresh_model_config(config, *start.tokenizer);
+  } else if (is_named && args.config_name) {
+    start.model_config = read_named_config(config);
+  } else {
+    start.model_config = read_model_config(start.pretrained);
+  }
+  settle_random_blocks(config, request.train, start.model_config);
+  check_tokenizer(config, *start.tokenizer, start.model_config);
+  return start;
+}
+
+namespace {
+
+// TensorFloat-32 and bfloat16 need compute capability 8.0.
+void check_arithmetic(const LoadedConfig& config, const c10::Device& device) {
+  const std::optional<GpuProperties> gpu = gpu_properties(device);
+  const bool has_both = gpu && gpu->major >= 8;
+  if (config.args.tf32.value_or(false) && !has_both) {
+    refuse_key(
+        config, "tf32",
+        "TensorFloat-32 needs an NVIDIA GPU of compute capability 8.0 or newer, and this is " +
+            describe_device(device) +
+            (gpu ? format_text(" of compute capability {}.{}", gpu->major, gpu->minor) : "") +
+            "; leave tf32 out");
+  }
+  if (config.args.bf16 && gpu && !has_both) {
+    log::warning(format_text(
+        "bf16: true: this GPU (compute capability {}.{}) has no bfloat16 units, so that its tensor "
+        "cores stay unused; fp16: true uses them",
+        gpu->major, gpu->minor));
+  }
+}
+
+}  // namespace
+
+Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
+               ProgressDisplay& progress) {
+  Parts parts = assemble_data(config, request, progress);
+  assemble_model(config, request, parts);
+  return parts;
+}
+
+Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
+                    ProgressDisplay& progress) {
+  const TrainingArgs& args = config.args;
+  Parts parts;
+  parts.device = pick_device(args.use_cpu);
+  parts.world = request.world ? request.world : make_single_process_world();
+
+  // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.
+  const StartingPoint start = find_starting_point(config, request);
+  parts.pretrained = start.pretrained;
+  parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
+  parts.tokenizer = start.tokenizer;
+  parts.starting_config = start.config_text();
+  parts.model_config = start.model_config;
+  if (takes_vocabulary_size(args, start)) {
+    log::info("model: vocab_size " + std::to_string(parts.tokenizer->size()) + ", the tokenizer's");
+  }
+
+  // Data, and the labels that they define.
+  TokenCacheOptions cache = request.cache;
+  cache.folder = join_path(args.cache_dir, "tokens");
+  cache.overwrite = args.overwrite_cache;
+  cache.show = show_steps(progress);
+  DataRecord trained;
+  if (!request.train && !parts.pretrained.empty()) {
+    trained = trained_record(parts.pretrained, task_of(args).rows);
+  }
+  cache.memory_left = [&args, device = parts.device, processes = parts.world->size()] {
+    return memory_left(args, device, processes);
+  };
+  const auto entry = std::make_shared<std::optional<size_t>>();
+  parts.setup = make_task_setup({.config = config,
+                                 .tokenizer = *parts.tokenizer,
+                                 .model = parts.model_config,
+                                 .model_is_trained = !parts.pretrained.empty(),
+                                 .progress = progress,
+                                 .entry = entry,
+                                 .cache = std::move(cache),
+                                 .trained = std::move(trained)});
+  if (!request.train && !parts.pretrained.empty()) {
+    check_head(config, parts.pretrained, parts.model_config);  // before its labels are compared
+  }
+  if (request.train) {
+    parts.train_data = read_training_data(args, *parts.setup, *entry);
+    parts.setup->learn_from(*parts.train_data);
+  }
+  entry->reset();
+  if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);
+  if (request.predict) parts.test_data = parts.setup->read(Split::kTest);
+  check_token_types(config, parts);
+  parts.collator = parts.setup->make_collator();
+  parts.model_config = parts.setup->complete(parts.model_config);
+  return parts;
+}
+
+void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts) {
+  const TrainingArgs& args = config.args;
+  check_arithmetic(config, parts.device);
+  set_device_arithmetic(parts.device, args.tf32.value_or(false), args.full_determinism);
+  // The model and the task.
+  const MemoryChoices memory = request.memory.value_or(choices_of(args));
+  ModelOptions options = model_options(args, memory, parts.device);
+  const bool is_loaded = !parts.pretrained.empty() && request.load_weights;
+  // load_pretrained draws missing weights
+  options.draw_weights = request.draw_weights && !is_loaded;
+  const std::string note = emulated_precision_note(
+      options.precision, has_fast_products(options.precision, parts.device));
+  if (!note.empty()) log::warning(note);
+  auto [model, task] = parts.setup->make_learner(parts.model_config, parts.device, options);
+  parts.model = std::move(model);
+  parts.model_config = parts.model->config();
+  parts.task = std::move(task);
+  if (is_loaded) {
+    checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
+    load_pretrained(config, parts.pretrained, *parts.model, request.train);
+    FileSystem& files = FileSystem::local();
+    ParameterStore& parameters = parts.model->store();
+    if (parts.pretrained == request.model_folder &&
+        has_corrections(parameters, files, parts.pretrained)) {
+      (void)restore_parameters(parameters, files, parts.pretrained);
+    }
+  }
+
+  // The optimizer.
+  if (request.train) {
+    std::vector<bool> decays;
+    for (const NamedTensor& parameter : parts.model->parameters()) {
+      decays.push_back(has_weight_decay(parameter.name));
+    }
+    parts.optimizer =
+        make_optimizer(parts.model->store(), decays, optimizer_options(args, memory.optimizer));
+  }
+
+  check_metric(config, parts);  // before the first step, not at the first evaluation
+
+  parts.identity.data = parts.train_data ? parts.train_data->fingerprint() : "";
+  parts.identity.validation = parts.validation_data ? parts.validation_data->fingerprint() : "";
+  parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
+  parts.identity.model = model_config_json(parts.model_config, parts.model->architecture());
+}
+
+ProgressMode progress_mode(const TrainingArgs& args) {
+  if (args.progress == "bar") return ProgressMode::kBar;
+  if (args.progress == "plain") return ProgressMode::kPlain;
+  if (args.progress == "json") return ProgressMode::kJson;
+  if (args.progress == "none") return ProgressMode::kNone;
+  if (!args.disable_tqdm) return ProgressMode::kAuto;
+  return *args.disable_tqdm ? ProgressMode::kPlain : ProgressMode::kBar;
+}
+
+Environment current_environment(const c10::Device& device) {
+  std::string name = device.is_cpu() ? "cpu" : describe_device(device);
+  if (const std::string gpu = gpu_environment(device); !gpu.empty()) {
+    name += format_text(", {}, {} kernels", gpu, kernels_in_use(device));
+  }
+  return {.finetune_version = kVersion,
+          .torch_version = torch_version(),
+          .device = name,
+          .cpu_capability = cpu_capability(),
+          .threads = num_threads(),
+          .processors = static_cast<int64_t>(std::thread::hardware_concurrency()),
+          .machine_memory = machine_memory()};
+}
+
+}  // namespace finetune

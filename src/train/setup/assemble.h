@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "finetune/config/load.h"
+#include "finetune/data/loader.h"
+#include "finetune/distributed/world.h"
+#include "finetune/model/model.h"
+#include "finetune/optim/optimizer.h"
+#include "finetune/optim/schedule.h"
+#include "finetune/plan/memory_plan.h"
+#include "finetune/report/progress.h"
+#include "finetune/state/run_state.h"
+#include "finetune/task/setup.h"
+#include "finetune/task/task.h"
+#include "finetune/tokenizer/tokenizer.h"
+#include "train/setup/session.h"
+
+namespace finetune {
+
+// The parts of a run before anything is restored from a checkpoint.
+struct Parts {
+  c10::Device device{c10::kCPU};
+  std::shared_ptr<World> world;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::string pretrained;       // folder of the initial weights; empty: none
+  bool is_stand_in = false;     // whether `pretrained` is AssemblyRequest::stand_in
+  std::string starting_config;  // config.json before labels of the data were added
+  ModelConfig model_config;
+  std::unique_ptr<TaskSetup> setup;
+  std::shared_ptr<const Dataset> train_data;       // null if nothing is trained
+  std::shared_ptr<const Dataset> validation_data;  // null if nothing is evaluated
+  std::shared_ptr<const Dataset> test_data;        // null if nothing is predicted
+  std::shared_ptr<const Collator> collator;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Task> task;
+  std::unique_ptr<Optimizer> optimizer;
+  RunIdentity identity;
+  std::shared_ptr<Session> session;                                  // null if nothing is trained
+  nlohmann::ordered_json memory = nlohmann::ordered_json::object();  // RunState::memory
+  nlohmann::ordered_json inputs = nlohmann::ordered_json::object();  // RunState::inputs
+  // With full_determinism on the CPU each batch is computed by one thread; this is the number of
+  // batches computed at the same time. 0: all threads compute each batch.
+  int64_t batches_at_once = 0;
+};
+
+struct AssemblyRequest {
+  std::shared_ptr<World> world = {};  // null: one process
+  bool train = true;
+  bool evaluate = false;
+  bool predict = false;
+  // Folder (a checkpoint) to load tokenizer and model from, instead of those that the keys name.
+  std::string model_folder;
+  // A folder of this run that provides tokenizer and config.json if the folders that the keys name
+  // no longer exist; empty: that is an error.
+  std::string stand_in = {};
+  bool load_weights = true;  // false: a checkpoint restores them afterwards
+  bool draw_weights = true;  // false: each weight is loaded
+  // How the model is stored and computed; nullopt: as the keys say.
+  std::optional<MemoryChoices> memory = {};
+  // The mirror for tokenised data; the keys decide whether and where it is cached.
+  TokenCacheOptions cache = {};
+};
+
+// Returns the request of a training with these keys: its data and those of its evaluations.
+[[nodiscard]] AssemblyRequest training_request(const TrainingArgs& args);
+
+// The initial model and tokenizer, before the data are known.
+struct StartingPoint {
+  std::string pretrained;  // as Parts::pretrained
+  std::shared_ptr<const Tokenizer> tokenizer;
+  ModelConfig model_config;
+  [[nodiscard]] std::string config_text() const;  // as Parts::starting_config
+};
+
+// Throws Error(kConfig | kData).
+[[nodiscard]] StartingPoint find_starting_point(const LoadedConfig& config,
+                                                const AssemblyRequest& request);
+// Returns the folder of a key that names a model or tokenizer. Throws Error(kConfig).
+[[nodiscard]] std::string named_folder(const LoadedConfig& config, const char* key,
+                                       const std::string& name);
+[[nodiscard]] std::string hash_tokenizer(const Tokenizer& tokenizer);
+
+// Builds tokenizer, model configuration, data, model, task and optimizer, in this order. Throws
+// Error(kConfig | kData) and Interrupted.
+[[nodiscard]] Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
+                             ProgressDisplay& progress);
+// The same in two steps; memory is planned between them. The `config` of the first must live as
+// long as the parts.
+[[nodiscard]] Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
+                                  ProgressDisplay& progress);
+void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts);
+
+[[nodiscard]] ProgressMode progress_mode(const TrainingArgs& args);
+[[nodiscard]] Environment current_environment(const c10::Device& device);
+
+}  // namespace finetune

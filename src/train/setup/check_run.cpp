@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "finetune/base/error.h"
+#include "finetune/config/batch_split.h"
+#include "finetune/train/run.h"
+#include "train/setup/assemble.h"
+
+namespace finetune {
+
+void check_processes(const LoadedConfig& config, int64_t processes) {
+  if (processes == 1) return;
+  const TrainingArgs& args = config.args;
+  if (args.optimizer_in_backward) {
+    refuse_key(
+        config, "optimizer_in_backward",
+        "it updates a parameter before several processes can sum their gradients; leave it out "
+        "or train in one process");
+  }
+  if (args.full_determinism && !args.average_tokens_across_devices) {
+    refuse_key(
+        config, "average_tokens_across_devices",
+        "false makes the loss depend on the number of processes, which full_determinism excludes; "
+        "leave one of the two out");
+  }
+  if (args.full_determinism && args.ddp_comm_hook != "no") {
+    refuse_key(
+        config, "ddp_comm_hook",
+        "full_determinism sums gradients as they are, without converting them; leave one of the "
+        "two out");
+  }
+  if (args.full_determinism && args.grad_accum_dtype != "float32") {
+    refuse_key(
+        config, "full_determinism",
+        "sums of bfloat16 gradients depend on the number of processes; leave grad_accum_dtype "
+        "out");
+  }
+  // memory_budget may choose fewer rows at a time.
+  if (!args.effective_batch_size || args.memory_budget) return;
+  if (!BatchSplit::of(*args.effective_batch_size, args.per_device_train_batch_size, processes)) {
+    refuse_key(config, "effective_batch_size",
+               std::to_string(*args.effective_batch_size) + " samples cannot be divided among " +
+                   std::to_string(processes) + " processes that take " +
+                   std::to_string(args.per_device_train_batch_size) +
+                   " at a time (per_device_train_batch_size); choose a multiple of " +
+                   std::to_string(args.per_device_train_batch_size * processes));
+  }
+}
+
+void check_starting_folder(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  if (!args.do_train || !args.model_name_or_path) return;
+  std::string model;
+  try {
+    model = named_folder(config, "model_name_or_path", *args.model_name_or_path);
+  } catch (const Error& error) {  // reported where the model is loaded
+    if (error.kind() != ErrorKind::kConfig) throw;
+    return;
+  }
+  const auto check = [&](const char* key, const std::string& folder) {
+    std::error_code failure;  // a missing folder is never the same folder
+    if (!std::filesystem::equivalent(folder, model, failure)) return;
+    refuse_key(config, key,
+               "'" + folder + "' is the folder of model_name_or_path '" + *args.model_name_or_path +
+                   "', whose weights the run would overwrite; choose another folder");
+  };
+  check("output_dir", args.output_dir);
+  if (args.mirror_dir) check("mirror_dir", *args.mirror_dir);
+}
+
+}  // namespace finetune

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/train/first_batch.h"
+
+#include "finetune/config/batch_split.h"
+#include "finetune/report/batch_text.h"
+#include "finetune/report/progress.h"
+#include "finetune/task/loader_options.h"
+#include "finetune/task/tasks.h"
+#include "train/setup/assemble.h"
+#include "train/setup/memory_workload.h"
+
+namespace finetune {
+namespace {
+
+std::string counted(int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string describe_first_batch(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  ProgressDisplay progress(progress_mode(args));
+  const Parts parts = assemble_data(config, training_request(args), progress);
+  const int64_t effective = asked_effective_batch(args, processes_of(args, parts));
+  const int64_t samples = parts.train_data->size();
+  LoaderOptions options =
+      loader_options(args, std::max<int64_t>(1, effective / args.per_device_train_batch_size),
+                     default_length_group(samples, effective), parts.setup->packed_length());
+  options.workers = 0;
+  Loader loader(parts.train_data, parts.collator, options, show_steps(progress));
+  progress.end();
+  const Batch& batch = loader.take({}).front();
+  const TaskDescriptor& task = task_of(args);
+  const std::string unit(task.sample);
+  const bool is_streamed = args.streaming;  // the number of samples is unknown
+  std::string text = "data: " + (is_streamed ? "streamed training " + unit + "s"
+                                             : counted(samples, "training " + unit));
+  if (parts.validation_data) {
+    text += ", " + counted(parts.validation_data->size(), "validation " + unit);
+  }
+  if (parts.test_data) text += ", " + counted(parts.test_data->size(), "test " + unit);
+  text += is_streamed ? "\n" : ", " + counted(loader.updates_per_epoch(), "step") + " an epoch\n";
+  text += "first batch: " + counted(batch.size(), unit) + " of at most " +
+          counted(batch.length, "token") + ", " + counted(batch.tokens, "token") + " without " +
+          "padding, " + counted(batch.targets, "target") + " to learn from\n\n";
+  return text +
+         batch_text(batch, {.tokenizer = *parts.tokenizer,
+                            .labels_are_words = task.learns_words,
+                            .labels_follow = task.learns_next_words,
+                            .class_text = task.class_text,
+                            .id2label = parts.model_config.id2label,
+                            .is_regression = parts.model_config.problem_type == "regression"});
+}
+
+}  // namespace finetune

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#include "train/setup/memory_budget.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/base/memory_status.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/config/batch_split.h"
+#include "finetune/plan/memory_text.h"
+#include "finetune/tensor/device.h"
+#include "train/setup/memory_workload.h"
+#include "train/setup/resume.h"
+
+namespace finetune {
+namespace {
+
+// Returns the samples of an update in one process.
+int64_t effective_batch(const TrainingArgs& args, const RunState* saved, int64_t processes) {
+  const bool keeps_saved = saved != nullptr && !args.effective_batch_size;
+  return (keeps_saved ? saved->effective_batch_size : asked_effective_batch(args, processes)) /
+         processes;
+}
+
+std::optional<MemoryDecision> saved_decision(const LoadedConfig& config, const RunState& saved,
+                                             int64_t processes) {
+  if (saved.memory.empty()) return std::nullopt;
+  MemoryDecision decision = MemoryDecision::from_json(saved.memory, checkpoint::kFinetuneStateFile);
+  if (!decision.is_for(config, effective_batch(config.args, &saved, processes)))
+    return std::nullopt;
+  return decision;
+}
+
+// Measurements differ slightly between processes, so the first process decides for all.
+MemoryDecision decide_as_one(const MemoryWorkload& workload, const LoadedConfig& config,
+                             int64_t budget, World* world) {
+  if (world == nullptr || world->size() == 1) return decide_memory(workload, config, budget);
+  const std::string decided = world->broadcast(
+      world->is_first() ? decide_memory(workload, config, budget).to_json().dump() : "");
+  return MemoryDecision::from_json(parse_json(decided, "memory_budget"), "memory_budget");
+}
+
+}  // namespace
+
+std::optional<MemoryDecision> kept_decision(const LoadedConfig& config, const RunState& saved,
+                                            const Environment& now, std::string& why) {
+  std::optional<MemoryDecision> decision = saved_decision(config, saved, now.processes);
+  if (!decision) return std::nullopt;
+  why = machine_difference(saved.environment, now);
+  if (!why.empty()) return std::nullopt;
+  return decision;
+}
+
+std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, const Parts& parts,
+                                                  const RunState* saved) {
+  const std::optional<int64_t> budget = memory_budget_of(config.args);
+  if (!budget) return std::nullopt;
+  const int64_t processes = processes_of(config.args, parts);
+  Environment now = current_environment(parts.device);
+  now.processes = processes;
+  if (saved != nullptr) {
+    std::string why;
+    if (const std::optional<MemoryDecision> decision = kept_decision(config, *saved, now, why)) {
+      const std::string kept = decision->budget == *budget ? "" : ", kept at " + mebibytes(*budget);
+      log::info(decision->line() + kept);
+      return decision;
+    }
+    if (!why.empty()) log::info("memory is planned again for another machine: " + why);
+  }
+  const MemoryWorkload workload =
+      workload_of(config, parts, effective_batch(config.args, saved, processes));
+  const MemoryDecision decision = decide_as_one(workload, config, *budget, parts.world.get());
+  log::info(decision.line());
+  const std::optional<MemoryDecision> before =
+      saved != nullptr ? saved_decision(config, *saved, processes) : std::nullopt;
+  if (before && before->choices != decision.choices) {
+    log::warning("not bit-exact from here: micro-batch or storage formats differ from before");
+  }
+  return decision;
+}
+
+int64_t batches_at_once(const LoadedConfig& config, const MemoryWorkload& workload,
+                        const MemoryChoices& choices) {
+  if (workload.is_device || !workload.sums_shards) return 1;
+  // The processes of a machine share its memory.
+  const int64_t free = attainable_memory() / workload.processes;
+  const int64_t most = free > 0 ? free : std::numeric_limits<int64_t>::max();
+  return largest_batches_at_once(workload, choices,
+                                 std::min(most, memory_budget_of(config.args).value_or(most)));
+}
+
+int64_t batches_at_once(const LoadedConfig& config, const Parts& parts, const RunState* saved,
+                        const std::optional<MemoryDecision>& decision) {
+  if (!config.args.full_determinism || !parts.device.is_cpu()) return 0;
+  if (num_threads() == 1) return 1;
+  const int64_t batch = effective_batch(config.args, saved, processes_of(config.args, parts));
+  return batches_at_once(config, workload_of(config, parts, std::max<int64_t>(1, batch)),
+                         decision ? decision->choices : choices_of(config.args));
+}
+
+LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved) {
+  const std::optional<MemoryDecision> decision =
+      saved_decision(config, saved, saved.environment.processes);
+  return decision ? decision->recorded_in(config) : config;
+}
+
+}  // namespace finetune

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include "train/setup/memory_workload.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "finetune/base/error.h"
+#include "finetune/base/memory_status.h"
+#include "finetune/kernels/kernels_in_use.h"
+#include "finetune/task/tasks.h"
+#include "finetune/tensor/device.h"
+
+namespace finetune {
+namespace {
+
+// Memory that the first step allocates and keeps for libraries, threads and buffers; measured.
+constexpr int64_t kFirstStep = int64_t{3} << 20;
+
+// Returns the memory in use at the first step, without memory that only startup needed.
+int64_t resting_memory() {
+  release_startup_code();
+  ::malloc_trim(0);
+  return resident_memory();
+}
+
+DatasetExtent extent_of(const Dataset& data) {
+  if (const auto known = data.extent()) return *known;
+  DatasetExtent extent;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    for (int64_t choice = 0; choice < data.choices(); ++choice) {
+      const Example example = data.get(i, choice);
+      extent.longest = std::max(extent.longest, static_cast<int64_t>(example.input_ids.size()));
+      extent.bytes += static_cast<int64_t>(
+          example.input_ids.size_bytes() + example.labels.size_bytes() +
+          example.attention_mask.size_bytes() + example.token_type_ids.size_bytes() +
+          example.values.size_bytes() + sizeof(int64_t));
+    }
+  }
+  return extent;
+}
+
+}  // namespace
+
+int64_t processes_of(const TrainingArgs& args, const Parts& parts) {
+  if (parts.world && parts.world->size() > 1) return parts.world->size();
+  const std::string& text = args.num_processes;
+  int64_t count = 1;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), count);
+  return result.ec == std::errc() ? std::max<int64_t>(1, count) : 1;
+}
+
+MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
+                           int64_t effective_batch) {
+  const TrainingArgs& args = config.args;
+  MemoryWorkload workload{
+      .model = parts.model_config,
+      .head = task_of(args).head(args),
+      .predicted_share = task_of(args).learns_next_words ? 1.0 : args.mlm_probability,
+      .scores_in_chunks = task_of(args).learns_next_words,
+      .effective_batch = effective_batch,
+      .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,
+      .is_device = !parts.device.is_cpu(),
+      .threads = num_threads(),
+      .processes = processes_of(args, parts)};
+  workload.has_kernels = has_compiled_kernels(parts.device);
+  workload.divides_states = args.zero_stage > 0;
+  workload.sums_shards = args.full_determinism && args.grad_accum_dtype == "float32";
+  int64_t longest = 1;
+  for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
+    if (!data) continue;
+    const DatasetExtent extent = extent_of(*data);
+    longest = std::max(longest, extent.longest);
+    workload.data += extent.bytes;
+    workload.choices = data->choices();
+  }
+  if (args.pad_to_max_length && args.max_seq_length) {
+    longest = std::max(longest, *args.max_seq_length);
+  }
+  workload.length = std::max(longest, parts.setup->packed_length());
+  workload.start = static_cast<int64_t>(peak_memory_bytes(c10::Device(c10::kCPU)));
+  // Code counts as a constant: how much of it is mapped depends on the kernel, not on the run.
+  workload.program =
+      std::max<int64_t>(0, resting_memory() - workload.data) + kMappedCode + kFirstStep;
+  return workload;
+}
+
+int64_t device_memory(c10::Device device) {
+  if (device.is_cpu()) return attainable_memory();
+  const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
+  return static_cast<int64_t>(free);
+}
+
+}  // namespace finetune

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/plan/memory_plan.h"
+#include "train/setup/assemble.h"
+
+namespace finetune {
+
+// Number of processes that train together, or would: from `parts`, else from the keys.
+[[nodiscard]] int64_t processes_of(const TrainingArgs& args, const Parts& parts);
+
+// Returns the workload to plan memory for. The data in `parts` must have been read; the model need
+// not exist. `effective_batch`: samples per update of one process.
+[[nodiscard]] MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
+                                         int64_t effective_batch);
+
+// Bytes that a run can use on the accelerator or the CPU.
+[[nodiscard]] int64_t device_memory(c10::Device device);
+
+}  // namespace finetune

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/train/plan.h"
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/memory_status.h"
+#include "finetune/config/batch_split.h"
+#include "finetune/data/packing_plan.h"
+#include "finetune/plan/memory_plan.h"
+#include "finetune/plan/memory_text.h"
+#include "finetune/report/duration_text.h"
+#include "finetune/tensor/device.h"
+#include "train/setup/memory_budget.h"
+#include "train/setup/memory_workload.h"
+#include "train/setup/plan_cost.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+int64_t count_steps(const TrainingArgs& args, int64_t samples, int64_t effective_batch) {
+  if (args.max_steps > 0) return args.max_steps;
+  const int64_t per_epoch = args.dataloader_drop_last
+                                ? samples / effective_batch
+                                : (samples + effective_batch - 1) / effective_batch;
+  return static_cast<int64_t>(
+      std::ceil(args.num_train_epochs * static_cast<double>(std::max<int64_t>(1, per_epoch))));
+}
+
+// Returns the number of rows in an epoch: samples, or packed rows.
+int64_t count_rows(const TrainingArgs& args, const Parts& parts, ProgressDisplay& progress) {
+  const int64_t capacity = parts.setup->packed_length();
+  if (capacity == 0) return parts.train_data->size();
+  return PackingPlan(
+             *parts.train_data,
+             {.capacity = capacity, .keeps_order = args.train_sampling_strategy == "sequential"},
+             show_steps(progress))
+      .rows();
+}
+
+std::string padded(const std::string& text, size_t width) {
+  return text.size() < width ? text + std::string(width - text.size(), ' ') : text + ' ';
+}
+
+std::string right(const std::string& text, size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+
+std::string line(const std::string& name, const std::string& value) {
+  return padded(name, 24) + right(value, 12) + '\n';
+}
+
+std::string number(double value, const char* format) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value);
+  return text;
+}
+
+std::string measured_lines(const Json& plan) {
+  const bool on_device = plan.at("is_device").get<bool>();
+  const Json& measured = plan.at(on_device ? "measured_host_peak" : "measured_peak");
+  const double off = 100.0 * (plan.at("host").get<double>() / measured.get<double>() - 1.0);
+  std::string text = line(on_device ? "measured on the host" : "measured peak",
+                          mebibytes(measured.get<int64_t>()));
+  text += line("prediction is off by", number(off, "%+.1f %%"));
+  text += line("time of a step", duration_text(plan.at("step_seconds").get<double>()));
+  text += line("the whole run", duration_text(3600 * plan.at("hours").get<double>()));
+  return text;
+}
+
+}  // namespace
+
+Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
+  const TrainingArgs& args = config.args;
+  return_freed_memory();  // as training does
+  ProgressDisplay progress(progress_mode(args));
+  const Parts parts = assemble_data(config, training_request(args), progress);
+  const int64_t processes = processes_of(args, parts);
+  const int64_t effective = asked_effective_batch(args, processes);
+  MemoryWorkload workload = workload_of(config, parts, std::max<int64_t>(1, effective / processes));
+  Json plan;
+  MemoryChoices choices = choices_of(args);
+  if (const std::optional<int64_t> budget = memory_budget_of(args)) {
+    const MemoryDecision decision = decide_memory(workload, config, *budget);
+    choices = decision.choices;
+    plan["decision"] = decision.to_json();
+    plan["decision_line"] = decision.line();
+  }
+  workload.batches_at_once = batches_at_once(config, workload, choices);
+  const MemoryParts needed = predict_memory(workload, choices);
+  plan["parts"] = Json::object();
+  for (const auto& [name, bytes] : named_parts(needed)) plan["parts"][name] = bytes;
+  plan["peak"] = needed.peak();
+  plan["host"] = workload.is_device ? needed.host : needed.peak();
+  plan["available"] = device_memory(parts.device);
+  plan["host_available"] = attainable_memory();
+  plan["fits"] = needed.peak() <= plan["available"].get<int64_t>() &&
+                 plan["host"].get<int64_t>() <= plan["host_available"].get<int64_t>();
+  const int64_t memory = options.memory.value_or(plan["available"].get<int64_t>());
+  plan["largest_batch_for"] = memory;
+  plan["largest_batch"] = largest_micro_batch(workload, choices, memory);
+  MemoryChoices smallest = choices;
+  smallest.micro_batch = 1;
+  plan["smallest_peak"] = predict_memory(workload, smallest).peak();
+  plan["micro_batch"] = choices.micro_batch;
+  plan["accumulation"] = workload.effective_batch / choices.micro_batch;
+  plan["batches_at_once"] = workload.batches_at_once;
+  plan["effective_batch"] = effective;
+  plan["tokens_a_row"] = workload.length;
+  plan["checkpointing"] = describe(choices.checkpointing);
+  plan["head_rows_per_chunk"] = head_rows(choices, workload.has_kernels);
+  plan["samples"] = count_rows(args, parts, progress);
+  plan["steps"] = count_steps(args, plan["samples"].get<int64_t>(), effective);
+  plan["device"] = describe_device(parts.device);
+  plan["is_device"] = workload.is_device;
+  plan["flops"] = flops_of_update(workload, choices);
+  MemoryWorkload elsewhere = workload;
+  elsewhere.is_device = !workload.is_device;
+  elsewhere.has_kernels = elsewhere.is_device;
+  plan["peak_elsewhere"] = predict_memory(elsewhere, choices).peak();
+  return plan;
+}
+
+std::string plan_text(const Json& plan) {
+  const auto bytes = [&](const char* name) { return mebibytes(plan.at(name).get<int64_t>()); };
+  const auto count = [&](const char* name) { return std::to_string(plan.at(name).get<int64_t>()); };
+  const std::string at_once =
+      plan.value("batches_at_once", int64_t{1}) > 1
+          ? " (" + count("batches_at_once") + " micro-batches at once, a thread each)"
+          : "";
+  std::string text = "on " + plan.at("device").get<std::string>() + ": " + count("micro_batch") +
+                     " x " + count("accumulation") + " samples an update" + at_once + ", up to " +
+                     count("tokens_a_row") +
+                     " tokens each, recomputation: " + plan.at("checkpointing").get<std::string>() +
+                     ", " + count("steps") + " steps\n";
+  if (plan.contains("decision_line")) text += plan["decision_line"].get<std::string>() + '\n';
+  text += '\n';
+  for (const auto& [name, value] : plan.at("parts").items()) {
+    text += line(name, mebibytes(value.get<int64_t>()));
+  }
+  text += line("predicted peak", bytes("peak"));
+  if (plan.at("is_device").get<bool>()) text += line("of the host", bytes("host"));
+  if (plan.contains("step_seconds")) text += measured_lines(plan);
+  text += '\n';
+  text += plan.at("fits").get<bool>() ? "fits: " : "does not fit: ";
+  text += bytes("available") + " are there";
+  if (plan.at("is_device").get<bool>()) text += ", " + bytes("host_available") + " on the host";
+  text += "\nlargest per_device_train_batch_size within " + bytes("largest_batch_for") + ": ";
+  const int64_t largest = plan.at("largest_batch").get<int64_t>();
+  const int64_t samples = plan.value("samples", largest);
+  text += largest == 0        ? "none"
+          : largest > samples ? "all " + std::to_string(samples) + " samples"
+                              : std::to_string(largest);
+  return text + '\n' + costs_text(plan);
+}
+
+}  // namespace finetune
