@@ -5,9 +5,13 @@
 #include "kernels/token_product.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 
+#include "finetune/kernels/kernels_in_use.h"
 #include "kernels/cpu/operations.h"
 
 // ATen's interface of oneDNN in libtorch_cpu. Weak, because a build of libtorch may lack or hide
@@ -28,11 +32,23 @@ constexpr int64_t kLeastSize = 64;
 // Below this a call of oneDNN costs more than it saves.
 constexpr int64_t kLeastProducts = int64_t{1} << 21;
 
+// ATen refuses to call oneDNN where the environment limits the instructions that it may use
+// (DNNL_MAX_CPU_ISA).
+bool is_mkldnn_allowed() {
+  if (at::native::mkldnn_matmul == nullptr) return false;
+  try {
+    const Tensor x = at::ones({kLeastSize, kLeastSize});
+    at::native::mkldnn_matmul(x, x, at::empty_like(x), 0.0F, 1.0F);
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
 bool is_faster_than_mkl() {
 #if defined(__x86_64__)
-  static const bool is_faster = at::native::mkldnn_matmul != nullptr &&
-                                __builtin_cpu_is("amd") != 0 &&
-                                __builtin_cpu_supports("avx512f") != 0;
+  static const bool is_faster =
+      __builtin_cpu_is("amd") != 0 && __builtin_cpu_supports("avx512f") != 0 && is_mkldnn_allowed();
   return is_faster;
 #else
   return false;
@@ -83,3 +99,10 @@ void token_product(const Tensor& target, const Tensor& a, const Tensor& b, Token
 }
 
 }  // namespace finetune::kernels::cpu
+
+// Samples of one length need 4 MiB of code with matrices of 256 x 1,024, and 20 MiB with 768 x
+// 3,072; samples of all lengths 30 MiB.
+int64_t finetune::product_code_bytes(int64_t values) {
+  if (!kernels::cpu::is_faster_than_mkl()) return 0;
+  return int64_t{values < (int64_t{1} << 20) ? 6 : 24} << 20;
+}
