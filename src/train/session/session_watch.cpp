@@ -2,7 +2,6 @@
 #include "train/session/session_watch.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "finetune/base/clock.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/kernels/precision.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 
@@ -21,17 +21,17 @@ namespace {
 // Of a run that lasts at least a hundred times as long as the measurement.
 constexpr double kLongRunFlos = 1e13;
 
-// FLOP/s of a product of two square matrices in the precision of training, the best of several.
-double matmul_flops(const c10::Device& device, at::ScalarType dtype) {
+// FLOP/s of a product of two square matrices as a model computes it, the best of several.
+double matmul_flops(const c10::Device& device, Precision precision) {
   constexpr double kMeasuredSeconds = 0.1;
   const int64_t size = device.is_cpu() ? 1024 : 4096;
-  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
+  const at::TensorOptions options = at::TensorOptions(device).dtype(scalar_type(precision));
   const Tensor left = at::ones({size, size}, options);
   const Tensor right = at::ones({size, size}, options);
-  Tensor product = at::empty({size, size}, options);
+  const Tensor product = at::empty({size, size}, options);
   const auto seconds_of_one = [&] {
     const double begin = now_seconds();
-    at::mm_out(product, left, right);
+    product_into(precision, product, left, right, 0.0);
     synchronize(device);
     return now_seconds() - begin;
   };
@@ -47,14 +47,13 @@ double matmul_flops(const c10::Device& device, at::ScalarType dtype) {
 }  // namespace
 
 double SessionWatch::measure_ceiling() const {
-  const at::ScalarType dtype = run_.args.bf16   ? at::kBFloat16
-                               : run_.args.fp16 ? at::kHalf
-                                                : at::kFloat;
   // fp16 is computed in float32 on a CPU.
-  const bool is_rounded = dtype == at::kHalf && run_.parts.device.is_cpu();
+  const bool is_half = run_.args.fp16 && !run_.parts.device.is_cpu();
+  const Precision precision = run_.args.bf16 ? Precision::kBFloat16
+                              : is_half      ? Precision::kFloat16
+                                             : Precision::kFloat32;
   try {
-    return matmul_flops(run_.parts.device, is_rounded ? at::kFloat : dtype) *
-           static_cast<double>(run_.world().size());
+    return matmul_flops(run_.parts.device, precision) * static_cast<double>(run_.world().size());
   } catch (...) {
     if (!is_lack_of_memory(std::current_exception())) throw;
     return 0;  // memory is worth more than the figure
