@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -400,53 +401,46 @@ std::vector<SavingFolder> RunStorage::saving_folders(const std::string& run_id) 
   return folders;
 }
 
-void RunStorage::set_aside(int64_t after_step) {
-  const auto in = [&](FileSystem& files, const std::string& folder) {
-    for (const std::string& path : checkpoint::set_aside_all(files, folder, after_step)) {
-      log::info("renamed: " + path);
-    }
-  };
-  in(*files_, config_.args.output_dir);
+void RunStorage::in_folder_and_mirrors(
+    const std::function<void(FileSystem& files, const std::string& folder)>& action,
+    const std::string& failure) {
+  action(*files_, config_.args.output_dir);
   for (const Place& place : places_) {
     if (!place.is_reached) continue;
     try {
-      in(*place.files, place.directory);
+      action(*place.files, place.directory);
     } catch (const Error& error) {
-      log::warning("the mirror's checkpoints are not renamed: " + std::string(error.what()));
+      log::warning(failure + ": " + error.what());
     }
   }
+}
+
+void RunStorage::set_aside(int64_t after_step) {
+  in_folder_and_mirrors(
+      [&](FileSystem& files, const std::string& folder) {
+        for (const std::string& path : checkpoint::set_aside_all(files, folder, after_step)) {
+          log::info("renamed: " + path);
+        }
+      },
+      "the mirror's checkpoints are not renamed");
 }
 
 void RunStorage::set_aside_former_run() {
-  const auto in = [](FileSystem& files, const std::string& folder) {
-    const std::string aside = finetune::set_aside_former_run(files, folder);
-    if (aside.empty()) return;
-    log::info("moved the model, results and logs of the former run to " + aside);
-  };
-  in(*files_, config_.args.output_dir);
-  for (const Place& place : places_) {
-    if (!place.is_reached) continue;
-    try {
-      in(*place.files, place.directory);
-    } catch (const Error& error) {
-      log::warning(
-          "the former run's model stays in the mirror until this run ends and replaces "
-          "it: " +
-          std::string(error.what()));
-    }
-  }
+  in_folder_and_mirrors(
+      [](FileSystem& files, const std::string& folder) {
+        const std::string aside = finetune::set_aside_former_run(files, folder);
+        if (aside.empty()) return;
+        log::info("moved the model, results and logs of the former run to " + aside);
+      },
+      "the former run's model stays in the mirror until this run ends and replaces it");
 }
 
 void RunStorage::forget_finished() {
-  checkpoint::forget_finished(*files_, config_.args.output_dir);
-  for (const Place& place : places_) {
-    if (!place.is_reached) continue;
-    try {
-      checkpoint::forget_finished(*place.files, place.directory);
-    } catch (const Error& error) {
-      log::warning("the mirror still says that the run is finished: " + std::string(error.what()));
-    }
-  }
+  in_folder_and_mirrors(
+      [](FileSystem& files, const std::string& folder) {
+        checkpoint::forget_finished(files, folder);
+      },
+      "the mirror still says that the run is finished");
 }
 
 void RunStorage::committed(const std::string& path, const checkpoint::RotationPolicy& policy) {

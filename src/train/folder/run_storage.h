@@ -126,6 +126,11 @@ class RunStorage {
     bool is_reached = false;
   };
 
+  // Runs `action` in the output folder, and in each mirror that is reached; an error in a mirror is
+  // a warning that begins with `failure`.
+  void in_folder_and_mirrors(
+      const std::function<void(FileSystem& files, const std::string& folder)>& action,
+      const std::string& failure);
   void add_mirror(const std::string& directory);
   [[nodiscard]] std::shared_ptr<FileSystem> files_for(const std::string& folder) const;
   [[nodiscard]] checkpoint::BringBackOptions back(const Place& place) const;
