@@ -174,6 +174,39 @@ TEST(CausalLm, ConfigurationIsWrittenAndAccepted) {
   EXPECT_THAT(other.err, Not(HasSubstr("keep_linebreaks")));
 }
 
+// transformers and the predictors read both: how a conversation is written, and which tokens end
+// it.
+TEST(CausalLm, KeepsChatTemplateAndGenerationConfigOfTheStartingModel) {
+  const TinyRun first(causal({{"max_steps", "2"}}));
+  ASSERT_EQ(first.train().code, 0);
+  const std::map<std::string, std::string> kFiles = {
+      {"chat_template.jinja", "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"},
+      {"generation_config.json", R"({"eos_token_id": [2, 0], "max_new_tokens": 7})"}};
+  for (const auto& [name, content] : kFiles) write_file(first.out(name), content);
+  TinyRun second(causal({{"model_type", ""},
+                         {"tokenizer_name", ""},
+                         {"config_overrides", ""},
+                         {"model_name_or_path", first.out()},
+                         {"max_steps", "4"},
+                         {"save_steps", "2"},
+                         {"eval_strategy", "\"no\""}}));
+  second.train_until(2);
+  // A machine without the starting model: the files come from the checkpoint.
+  std::filesystem::rename(first.out(), first.folder() / "gone");
+  const ProcessResult result = second.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  for (const auto& [name, content] : kFiles) {
+    for (const char* folder : {"checkpoint-2/", "checkpoint-4/", ""}) {
+      EXPECT_EQ(read_file(second.out(folder + name)), content) << folder;
+    }
+  }
+  EXPECT_EQ(second.train().code, 0);
+  // A damaged file is found and restored like the rest of the model.
+  write_file(second.out("generation_config.json"), "{}");
+  EXPECT_EQ(second.train().code, 0);
+  EXPECT_EQ(read_file(second.out("generation_config.json")), kFiles.at("generation_config.json"));
+}
+
 TEST(GenerationOptions, BelongToTextGenerationAlone) {
   const ProcessResult result =
       finetune({"predict", kMaskedLm, "--text", "a<mask>", "--max_new_tokens", "3"});

@@ -12,6 +12,8 @@ namespace finetune {
 inline constexpr char kConfigFile[] = "config.json";
 inline constexpr char kFinetuneStateFile[] = "finetune_state.json";
 inline constexpr char kDataRecordFile[] = "finetune_data.json";  // data/data_record.h
+inline constexpr char kGenerationConfigFile[] = "generation_config.json";
+inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
 
 inline constexpr char kTokenizerFile[] = "tokenizer.json";
 inline constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";

@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/json_fields.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 
 namespace finetune {
@@ -81,7 +82,7 @@ GenerationConfig read_generation_config(const std::string& folder, const ModelCo
   if (config.eos_token_ids.empty() && model.eos_token_id) {
     config.eos_token_ids = {*model.eos_token_id};
   }
-  const std::string path = join_path(folder, "generation_config.json");
+  const std::string path = join_path(folder, kGenerationConfigFile);
   if (FileSystem::local().exists(path)) read_file(config, path, model.vocab_size);
   if (options.temperature || options.top_k || options.top_p) config.do_sample = true;
   config.do_sample = options.do_sample.value_or(config.do_sample);

@@ -12,6 +12,7 @@ CheckpointParts checkpoint_contents(TrainingRun& run, std::shared_ptr<Checkpoint
   CheckpointParts parts;
   parts.add(std::move(model));
   parts.add(text_part([&run] { return run.parts.tokenizer->files(); }));
+  parts.add(text_part([&run] { return run.parts.copied_files; }));
   parts.add(text_part([&run]() -> TextFiles {
     const DataRecord record = run.parts.setup->record();
     if (record.empty()) return {};

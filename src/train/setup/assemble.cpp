@@ -12,6 +12,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
@@ -304,6 +305,21 @@ std::string hash_tokenizer(const Tokenizer& tokenizer) {
   return hasher.hex();
 }
 
+namespace {
+
+// Adds the bytes of `name` in a folder, if it is there. Files that no part of the program changes:
+// with them a saved model answers as its starting model does, in the same form and to the same end.
+void add_copied_file(const std::string& folder, const char* name, TextFiles& files) {
+  constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
+  const std::string path = join_path(folder, name);
+  FileSystem& local = FileSystem::local();
+  if (!folder.empty() && local.type(path) == FileType::kFile) {
+    files.emplace_back(name, local.read_all(path, kMaxBytes));
+  }
+}
+
+}  // namespace
+
 std::string StartingPoint::config_text() const { return model_config_json(model_config, ""); }
 
 StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequest& request) {
@@ -313,9 +329,12 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
   if (start.pretrained.empty() && args.model_name_or_path) {
     start.pretrained = named_folder(config, "model_name_or_path", *args.model_name_or_path);
   }
-  start.tokenizer = load_tokenizer(
-      request.model_folder.empty() ? tokenizer_folder(config, start.pretrained, request.stand_in)
-                                   : request.model_folder);
+  const std::string tokenizer = request.model_folder.empty()
+                                    ? tokenizer_folder(config, start.pretrained, request.stand_in)
+                                    : request.model_folder;
+  start.tokenizer = load_tokenizer(tokenizer);
+  add_copied_file(start.pretrained, kGenerationConfigFile, start.copied_files);
+  add_copied_file(tokenizer, kChatTemplateFile, start.copied_files);
   const bool is_named = request.model_folder.empty() && request.stand_in.empty();
   if (start.pretrained.empty()) {
     start.model_config = fresh_model_config(config, *start.tokenizer);
@@ -373,6 +392,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
   parts.tokenizer = start.tokenizer;
   parts.starting_config = start.config_text();
+  parts.copied_files = start.copied_files;
   parts.model_config = start.model_config;
   if (takes_vocabulary_size(args, start)) {
     log::info("model: vocab_size " + std::to_string(parts.tokenizer->size()) + ", the tokenizer's");

@@ -13,6 +13,7 @@
 #include "finetune/plan/memory_plan.h"
 #include "finetune/report/progress.h"
 #include "finetune/state/run_state.h"
+#include "finetune/state/standard_parts.h"
 #include "finetune/task/setup.h"
 #include "finetune/task/task.h"
 #include "finetune/tokenizer/tokenizer.h"
@@ -28,6 +29,7 @@ struct Parts {
   std::string pretrained;       // folder of the initial weights; empty: none
   bool is_stand_in = false;     // whether `pretrained` is AssemblyRequest::stand_in
   std::string starting_config;  // config.json before labels of the data were added
+  TextFiles copied_files;       // of the starting model; they go with every saved model
   ModelConfig model_config;
   std::unique_ptr<TaskSetup> setup;
   std::shared_ptr<const Dataset> train_data;       // null if nothing is trained
@@ -72,6 +74,7 @@ struct StartingPoint {
   std::string pretrained;  // as Parts::pretrained
   std::shared_ptr<const Tokenizer> tokenizer;
   ModelConfig model_config;
+  TextFiles copied_files;                         // as Parts::copied_files
   [[nodiscard]] std::string config_text() const;  // as Parts::starting_config
 };
 
