@@ -69,7 +69,7 @@ void check_file(const std::string& path, const std::string& key) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
-    throw Error(ErrorKind::kData, key + ": '" + path + "' does not exist; check the path");
+    throw Error(ErrorKind::kConfig, key + ": '" + path + "' does not exist; check the path");
   }
   if (fs::is_fifo(status) || fs::is_socket(status) || fs::is_character_file(status)) {
     throw Error(ErrorKind::kData, key + ": '" + path +
@@ -128,7 +128,8 @@ std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
     }
     const std::vector<std::string> found = matches(pattern);
     if (found.empty()) {
-      throw Error(ErrorKind::kData, key + ": no file matches '" + pattern + "'; check the pattern");
+      throw Error(ErrorKind::kConfig,
+                  key + ": no file matches '" + pattern + "'; check the pattern");
     }
     files.insert(files.end(), found.begin(), found.end());
   }
