@@ -44,8 +44,8 @@ FileRecord record_in(const CopyPlaces& places, const std::string& path) {
 
 // Whether the model's answers depend on this file.
 bool decides_answers(std::string_view name) {
-  return name == kConfigFile || name == kDataRecordFile || is_tokenizer_file_name(name) ||
-         is_weight_file_name(name);
+  return name == kConfigFile || name == kDataRecordFile || name == kGenerationConfigFile ||
+         name == kChatTemplateFile || is_tokenizer_file_name(name) || is_weight_file_name(name);
 }
 
 std::string temporary_prefix(const std::string& name) { return ".tmp-" + name + "."; }
@@ -103,6 +103,11 @@ bool is_result_file_name(std::string_view name) {
            rest == kNullOddsEnd;
   }
   return false;
+}
+
+bool is_run_file_name(std::string_view name) {
+  return decides_answers(name) || name == kModelIndexFile || name == kFinetuneStateFile ||
+         name == kManifestFile || name == kTrainerStateFile || is_result_file_name(name);
 }
 
 bool is_weight_file_name(std::string_view name) { return name.ends_with(".safetensors"); }

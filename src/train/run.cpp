@@ -252,6 +252,10 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     checkpoint::complete_export(storage.files(), args.output_dir);
     before = finished_state(args.output_dir);
   }
+  const bool has_nothing_finished = may_go_on && !before.state && before.damage.empty();
+  if (has_nothing_finished) {
+    refuse_other_config(storage.files(), config, {.path = args.output_dir});
+  }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {
     storage.open_mirrors(
@@ -294,11 +298,10 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
 
   if (is_session_over(args, start)) return {.code = kExitStoppedEarly};
 
+  const bool is_unfinished = may_go_on && !finished && before.damage.empty();
+  if (is_unfinished) refuse_foreign_files(storage.files(), config, {.path = args.output_dir});
   const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options, storage);
-  if (may_go_on && !finished && before.damage.empty()) {
-    check_lost_state(args.output_dir, newest.has_value());
-    refuse_other_model(storage.files(), config);
-  }
+  if (is_unfinished) check_lost_state(args.output_dir, newest.has_value());
   if (finished && !newest) {
     throw Error(ErrorKind::kCheckpoint,
                 args.output_dir +

@@ -454,5 +454,18 @@ TEST(ConfigName, GivesTheConfigurationOfTheModelWhoseWeightsAreLoaded) {
   EXPECT_EQ(parse_json(read_file(second + "/config.json"), "")["max_position_embeddings"], 66);
 }
 
+// Another model of the same name: nothing says that it is the one that the run began with.
+TEST(StartingModel, ThatIsMissingIsNotRecognisedByItsLastName) {
+  TinyRun run(kShort);
+  const std::string model = model_folder(run, "first/model", "1");
+  run.set(from_model(model));
+  ASSERT_EQ(run.train().code, 0);
+  fs::rename(model, run.folder() / "gone");
+  expect_already_finished(run, {}, "not on this machine: model_name_or_path '" + model + "'");
+  const std::string other = run.folder() / "second/model";
+  expect_refused(run, {"--model_name_or_path", other},
+                 {"'" + other + "', which is missing or empty", "'" + model + "'"});
+}
+
 }  // namespace
 }  // namespace finetune::testing

@@ -292,6 +292,77 @@ TEST(OtherModel, InTheOutputFolderIsRefusedAndMovedByARestart) {
   EXPECT_EQ(run.train().code, 0) << "its own model is no other one";
 }
 
+const TinyRun::Keys kFourSteps = {
+    {"max_steps", "4"}, {"eval_strategy", "\"no\""}, {"save_steps", "2"}};
+
+TEST(ForeignFiles, ThatTheEndOfARunWouldOverwriteAreRefusedAndCopiedByARestart) {
+  for (const char* name : {"config.json", "tokenizer.json", "generation_config.json",
+                           "trainer_state.json", "train_results.json"}) {
+    const TinyRun run(kFourSteps);
+    write_file(run.out(name), R"({"a": 1})");
+    const ProcessResult refused = run.train();
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_THAT(refused.err,
+                HasSubstr("output_dir: '" + run.out(name) + "' is a file that no run"));
+    EXPECT_EQ(read_file(run.out(name)), R"({"a": 1})");
+    const ProcessResult restarted = run.train({"--restart"});
+    EXPECT_EQ(restarted.code, 0) << restarted.err;
+    EXPECT_EQ(read_file(run.out("run.old-1/" + std::string(name))), R"({"a": 1})");
+    EXPECT_EQ(run.train().code, 0) << name;
+  }
+}
+
+TEST(ForeignFiles, AreRefusedInAMirrorToo) {
+  TinyRun run(kFourSteps);
+  const std::string mirror = run.folder() / "mirror";
+  std::filesystem::create_directory(mirror);
+  write_file(mirror + "/config.json", R"({"a": 1})");
+  run.set({{"mirror_dir", mirror}});
+  const ProcessResult refused = run.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("mirror_dir: '" + mirror + "/config.json'"));
+  EXPECT_EQ(read_file(mirror + "/config.json"), R"({"a": 1})");
+}
+
+TEST(ForeignFiles, AConfigOfTheUserIsRefusedNextToCheckpoints) {
+  const TinyRun run(kFourSteps);
+  run.train_until(2);
+  write_file(run.out("config.json"), R"({"task": "mlm"})");
+  const ProcessResult refused = run.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_EQ(read_file(run.out("config.json")), R"({"task": "mlm"})");
+  std::filesystem::remove(run.out("config.json"));
+  EXPECT_EQ(run.train().code, 0);
+}
+
+TEST(ForeignFiles, AFolderOfTheUserNamedLikeACheckpointKeepsItsName) {
+  const TinyRun run(kFourSteps);
+  std::filesystem::create_directory(run.out("checkpoint-3"));
+  write_file(run.out("checkpoint-3/notes.txt"), "mine");
+  const ProcessResult refused = run.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("'" + run.out("checkpoint-3") + "' has the name of a"));
+  EXPECT_EQ(read_file(run.out("checkpoint-3/notes.txt")), "mine");
+}
+
+TEST(ForeignFiles, TheConfigurationItselfIsNeverOverwritten) {
+  const TinyRun run(kFourSteps);
+  std::string json = "{\"output_dir\": \".\", \"max_steps\": 2, \"model_type\": \"roberta\", ";
+  json += "\"tokenizer_name\": \"" + tiny_tokenizer() + "\", \"train_file\": \"" + kText +
+          "lighthouse.txt\"}";
+  const std::string path = run.out("config.json");
+  write_file(path, json);
+  for (const Arguments& more : {Arguments{}, Arguments{"--restart"}, Arguments{"--dry_run"}}) {
+    Arguments words = {"train", path};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult refused = finetune(words);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_THAT(refused.err,
+                HasSubstr("holds this configuration under a name that the run writes"));
+    EXPECT_EQ(read_file(path), json);
+  }
+}
+
 TEST(Change, OfTheNumberOfWorkersChangesNoBit) {
   TinyRun run;
   run.set({{"dataloader_num_workers", "0"}});

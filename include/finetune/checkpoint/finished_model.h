@@ -21,6 +21,10 @@ namespace finetune::checkpoint {
 // "eval_results.json", "predictions.txt", ...: metrics and predictions next to the model.
 [[nodiscard]] bool is_result_file_name(std::string_view name);
 
+// Whether the end of a run writes a file of this name into the output folder: the model, its state,
+// results.
+[[nodiscard]] bool is_run_file_name(std::string_view name);
+
 // "model.safetensors", "model-00001-of-00002.safetensors".
 [[nodiscard]] bool is_weight_file_name(std::string_view name);
 

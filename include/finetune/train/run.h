@@ -34,8 +34,8 @@ struct RunOptions {
 // among them. Call it before anything is loaded or started.
 void check_processes(const LoadedConfig& config, int64_t processes);
 
-// Throws Error(kConfig) if training would overwrite the model it starts from: output_dir or
-// mirror_dir is the model's folder, by whatever path. Call it before anything is written.
+// Throws Error(kConfig) if training would overwrite its configuration or the model it starts from:
+// output_dir or mirror_dir is their folder, by whatever path. Call it before anything is written.
 void check_starting_folder(const LoadedConfig& config);
 
 // Throws Error(kConfig) if output_dir holds a run, finished or not, that training with this

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
 #include "finetune/base/error.h"
+#include "finetune/base/json.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/report/metrics_file.h"
@@ -64,12 +66,71 @@ std::string new_folder(FileSystem& files, const std::string& output_dir) {
 
 }  // namespace
 
+namespace {
+
+// Whether a checkpoint folder holds files of a checkpoint, of this program or of another one. An
+// empty or unreadable folder counts as one: the search for checkpoints reports it.
+bool is_checkpoint(FileSystem& files, const std::string& path) {
+  if (files.type(path) != FileType::kDirectory) return true;
+  const std::vector<std::string> names = files.list(path);
+  return names.empty() || std::ranges::any_of(names, [](const std::string& name) {
+           return checkpoint::is_run_file_name(name) || is_of_weights(name) ||
+                  name == checkpoint::kOptimizerFile || name == checkpoint::kOptimizerTensorsFile ||
+                  name == checkpoint::kSchedulerFile || name == checkpoint::kScalerFile;
+         });
+}
+
+// Whether a run leaves a file or folder of this name before its end.
+bool is_trace(const std::string& name) {
+  return checkpoint::parse_checkpoint_name(name) || checkpoint::parse_aside_name(name) ||
+         name.starts_with(kAsideName) || name == checkpoint::kFinetuneStateFile ||
+         name == checkpoint::kManifestFile || name == kSessionsFile || name == kMetricsFile ||
+         name == kProgressFile;
+}
+
+// Whether the end of a run would overwrite the file. `finetune evaluate` writes results without a
+// run.
+bool is_overwritten(const std::string& name) {
+  const bool is_of_evaluation = checkpoint::is_result_file_name(name) && !name.starts_with("train");
+  return (checkpoint::is_run_file_name(name) || is_of_weights(name)) && !is_of_evaluation;
+}
+
+// Whether a file is JSON of another kind than a model's config.json; false for a damaged file.
+bool is_other_json(FileSystem& files, const std::string& path) {
+  constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
+  if (files.type(path) != FileType::kFile) return false;
+  try {
+    const nlohmann::ordered_json json = parse_json(files.read_all(path, kMaxBytes), path);
+    return !json.is_object() || (!json.contains("model_type") && !json.contains("architectures"));
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+[[noreturn]] void refuse_file(const LoadedConfig& config, const OwnedFolder& folder,
+                              const std::string& name) {
+  const bool is_of_a_model = is_of_weights(name);
+  refuse_key(
+      config, folder.key,
+      "'" + join_path(folder.path, name) + "' " +
+          (is_of_a_model ? "belongs to a model that no run of finetune wrote"
+                         : "is a file that no run of finetune wrote") +
+          ", and this run would overwrite it; choose another " + folder.key +
+          (is_of_a_model ? ", or add --restart, which first moves that model to '"
+                         : ", move the file away, or add --restart, which first copies it to '") +
+          kAsideName + "1'");
+}
+
+}  // namespace
+
 std::string set_aside_former_run(FileSystem& files, const std::string& output_dir) {
   if (!files.exists(output_dir)) return "";
   const std::vector<std::string> names = files.list(output_dir);
   std::vector<std::string> moved;
   std::ranges::copy_if(names, std::back_inserter(moved), is_moved);
-  if (moved.empty()) return "";
+  // Of a folder without a run also files that the new run overwrites, all of which are copied.
+  const bool is_foreign = std::ranges::none_of(names, is_trace);
+  if (moved.empty() && !(is_foreign && std::ranges::any_of(names, is_overwritten))) return "";
   std::ranges::stable_sort(moved, {}, place_in_order);
   std::string aside = new_folder(files, output_dir);
   for (const std::string& name : names) {
@@ -84,26 +145,33 @@ std::string set_aside_former_run(FileSystem& files, const std::string& output_di
   return aside;
 }
 
-void refuse_other_model(FileSystem& files, const LoadedConfig& config) {
-  const std::string& folder = config.args.output_dir;
-  if (!files.exists(folder)) return;
-  std::string weights;
-  for (const std::string& name : files.list(folder)) {
-    const bool is_trace = checkpoint::parse_checkpoint_name(name) ||
-                          checkpoint::parse_aside_name(name) || name.starts_with(kAsideName) ||
-                          name == checkpoint::kFinetuneStateFile ||
-                          name == checkpoint::kManifestFile || name == kSessionsFile ||
-                          name == kMetricsFile || name == kProgressFile;
-    if (is_trace) return;
-    if (weights.empty() && is_of_weights(name)) weights = name;
+void refuse_other_config(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder) {
+  if (!files.exists(folder.path)) return;
+  if (is_other_json(files, join_path(folder.path, kConfigFile))) {
+    refuse_file(config, folder, kConfigFile);
   }
-  if (weights.empty()) return;
-  throw Error(
-      ErrorKind::kConfig,
-      config.where("output_dir") + ": output_dir: '" + join_path(folder, weights) +
-          "' belongs to a model that no run of finetune wrote, and this run would overwrite "
-          "it; choose another output_dir, or add --restart, which first moves that model to '" +
-          kAsideName + "1'");
+}
+
+void refuse_foreign_files(FileSystem& files, const LoadedConfig& config,
+                          const OwnedFolder& folder) {
+  if (!files.exists(folder.path)) return;
+  const std::vector<std::string> names = files.list(folder.path);
+  for (const std::string& name : names) {
+    if (!checkpoint::parse_checkpoint_name(name)) continue;
+    if (is_checkpoint(files, join_path(folder.path, name))) continue;
+    refuse_key(config, folder.key,
+               "'" + join_path(folder.path, name) +
+                   "' has the name of a checkpoint, but no program wrote one there; rename that "
+                   "folder, or choose another " +
+                   folder.key);
+  }
+  if (std::ranges::any_of(names, is_trace)) return;
+  const auto first = [&](const auto& is_meant) {
+    const auto found = std::ranges::find_if(names, is_meant);
+    if (found != names.end()) refuse_file(config, folder, *found);
+  };
+  first([](const std::string& name) { return is_of_weights(name); });
+  first(is_overwritten);
 }
 
 }  // namespace finetune

@@ -16,8 +16,16 @@ namespace finetune {
 // move. Throws Error(kIo). Requires: the lock of the folder.
 std::string set_aside_former_run(FileSystem& files, const std::string& output_dir);
 
-// Throws Error(kConfig) if the output folder holds the weights of a model and no trace of a run:
-// the end of a run would overwrite them.
-void refuse_other_model(FileSystem& files, const LoadedConfig& config);
+// A folder that the run writes to, and the key that names it.
+struct OwnedFolder {
+  std::string path;
+  const char* key = "output_dir";
+};
+// Throws Error(kConfig) if config.json in the folder is no model's: a configuration, or another
+// file of the user. Requires: the folder holds no finished run.
+void refuse_other_config(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder);
+// Throws Error(kConfig) if the folder holds a file that the end of a run would overwrite and no
+// trace of a run, or a folder "checkpoint-<N>" without any file of a checkpoint.
+void refuse_foreign_files(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder);
 
 }  // namespace finetune

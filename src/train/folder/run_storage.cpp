@@ -211,7 +211,11 @@ checkpoint::BringBackOptions RunStorage::back(const Place& place) const {
 
 void RunStorage::check_run_in(const Place& place, const Opening& opening) const {
   const std::optional<StoredRun> run = newest_run_in(*place.files, place.directory);
-  if (!run) return;
+  if (!run) {
+    const OwnedFolder folder = {.path = place.directory,
+                                .key = place.directory == shown_ ? "output_dir" : "mirror_dir"};
+    return refuse_foreign_files(*place.files, config_, folder);
+  }
   // An output_dir on a slow mount is a mirror too, and belongs to the command by its name.
   const bool is_output = place.directory == shown_;
   const bool is_known = is_output || known_runs_.contains(run->state.run_id);

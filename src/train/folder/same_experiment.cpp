@@ -72,7 +72,10 @@ void check_missing(const LoadedConfig& config, const RunState& saved, const char
                    const FoundRun& place) {
   const std::vector<std::string> now = texts_of(to_json(config.args), key);
   const std::vector<std::string> before = texts_of(saved.config, key);
-  if (have_equal_names(before, now)) return;
+  // Files of data have the same names in other folders of another machine; a model's name says
+  // little, and only the same path stands for the same model.
+  const bool is_model = std::string_view(key) == kModelKey;
+  if (is_model ? before == now : have_equal_names(before, now)) return;
   refuse(config, key, "is " + list_of(now) + ", which is missing or empty", place, list_of(before));
 }
 
@@ -210,7 +213,7 @@ class RunComparison {
     try {
       groups = train_file_groups(args_);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kData) throw;
+      if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kConfig) throw;
       check_missing(config_, saved_, kTrainFileInput, place_);
       missing(args_.train_file, kTrainFileInput);
       return;

@@ -4,6 +4,9 @@
 #include <system_error>
 
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/text.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/train/run.h"
 #include "train/setup/assemble.h"
@@ -49,8 +52,29 @@ void check_processes(const LoadedConfig& config, int64_t processes) {
   }
 }
 
+namespace {
+
+void check_configuration_file(const LoadedConfig& config) {
+  if (config.path.empty() || !checkpoint::is_run_file_name(file_name(config.path))) return;
+  const auto check = [&](const char* key, const std::string& folder) {
+    std::error_code failure;
+    const std::filesystem::path path = std::filesystem::absolute(config.path, failure);
+    if (!std::filesystem::equivalent(folder, path.parent_path(), failure)) return;
+    refuse_key(config, key,
+               "'" + folder + "' holds this configuration under a name that the run writes, '" +
+                   file_name(config.path) +
+                   "', and the model's file would replace it; rename the configuration, for "
+                   "example to run.json, or choose another folder");
+  };
+  check("output_dir", config.args.output_dir);
+  if (config.args.mirror_dir) check("mirror_dir", *config.args.mirror_dir);
+}
+
+}  // namespace
+
 void check_starting_folder(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
+  if (args.do_train) check_configuration_file(config);
   if (!args.do_train || !args.model_name_or_path) return;
   std::string model;
   try {
