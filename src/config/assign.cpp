@@ -6,12 +6,12 @@
 #include <type_traits>
 #include <utility>
 
+#include "config/other_names.h"
 #include "config/paths.h"
 #include "config/scalars.h"
 #include "config/values.h"
 #include "config/words.h"
 #include "finetune/base/json.h"
-#include "finetune/base/nearest.h"
 
 namespace finetune {
 namespace {
@@ -201,7 +201,7 @@ class Assignment {
         const std::vector<std::string> usable =
             spec.available.empty() ? spec.choices : usable_values(field_);
         return fail("must be one of " + join(usable) + ", not " + show(value) +
-                    did_you_mean(*parsed.value, usable));
+                    explain_other_value(field_.name, *parsed.value, usable));
       }
       member = *parsed.value;
       return true;

@@ -10,8 +10,10 @@ void DeviceArgs::describe(FieldList& field) {
   field.section("Device and memory");
   field("use_cpu", &DeviceArgs::use_cpu, "Train on the CPU even if there is an accelerator.");
   field("bf16", &DeviceArgs::bf16,
-        "Compute in bfloat16 where that is safe; weights are stored as param_dtype says.");
-  field("fp16", &DeviceArgs::fp16, "Compute in float16 with loss scaling where that is safe.");
+        "Compute in bfloat16 where that is safe; weights are stored as param_dtype says.",
+        {.spellings = {{"auto", "false"}}});
+  field("fp16", &DeviceArgs::fp16, "Compute in float16 with loss scaling where that is safe.",
+        {.spellings = {{"auto", "false"}}});
   field("bf16_full_eval", &DeviceArgs::bf16_full_eval, "Evaluate in bfloat16.");
   field("fp16_full_eval", &DeviceArgs::fp16_full_eval, "Evaluate in float16.");
   field(

@@ -192,6 +192,11 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
   FileSystem& files = FileSystem::local();
   try {
     if (files.type(path) == FileType::kMissing) {
+      if (path == "help" || (path.size() == 2 && path.front() == '-')) {
+        throw Error(ErrorKind::kUsage, "unknown option '" + path +
+                                           "': keys are written as '--output_dir FOLDER'; add "
+                                           "--help for all of them");
+      }
       throw Error(ErrorKind::kConfig,
                   "there is no configuration '" + path +
                       "'; check the path, or write one with 'finetune config init'");

@@ -2,6 +2,9 @@
 #include "config/other_names.h"
 
 #include <algorithm>
+#include <iterator>
+
+#include "finetune/base/nearest.h"
 
 namespace finetune {
 namespace {
@@ -12,6 +15,9 @@ constexpr std::string_view kNoLora = "LoRA and other adapters are not available 
 constexpr std::string_view kNoQuantized = "quantized base models are not available in this version";
 constexpr std::string_view kNoChat =
     "chat and instruction data are not available in this version: give plain text";
+constexpr std::string_view kNoPreferences = "preference training is not available in this version";
+constexpr std::string_view kNoEncoderDecoder =
+    "encoder-decoder models are not available: clm trains decoders on text";
 constexpr std::string_view kByItself = "there is nothing to choose: it is decided automatically";
 constexpr std::string_view kEffective =
     "per_device_train_batch_size is that of one device, effective_batch_size that of an update";
@@ -115,7 +121,7 @@ std::vector<OtherName> habits() {
       {"log_dir", {"logging_dir"}},
       {"patience", {"early_stopping_patience"}},
       {"early_stopping", {"early_stopping_patience"}},
-      {"resume", {"resume_from_checkpoint"}},
+      {"resume", {"resume_from_checkpoint"}, "the same command resumes the run in its output_dir"},
       {"resume_from", {"resume_from_checkpoint"}},
       {"resume_training", {"resume_from_checkpoint"}},
       {"checkpoint", {"resume_from_checkpoint"}},
@@ -162,6 +168,10 @@ std::vector<OtherName> habits() {
       {"device", {"use_cpu"}, "the device is found automatically"},
       {"devices", {"num_processes"}},
       {"cpu", {"use_cpu"}},
+      {"gpu", {"use_cpu"}, "a GPU that torch can use is used unless use_cpu is true"},
+      {"use_gpu", {"use_cpu"}, "a GPU that torch can use is used unless use_cpu is true"},
+      {"use_cuda", {"use_cpu"}, "a GPU that torch can use is used unless use_cpu is true"},
+      {"cuda", {"use_cpu"}, "a GPU that torch can use is used unless use_cpu is true"},
       {"log_every", {"logging_steps"}},
       {"log_interval", {"logging_steps"}},
       {"log_steps", {"logging_steps"}},
@@ -273,7 +283,7 @@ std::vector<OtherName> axolotl() {
       {"load_in_4bit", {}, kNoQuantized},
       {"chat_template", {}, kNoChat},
       {"train_on_inputs", {}, kNoChat},
-      {"rl", {}, "preference training is not available in this version"},
+      {"rl", {}, kNoPreferences},
       {"wandb_project", {"project"}},
       {"wandb_entity", {"report_to"}, kTrackers},
       {"wandb_name", {"run_name"}},
@@ -286,10 +296,96 @@ std::vector<OtherName> axolotl() {
   };
 }
 
+// ModelConfig and SFTConfig of trl.
+std::vector<OtherName> trl() {
+  return {
+      {"use_peft", {}, kNoLora},
+      {"lora_modules_to_save", {}, kNoLora},
+      {"lora_task_type", {}, kNoLora},
+      {"use_rslora", {}, kNoLora},
+      {"use_dora", {}, kNoLora},
+      {"bnb_4bit_quant_type", {}, kNoQuantized},
+      {"use_bnb_nested_quant", {}, kNoQuantized},
+      {"assistant_only_loss", {}, kNoChat},
+      {"completion_only_loss", {}, kNoChat},
+      {"chat_template_path", {}, kNoChat},
+      {"dataset_kwargs", {}, kNoChat},
+      {"ref_model", {}, kNoPreferences},
+  };
+}
+
+// A value that people write for a key, and the one that they mean; `meaning` may be a sentence.
+struct OtherValue {
+  std::string_view key;
+  std::string_view value;  // in lower case, with '_' for '-'
+  std::string_view meaning;
+  bool is_reason = false;
+};
+
+constexpr OtherValue kOtherValues[] = {
+    {"task", "text_classification", "sequence_classification"},
+    {"task", "classification", "sequence_classification"},
+    {"task", "sentiment_analysis", "sequence_classification"},
+    {"task", "regression", "sequence_classification"},
+    {"task", "glue", "sequence_classification"},
+    {"task", "ner", "token_classification"},
+    {"task", "pos", "token_classification"},
+    {"task", "chunk", "token_classification"},
+    {"task", "tagging", "token_classification"},
+    {"task", "qa", "question_answering"},
+    {"task", "squad", "question_answering"},
+    {"task", "extractive_qa", "question_answering"},
+    {"task", "swag", "multiple_choice"},
+    {"task", "causal_lm", "clm"},
+    {"task", "causal_language_modeling", "clm"},
+    {"task", "language_modeling", "clm"},
+    {"task", "text_generation", "clm"},
+    {"task", "pt", "clm"},
+    {"task", "masked_lm", "mlm"},
+    {"task", "masked_language_modeling", "mlm"},
+    {"task", "fill_mask", "mlm"},
+    {"task", "nsp", "pretraining"},
+    {"task", "sft", kNoChat, true},
+    {"task", "chat", kNoChat, true},
+    {"task", "instruct", kNoChat, true},
+    {"task", "dpo", kNoPreferences, true},
+    {"task", "orpo", kNoPreferences, true},
+    {"task", "kto", kNoPreferences, true},
+    {"task", "rm", kNoPreferences, true},
+    {"task", "ppo", kNoPreferences, true},
+    {"task", "summarization", kNoEncoderDecoder, true},
+    {"task", "translation", kNoEncoderDecoder, true},
+    {"task", "seq2seq", kNoEncoderDecoder, true},
+    {"model_type", "distilbert", "DistilBERT is not available: bert and roberta are", true},
+    {"model_type", "electra", "ELECTRA is not available: bert and roberta are", true},
+    {"model_type", "albert", "ALBERT is not available: bert and roberta are", true},
+    {"model_type", "t5", kNoEncoderDecoder, true},
+    {"model_type", "bart", kNoEncoderDecoder, true},
+    {"model_type", "deberta", "deberta-v2"},
+    {"model_type", "bigbird", "big_bird"},
+    {"model_type", "xlmr", "xlm-roberta"},
+    {"model_type", "gpt", "gpt2"},
+    {"model_type", "qwen", "qwen2"},
+    {"model_type", "gemma3", "gemma3_text"},
+    {"model_type", "phi", "phi3"},
+    {"lr_scheduler_type", "cos", "cosine"},
+    {"lr_scheduler_type", "cosine_annealing", "cosine"},
+    {"lr_scheduler_type", "wsd", "warmup_stable_decay"},
+    {"lr_scheduler_type", "poly", "polynomial"},
+    {"lr_scheduler_type", "none", "constant"},
+    {"lr_scheduler_type", "plateau", "reduce_lr_on_plateau"},
+    {"optim", "adam", "adamw_torch"},
+    {"optim", "adamw", "adamw_torch"},
+    {"optim", "adam8bit", "adamw_8bit"},
+    {"optim", "paged_adamw_8bit", "adamw_8bit"},
+};
+
 std::vector<OtherName> llama_factory() {
   return {
       {"stage", {"task"}},
-      {"finetuning_type", {}, "all weights are trained: there is nothing to choose"},
+      {"finetuning_type",
+       {},
+       "all weights are trained (full); LoRA is not available in this version"},
       {"dataset", {"train_file"}},
       {"eval_dataset", {"validation_file"}},
       {"dataset_dir", {"train_file"}, "paths are relative to the configuration's folder"},
@@ -333,7 +429,7 @@ std::vector<OtherName> llama_factory() {
 const std::vector<OtherName>& all_other_names() {
   static const std::vector<OtherName> names = [] {
     std::vector<OtherName> all = habits();
-    for (const std::vector<OtherName>& more : {google_flags(), axolotl(), llama_factory()}) {
+    for (const std::vector<OtherName>& more : {google_flags(), axolotl(), trl(), llama_factory()}) {
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;
@@ -353,6 +449,24 @@ std::string explain_other_name(std::string_view name) {
     text += (text.empty() ? " (did you mean '" : " or '") + std::string(key) + "'";
   }
   return text + "?" + (reason.empty() ? "" : " " + reason) + ")";
+}
+
+std::string explain_other_value(std::string_view key, std::string_view value,
+                                const std::vector<std::string>& usable) {
+  std::string name(value);
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (c == '-' || c == ' ') c = '_';
+  }
+  const auto found = std::ranges::find_if(kOtherValues, [&](const OtherValue& other) {
+    return other.key == key && other.value == name;
+  });
+  if (found != std::end(kOtherValues)) {
+    const std::string meaning(found->meaning);
+    return found->is_reason ? "; " + meaning : " (did you mean '" + meaning + "'?)";
+  }
+  const std::string near = did_you_mean(value, usable);
+  return near.empty() ? did_you_mean(name, usable) : near;
 }
 
 }  // namespace finetune

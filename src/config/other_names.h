@@ -22,4 +22,9 @@ struct OtherName {
 // libtorch has no TPU device"; empty if the name is not in the list.
 [[nodiscard]] std::string explain_other_name(std::string_view name);
 
+// Returns the text after "must be one of ..., not 'value'": " (did you mean 'clm'?)" or "; <why>";
+// empty if nothing is similar. `usable`: the values that the key takes.
+[[nodiscard]] std::string explain_other_value(std::string_view key, std::string_view value,
+                                              const std::vector<std::string>& usable);
+
 }  // namespace finetune

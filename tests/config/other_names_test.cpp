@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 #include <utility>
 
@@ -26,6 +27,39 @@ TEST(OtherNames, AreNoKeysAndLeadToKeys) {
     EXPECT_TRUE(alias == nullptr || !alias->task.empty()) << other.name;
     EXPECT_FALSE(other.keys.empty() && other.reason.empty()) << other.name;
     for (const std::string_view key : other.keys) EXPECT_NE(find_field(key), nullptr) << key;
+  }
+}
+
+// Names of transformers' pipelines and example scripts, and of other trainers.
+TEST(OtherValues, AreAnsweredWithTheValueOrTheReason) {
+  const std::vector<std::array<std::string, 3>> expected = {
+      {"task", "text-classification", " (did you mean 'sequence_classification'?)"},
+      {"task", "glue", " (did you mean 'sequence_classification'?)"},
+      {"task", "regression", " (did you mean 'sequence_classification'?)"},
+      {"task", "ner", " (did you mean 'token_classification'?)"},
+      {"task", "token-classification", " (did you mean 'token_classification'?)"},
+      {"task", "qa", " (did you mean 'question_answering'?)"},
+      {"task", "swag", " (did you mean 'multiple_choice'?)"},
+      {"task", "Causal_LM", " (did you mean 'clm'?)"},
+      {"task", "fill-mask", " (did you mean 'mlm'?)"},
+      {"task", "sft", "; chat and instruction data are not available"},
+      {"task", "summarization", "; encoder-decoder models are not available"},
+      {"lr_scheduler_type", "cos", " (did you mean 'cosine'?)"},
+      {"optim", "adam", " (did you mean 'adamw_torch'?)"},
+      {"model_type", "GPT2", " (did you mean 'gpt2'?)"},
+      {"model_type", "distilbert", "; DistilBERT is not available"}};
+  for (const auto& [key, value, answer] : expected) {
+    EXPECT_THAT(load_error(key + ": " + value + "\n"), HasSubstr(", not '" + value + "'" + answer));
+  }
+}
+
+TEST(OtherValues, AutoIsTheDefault) {
+  for (const char* key : {"bf16", "fp16"}) {
+    EXPECT_EQ(load_error(std::string(key) + ": auto\n"), "") << key;
+  }
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    EXPECT_EQ(load_error(std::string(key) + ": auto\n"), "") << key;
+    EXPECT_THAT(load_error(std::string(key) + ": bfloat16\n"), HasSubstr("not available"));
   }
 }
 
