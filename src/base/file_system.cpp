@@ -71,6 +71,29 @@ int open_regular(const std::string& path, struct stat& status) {
   refuse_to_open(path, why, error);
 }
 
+// Opens a regular file for writing. A link is not followed: in a folder that others can write to,
+// it could lead to any file of the user. Opening a FIFO would wait for a reader: it is refused at
+// once.
+int open_own_file(const std::string& path, int flags, const std::string& action) {
+  flags |= O_WRONLY | O_CLOEXEC | O_NOFOLLOW;
+  int descriptor = ::open(path.c_str(), flags | O_NONBLOCK, 0644);
+  struct stat status = {};
+  if (descriptor < 0 && errno == EWOULDBLOCK) descriptor = ::open(path.c_str(), flags, 0644);
+  if (descriptor < 0) {
+    const int error = errno;
+    const bool is_known = ::lstat(path.c_str(), &status) == 0;
+    const char* why = nullptr;
+    if (is_known && S_ISLNK(status.st_mode)) why = "it is a symbolic link; remove it";
+    if (is_known && error == ENXIO) why = why_not_readable(status.st_mode);
+    if (why == nullptr) fail(action, path, error);
+    throw Error(ErrorKind::kIo, "cannot " + action + " '" + path + "': " + why, error);
+  }
+  if (::fstat(descriptor, &status) != 0 || !S_ISFIFO(status.st_mode)) return descriptor;
+  ::close(descriptor);
+  throw Error(ErrorKind::kIo,
+              "cannot " + action + " '" + path + "': " + why_not_readable(status.st_mode), EINVAL);
+}
+
 class LocalWritableFile final : public WritableFile {
  public:
   LocalWritableFile(std::string path, int descriptor)
@@ -204,7 +227,11 @@ class LocalFileSystem final : public FileSystem {
   }
 
   void truncate(const std::string& path, uint64_t size) override {
-    if (::truncate(path.c_str(), static_cast<off_t>(size)) != 0) fail("shorten", path, errno);
+    const int descriptor = open_own_file(path, 0, "shorten");
+    const int result = ::ftruncate(descriptor, static_cast<off_t>(size));
+    const int error = errno;
+    ::close(descriptor);
+    if (result != 0) fail("shorten", path, error);
   }
 
   void drop_cached(const std::string& path) override {
@@ -258,9 +285,7 @@ class LocalFileSystem final : public FileSystem {
  private:
   static std::unique_ptr<WritableFile> open_for_writing(const std::string& path, int flags,
                                                         const std::string& action) {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
-    if (descriptor < 0) fail(action, path, errno);
-    return std::make_unique<LocalWritableFile>(path, descriptor);
+    return std::make_unique<LocalWritableFile>(path, open_own_file(path, O_CREAT | flags, action));
   }
 };
 
@@ -280,6 +305,12 @@ FileSystemStandIn::FileSystemStandIn(FileSystem& stand_in) {
 }
 
 FileSystemStandIn::~FileSystemStandIn() { stand_in_for_local = nullptr; }
+
+void FileSystem::refuse_link(const std::string& path) {
+  if (type(path) != FileType::kLink) return;
+  throw Error(ErrorKind::kIo,
+              "'" + path + "' is a symbolic link, which is not followed; remove it");
+}
 
 std::string FileSystem::read_all(const std::string& path, uint64_t limit) {
   const std::unique_ptr<ReadableFile> file = open(path);

@@ -10,12 +10,17 @@
 
 namespace finetune {
 
-bool LockedFile::open(const std::string& path, bool follows_links) {
+bool LockedFile::open(const std::string& path) {
   close();
-  const int links = follows_links ? 0 : O_NOFOLLOW;
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | links, 0644);
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0644);
   error_ = errno;
-  return is_open();
+  struct stat status = {};
+  if (!is_open() || (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode))) {
+    return is_open();
+  }
+  close();
+  error_ = EINVAL;
+  return false;
 }
 
 LockedFile::Outcome LockedFile::lock(Mode mode) {

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/printable.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
 
 #include "finetune/base/error.h"
 #include "finetune/base/text.h"
@@ -19,9 +24,14 @@ std::string hexadecimal(const char* format, unsigned value) {
   return text.data();
 }
 
-// Whether c is a control character of C0 or C1, or DEL; except line feed and tab.
+// Whether c is a control character of C0 or C1, or DEL, except line feed and tab; or one that
+// breaks a line or changes the direction of text (Unicode 15, 23.2: a line could be shown as
+// another one).
 bool is_control(char32_t c) {
-  return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0);
+  const bool is_direction = (c >= 0x200E && c <= 0x200F) || (c >= 0x202A && c <= 0x202E) ||
+                            (c >= 0x2066 && c <= 0x2069) || c == 0x061C;
+  return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0) || c == 0x2028 ||
+         c == 0x2029 || is_direction;
 }
 
 bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
@@ -96,6 +106,41 @@ std::string listed(const std::vector<std::string>& items, size_t most, std::stri
   }
   if (shown < items.size()) text += format_text(" and {} more", items.size() - shown);
   return text;
+}
+
+namespace {
+
+constexpr char kCommandVariable[] = "FINETUNE_COMMAND";
+
+std::string found_on_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string command_name() {
+  const char* name = std::getenv(kCommandVariable);
+  if (name == nullptr || *name == '\0') return "finetune";
+  const bool has_words = std::string_view(name).starts_with("python");
+  return has_words ? name : shell_word(name);
+}
+
+void set_command_name(const char* argv0) {
+  const char* wrapper = std::getenv(kCommandVariable);
+  std::string name = wrapper != nullptr ? wrapper : argv0 == nullptr ? "" : argv0;
+  const size_t slash = name.rfind('/');
+  if (slash != std::string::npos) {
+    const std::string last = name.substr(slash + 1);
+    std::error_code failure;
+    if (std::filesystem::equivalent(found_on_path(last), name, failure)) name = last;
+  }
+  (void)::setenv(kCommandVariable, name.c_str(), 1);
 }
 
 }  // namespace finetune

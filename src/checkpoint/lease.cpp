@@ -110,6 +110,13 @@ struct Lease::Shared {
   }
 
   void take_record() {
+    const FileType type = options.files->type(path);
+    if (type == FileType::kLink || type == FileType::kOther) {
+      throw Error(ErrorKind::kConfig,
+                  "'" + path +
+                      "' is a link, FIFO or device where the lock of the folder is needed; remove "
+                      "it, or choose another folder");
+    }
     const std::string text = read_settled();
     const std::optional<Owner> owner = parse_owner(text);
     if (owner && !is_surely_dead(*owner)) {

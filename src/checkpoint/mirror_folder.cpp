@@ -316,6 +316,7 @@ void MirrorFolder::copy_tree(const std::string& folder, const std::string& name,
     throw SourceError(error.kind(), error.what(), error.system_error());
   }
   if (paths.empty()) return;
+  options_.files->refuse_link(target);
   options_.files->make_directories(target);
   const Manifest before = read_index(target);
   Manifest index;

@@ -30,6 +30,13 @@ std::string recorded_owner(const std::string& path) {
 std::string one(const std::string& key) { return (key.starts_with('o') ? "an " : "a ") + key; }
 
 [[noreturn]] void fail(const std::string& path, int error, const std::string& key) {
+  const FileType type = FileSystem::local().type(path);
+  if (type == FileType::kLink || type == FileType::kOther) {
+    throw Error(ErrorKind::kIo,
+                "cannot lock '" + path +
+                    "': it is a link, FIFO or device where a regular file is needed; remove it",
+                error);
+  }
   throw Error(ErrorKind::kIo,
               "cannot lock '" + path + "': " + std::strerror(error) + "; choose " + one(key) +
                   " that you may write to",

@@ -49,7 +49,7 @@ char separator_of(const std::string& path) {
 bool AnswerOutput::lock(const std::string& path) {
   for (int attempt = 0; attempt < 5; ++attempt) {
     // The file system says why where it is written.
-    if (!lock_.open(path, /*follows_links=*/true)) return true;
+    if (!lock_.open(path)) return true;
     const LockedFile::Outcome outcome = lock_.lock();
     if (outcome != LockedFile::Outcome::kLocked) return outcome != LockedFile::Outcome::kHeld;
     // The process that had it may have given the file its final name.

@@ -9,6 +9,7 @@
 #include "cli/outcome.h"
 #include "cli/standard_output.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/printable.h"
 
 // Runs before the constructors of the shared libraries, which take a fraction of a second for
 // libtorch: a stop during that time must exit with 75 too, and the OpenMP library reads its
@@ -26,6 +27,7 @@ __attribute__((section(".preinit_array"),
 int main(int argc, char** argv) {
   using namespace finetune;
   cli::restore_environment();
+  set_command_name(argc > 0 ? argv[0] : nullptr);
   // Data may have more files than the usual limit of 1,024.
   rlimit files = {};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {

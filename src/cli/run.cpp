@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "finetune/base/error.h"
 #include "finetune/base/nearest.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/version.h"
 #include "finetune/tensor/torch_build.h"
 
@@ -67,9 +68,8 @@ int run(const Arguments& arguments) {
   const std::string& word = arguments[0];
   if (word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json")) {
     throw Error(ErrorKind::kUsage, "'" + word +
-                                       "' is no command; to train with this configuration: "
-                                       "finetune train " +
-                                       word);
+                                       "' is no command; to train with this configuration: " +
+                                       command_name() + " train " + word);
   }
   throw Error(ErrorKind::kUsage, "unknown command '" + arguments[0] + "'" +
                                      did_you_mean(arguments[0], names) +

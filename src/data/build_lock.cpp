@@ -26,8 +26,11 @@ void BuildLock::open(const std::string& path) {
   constexpr int kTries = 100;
   int error = 0;
   for (int i = 0; i < kTries; ++i) {
-    on_cache([&] { FileSystem::local().make_directories(parent_path(path)); });
-    if (file_.open(path, /*follows_links=*/true)) return;
+    on_cache([&] {
+      FileSystem::local().refuse_link(parent_path(path));
+      FileSystem::local().make_directories(parent_path(path));
+    });
+    if (file_.open(path)) return;
     error = file_.error();
     if (error != ENOENT) break;  // ENOENT: the folder was deleted meanwhile
   }

@@ -97,6 +97,30 @@ TEST(FileSystem, RefusesWhatIsNoRegularFileAtOnce) {
   ::close(socket);
 }
 
+// A link in a shared folder could lead to any file of the user.
+TEST(FileSystem, WritesThroughNoLinkAndWaitsForNoFifo) {
+  const testing::TemporaryFolder folder;
+  const std::string target = folder.write("target", "mine");
+  const std::string link = folder / "link";
+  std::filesystem::create_symlink(target, link);
+  const std::string fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto expect_refused = [&](const auto& action, const std::string& verb) {
+    EXPECT_EQ(testing::message_of<Error>([&] { action(link); }),
+              "cannot " + verb + " '" + link + "': it is a symbolic link; remove it");
+    EXPECT_EQ(testing::message_of<Error>([&] { action(fifo); }),
+              "cannot " + verb + " '" + fifo +
+                  "': it is a FIFO (named pipe) where a regular file is needed");
+  };
+  expect_refused([&](const std::string& path) { (void)files().create(path); }, "create");
+  expect_refused([&](const std::string& path) { (void)files().append(path); }, "append to");
+  expect_refused([&](const std::string& path) { files().truncate(path, 0); }, "shorten");
+  EXPECT_EQ(files().read_all(target), "mine");
+  files().write_atomically(link, "new");
+  EXPECT_EQ(files().read_all(target), "mine");
+  EXPECT_EQ(files().read_all(link), "new");
+}
+
 TEST(FileSystem, SaysWhatToDoOnAFullDisk) {
   if (files().type("/dev/full") == FileType::kMissing) GTEST_SKIP() << "/dev/full is missing";
   const auto file = files().append("/dev/full");

@@ -2,6 +2,7 @@
 #include "finetune/base/locked_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -45,15 +46,17 @@ TEST(LockedFile, KnowsWhetherItsNameIsAnotherFile) {
   EXPECT_FALSE(file.is_at(folder / "lock"));
 }
 
-TEST(LockedFile, OpensNoLinkUnlessAsked) {
+TEST(LockedFile, OpensNoLinkAndWaitsForNoFifo) {
   const TemporaryFolder folder;
   const std::string link = folder / "link";
   std::filesystem::create_symlink(folder / "target", link);
   LockedFile file;
   EXPECT_FALSE(file.open(link));
   EXPECT_EQ(file.error(), ELOOP);
-  EXPECT_TRUE(file.open(link, true));
-  EXPECT_TRUE(file.is_at(folder / "target"));
+  const std::string fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_FALSE(file.open(fifo));
+  EXPECT_EQ(file.error(), EINVAL);
   EXPECT_FALSE(file.open(folder / "missing/lock"));
   EXPECT_EQ(file.error(), ENOENT);
   EXPECT_FALSE(file.is_open());

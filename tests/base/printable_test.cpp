@@ -15,6 +15,8 @@ TEST(Printable, EscapesControlCharactersAndKeepsOtherText) {
                       "31m"),
             "\\u009b31m")
       << "C1, the 8-bit form of ESC [";
+  EXPECT_EQ(printable("x\u202Ey\u2066z\u200E"), "x\\u202ey\\u2066z\\u200e") << "bidirectional";
+  EXPECT_EQ(printable("a\u2028b\u2029"), "a\\u2028b\\u2029") << "line breaks";
   EXPECT_EQ(printable("two\nlines\tand a tab"), "two\nlines\tand a tab");
   EXPECT_EQ(printable("猫 für ŝanĝo \xF0\x9F\x90\x88"), "猫 für ŝanĝo \xF0\x9F\x90\x88");
   EXPECT_EQ(printable(""), "");

@@ -100,6 +100,57 @@ TEST_F(HostileFiles, ReadingFromAPipeObeysTheFirstSignal) {
   }
 }
 
+// In a folder that others can write to, a link or FIFO in place of the program's own file neither
+// leads to a file of the user nor keeps the command waiting.
+TEST(PlantedFiles, AreNeitherFollowedNorWaitedFor) {
+  const TemporaryFolder elsewhere;
+  const std::string mine = elsewhere.write("mine.txt", "mine");
+  const TinyRun::Keys keys = {{"max_steps", "2"}, {"eval_strategy", "no"}};
+  for (const std::string name : {"metrics.jsonl", "sessions.jsonl", ".finetune.lock", "runs"}) {
+    for (const bool is_fifo : {false, true}) {
+      SCOPED_TRACE(name + (is_fifo ? " FIFO" : " link"));
+      TinyRun run(keys);
+      run.set({{"report_to", "tensorboard"}});
+      const std::string path = run.out(name);
+      if (is_fifo) {
+        ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+      } else if (name == "runs") {
+        std::filesystem::create_directory_symlink(elsewhere.path(), path);
+      } else {
+        std::filesystem::create_symlink(mine, path);
+      }
+      const ProcessResult result = run.train();  // ends
+      EXPECT_THAT(result.code, ::testing::AnyOf(0, 1, 2)) << result.err;
+      EXPECT_EQ(read_file(mine), "mine");
+      if (result.code != 0) {
+        EXPECT_THAT(result.err, HasSubstr(path));
+      }
+    }
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(elsewhere.path()), {}), 1);
+}
+
+TEST(PlantedFiles, InAMirrorAreRefusedAtTheStart) {
+  const TemporaryFolder elsewhere;
+  const std::string mine = elsewhere.write("mine.txt", "mine");
+  for (const bool is_fifo : {false, true}) {
+    TinyRun run(TinyRun::Keys{{"max_steps", "2"}, {"eval_strategy", "no"}});
+    const std::string mirror = run.folder() / "mirror";
+    std::filesystem::create_directory(mirror);
+    run.set({{"mirror_dir", mirror}});
+    const std::string lock = mirror + "/.finetune.lock";
+    if (is_fifo) {
+      ASSERT_EQ(::mkfifo(lock.c_str(), 0600), 0);
+    } else {
+      std::filesystem::create_symlink(mine, lock);
+    }
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("'" + lock + "' is a link, FIFO or device"));
+    EXPECT_EQ(read_file(mine), "mine");
+  }
+}
+
 TEST_F(HostileFiles, ControlCharactersAreEscaped) {
   set("model_type", "\x1b[31m\a猫");
   const ProcessResult result = predict();

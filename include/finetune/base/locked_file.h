@@ -22,8 +22,9 @@ class LockedFile {
   LockedFile& operator=(const LockedFile&) = delete;
 
   // Opens the file, which is created if it is missing, instead of one that was open. Returns false
-  // with the reason in error(). Symbolic links are followed only with `follows_links`.
-  [[nodiscard]] bool open(const std::string& path, bool follows_links = false);
+  // with the reason in error(), EINVAL for a FIFO or device, which is never waited for. Symbolic
+  // links are not followed.
+  [[nodiscard]] bool open(const std::string& path);
   // Tries once, without waiting. Requires: is_open().
   [[nodiscard]] Outcome lock(Mode mode = Mode::kExclusive);
   // Whether `path` still names this file: its former owner may have deleted or renamed it, and a

@@ -49,6 +49,10 @@ def main():
         others = os.environ.get("LD_LIBRARY_PATH")
         os.environ["LD_LIBRARY_PATH"] = f"{library}:{others}" if others else str(library)
     os.environ.setdefault("FINETUNE_PYTHON", sys.executable)  # whose pyarrow reads Parquet files
+    # How hints for the user begin.
+    called = sys.argv[0]
+    os.environ.setdefault("FINETUNE_COMMAND",
+                          "python3 -m finetune" if called.endswith("__main__.py") else called)
     binary = str(HERE / "bin" / "finetune")
     try:
         os.execv(binary, [binary] + sys.argv[1:])

@@ -30,6 +30,7 @@ void RunLog::open_events() {
   const std::string runs = args.logging_dir.value_or(join_path(args.output_dir, "runs"));
   const int64_t step = run_.state.step;
   try {
+    if (!args.logging_dir) run_.files.refuse_link(runs);
     const std::string folder = tensorboard_folder(run_.files, runs);
     run_.files.make_directories(folder);
     events_ = std::make_unique<EventWriter>(run_.files, folder, step > 0 ? step + 1 : -1);

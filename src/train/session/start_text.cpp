@@ -166,7 +166,7 @@ std::string command_words(const TrainingRun& run) {
 
 // A command that evaluates the finished run; empty if the configuration does not allow it.
 std::string evaluate_command(const TrainingRun& run) {
-  const std::string command = "finetune evaluate" + command_words(run);
+  const std::string command = command_name() + " evaluate" + command_words(run);
   LoadedConfig config = run.config;
   try {
     validate(config, Purpose::kEvaluate);
@@ -210,7 +210,7 @@ std::vector<std::string> start_lines(const TrainingRun& run, std::optional<doubl
     expected = duration_text(*seconds_left);
   } else {
     const std::string config = run.config.path.empty() ? "" : " " + shell_word(run.config.path);
-    expected = "known after the first steps; before: finetune plan" + config +
+    expected = "known after the first steps; before: " + command_name() + " plan" + config +
                set_on_command_line(run) + " --measure 3";
   }
   if (cost) expected += "; " + *cost;
@@ -223,14 +223,15 @@ std::vector<std::string> start_lines(const TrainingRun& run, std::optional<doubl
 std::vector<std::string> usage_lines(const TrainingRun& run) {
   const std::string folder = shell_word(run.storage.shown_folder());
   const Pipeline& pipeline = task_of(run.args).pipeline;
-  const std::string predict = "  predict:       finetune predict " + folder + question_text(run);
+  const std::string predict =
+      "  predict:       " + command_name() + " predict " + folder + question_text(run);
   std::vector<std::string> lines = {predict};
   if (run.config.path.empty()) {
-    lines.push_back("  report:        finetune report " + folder);
+    lines.push_back("  report:        " + command_name() + " report " + folder);
   } else {
     const std::string evaluate = evaluate_command(run);
     if (!evaluate.empty()) lines.push_back("  evaluate:      " + evaluate);
-    lines.push_back("  report:        finetune report " + folder);
+    lines.push_back("  report:        " + command_name() + " report " + folder);
   }
   if (!pipeline.class_suffix.empty()) {
     lines.push_back("  transformers:  AutoModel" + std::string(pipeline.class_suffix) +
