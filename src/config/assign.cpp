@@ -172,7 +172,8 @@ class Assignment {
       const bool is_no_items =
           spelling == "[]" && value.kind == Node::Kind::kList && value.items.empty();
       if (spelling == "null" ? is_null(value) : is_text || is_no_items)
-        return {.kind = Node::Kind::kQuoted, .text = meaning};
+        return {.kind = holds<bool>(field_) ? Node::Kind::kPlain : Node::Kind::kQuoted,
+                .text = meaning};
     }
     return value;
   }

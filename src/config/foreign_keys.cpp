@@ -93,7 +93,7 @@ std::vector<Field> foreign_fields() {
       row(kModel, "trust_remote_code", false, "Run Python code that comes with a model.",
           refused("is not possible: no Python is ever run")),
       row(kModel, "dtype", UnsetText(), "Number format in which weights are loaded.",
-          refused(kNotYet, {.choices = {"float32", "bfloat16", "float16"},
+          refused(kNotYet, {.choices = {"float32", "bfloat16", "float16", "auto"},
                             .spellings = {{"auto", "float32"}},
                             .available = {"float32"}})),
       row(kModel, "low_cpu_mem_usage", false, "Load weights without a second copy in memory.",

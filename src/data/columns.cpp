@@ -178,7 +178,29 @@ class ColumnFinder {
     return texts;
   }
 
+  [[nodiscard]] bool has_columns(const Names& names) const {
+    return std::ranges::all_of(
+        names, [&](const std::string& name) { return row_.find(name).has_value(); });
+  }
+
+  // Returns what rows of chat, instruction or preference data are; empty for others.
+  [[nodiscard]] std::string format_of_trainers() const {
+    if (has_columns({"chosen", "rejected"})) return "preference data (chosen, rejected)";
+    if (has_columns({"messages"})) return "conversations (messages)";
+    if (has_columns({"conversations"})) return "conversations (ShareGPT's conversations)";
+    if (has_columns({"instruction", "output"})) return "instructions (Alpaca's columns)";
+    if (has_columns({"prompt", "completion"})) return "prompts with completions";
+    return "";
+  }
+
   [[noreturn]] void fail_texts(bool several) const {
+    const std::string format = format_of_trainers();
+    if (search_.task == RowTask::kText && !format.empty()) {
+      row_.fail("the rows are " + format +
+                ", which this version does not read as such: write each as input_ids and labels, "
+                "with -100 where nothing is learnt, or as one text, and set " +
+                key("text_column") + " (docs/tasks/clm.md, 'Instruction data')");
+    }
     const bool pairs = search_.task == RowTask::kSequenceClassification;
     row_.fail(std::string(several ? "several columns hold text" : "no column holds text") +
               "; the row has " + column_names(row_.columns()) + "; set " + key("text_column") +

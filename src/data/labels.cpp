@@ -2,6 +2,7 @@
 #include "finetune/data/labels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 #include <unordered_set>
@@ -71,6 +72,15 @@ class Collector {
   }
 
   [[nodiscard]] Kind kind() const { return kind_; }
+  // "1.0", "0.0": how pandas writes whole numbers of a column with gaps.
+  [[nodiscard]] bool are_few_whole_numbers() const {
+    constexpr size_t kFew = 20;
+    return kind_ == Kind::kFraction && seen_.size() > 1 && seen_.size() <= kFew &&
+           std::ranges::all_of(seen_, [](const std::string& name) {
+             const std::optional<double> number = parse_number(name);
+             return number && *number == std::floor(*number);
+           });
+  }
   [[nodiscard]] std::vector<std::string> sorted() const {
     std::vector<std::string> names(seen_.begin(), seen_.end());
     if (kind_ == Kind::kInteger) {
@@ -160,6 +170,7 @@ class Survey {
   [[nodiscard]] LabelSurvey finish(const std::string& key) const {
     LabelSurvey survey;
     survey.problem = problem();
+    survey.are_whole = labels_.are_few_whole_numbers();
     if (survey.problem == ProblemType::kRegression) {
       if (!uneven_.empty()) throw Error(ErrorKind::kData, uneven_);
       survey.outputs = is_list_.value_or(false) ? static_cast<int64_t>(*outputs_) : 1;
@@ -268,10 +279,12 @@ LabelMap LabelMap::in_order_of(const std::vector<std::string>& model_names) cons
 }
 
 std::string LabelMap::list() const {
-  constexpr size_t kMostNames = 20;
+  constexpr size_t kMostNames = 10;
   std::string text;
   for (size_t i = 0; i < names_.size(); ++i) {
-    if (i == kMostNames) return text + ", ...";
+    if (i == kMostNames && names_.size() > kMostNames + 1) {
+      return text + format_text(" and {} more", names_.size() - i);
+    }
     text += (i > 0 ? ", '" : "'") + names_[i] + "'";
   }
   return text;
@@ -291,13 +304,15 @@ LabelSurvey survey_labels(const std::vector<std::string>& files, const RowOption
         const LabelSurvey found = rows.finish(options.key);
         return Json{{"problem", static_cast<int64_t>(found.problem)},
                     {"labels", found.labels.names()},
-                    {"outputs", found.outputs}};
+                    {"outputs", found.outputs},
+                    {"are_whole", found.are_whole}};
       },
       [&](const Json& found) {
         const auto type = found.at("problem").get<int64_t>();
         survey = {.problem = static_cast<ProblemType>(type),
                   .labels = LabelMap(found.at("labels").get<std::vector<std::string>>()),
-                  .outputs = found.at("outputs").get<int64_t>()};
+                  .outputs = found.at("outputs").get<int64_t>(),
+                  .are_whole = found.value("are_whole", false)};
         const bool is_number = survey.problem == ProblemType::kRegression;
         if (type < 0 || type > static_cast<int64_t>(ProblemType::kRegression) ||
             survey.outputs < 1 || (!is_number && survey.outputs != survey.labels.size())) {

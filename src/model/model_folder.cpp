@@ -81,6 +81,25 @@ std::string what_to_name_instead(const std::string& folder) {
          join_path(folder, prefix + std::to_string(newest)) + "'";
 }
 
+// Returns why an existing path of another kind is no model folder; empty if nothing is known.
+std::string why_no_model(const std::string& path) {
+  FileSystem& files = FileSystem::local();
+  const auto is_gguf = [](const std::string& name) { return name.ends_with(".gguf"); };
+  const std::string kGguf =
+      " is in GGUF, the format of llama.cpp, which cannot be read; name the folder of the original "
+      "model, with config.json and safetensors";
+  if (is_gguf(path)) return "'" + path + "'" + kGguf;
+  if (files.type(path) != FileType::kDirectory) return "";
+  if (files.exists(join_path(path, "adapter_config.json"))) {
+    return "'" + path +
+           "' is a PEFT adapter, and adapters are not available in this version; merge it into its "
+           "base with peft's merge_and_unload() and save_pretrained, and name that folder";
+  }
+  const std::vector<std::string> names = files.list(path);
+  const auto found = std::ranges::find_if(names, is_gguf);
+  return found == names.end() ? "" : "'" + join_path(path, *found) + "'" + kGguf;
+}
+
 // Returns " (did you mean 'm/bert'?)" from the names in the parent folder of a missing path, or "".
 std::string nearest_folder(const std::string& path, const std::string& base) {
   FileSystem& files = FileSystem::local();
@@ -106,6 +125,14 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
   if (has(kConfigFile) || has(kTokenizerFile) || has(kVocabularyFile) || has(kVocabularyTextFile) ||
       std::ranges::any_of(kSentencePieceFiles, has)) {
     return name;
+  }
+  if (const std::string why = why_no_model(name); !why.empty()) {
+    throw Error(ErrorKind::kConfig, where + ": " + why);
+  }
+  if (name.find("://") != std::string::npos) {
+    throw Error(ErrorKind::kConfig, where + ": '" + name +
+                                        "' is an address, and nothing is downloaded; fetch the "
+                                        "model with 'hf download OWNER/NAME' and name it so");
   }
   if (files.exists(name)) {
     throw Error(ErrorKind::kConfig, where + ": '" + name +

@@ -19,6 +19,7 @@ class LabelledSetup : public TaskSetup {
 
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const final;
   [[nodiscard]] DataRecord record() const final { return record_; }
+  [[nodiscard]] int64_t truncation_length() const override { return max_seq_length_; }
 
  protected:
   // Completes `options` for the split, reads its files with `build` (one of data/'s

@@ -13,6 +13,9 @@ class TextSetup : public TaskSetup {
   std::shared_ptr<const Dataset> read(Split split) final;
   [[nodiscard]] DataRecord record() const final { return record_; }
   [[nodiscard]] int64_t packed_length() const final { return args_.packing ? max_seq_length_ : 0; }
+  [[nodiscard]] int64_t truncation_length() const final {
+    return args_.line_by_line ? max_seq_length_ : 0;
+  }
 
  protected:
   explicit TextSetup(const SetupContext& context);

@@ -175,6 +175,13 @@ void reuse_threads(const RunState& state, const TrainingArgs& args, int64_t proc
 
 void show_notes(const LoadedConfig& config) {
   for (const std::string& note : config.notes) log::warning(note);
+  const TrainingArgs& args = config.args;
+  const bool evaluates = args.do_eval || args.eval_strategy != "no" || args.eval_on_start;
+  if (args.do_train && !evaluates && config.is_set("validation_file")) {
+    log::info(config.where("validation_file") +
+              ": validation_file is not read: set do_eval: true to evaluate at the end, or "
+              "eval_strategy to evaluate during training");
+  }
 }
 
 // While a training locks the folder, metrics are printed but not stored.

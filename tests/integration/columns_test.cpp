@@ -213,5 +213,135 @@ TEST(Columns, OfLabelsAreAWarningWhereTheTaskWasForgotten) {
   EXPECT_THAT(result.err, Not(HasSubstr("'label'")));
 }
 
+// What a run learns nothing useful from is an error or a warning that names the column.
+TEST(TrainingData, ThatTeachNothingAreRefusedOrWarnedOf) {
+  TinyRun run;
+  const auto trained = [&](const std::string& rows, const Arguments& more = {}) {
+    run.set(classification(run.folder().write("rows.csv", rows)));
+    std::filesystem::remove_all(run.out());
+    return run.train(more);
+  };
+  std::string ids = "text,label\n";
+  for (int i = 0; i < 30; ++i)
+    ids += "text " + std::to_string(i) + ",id" + std::to_string(i) + "\n";
+  const ProcessResult many = trained(ids);
+  EXPECT_EQ(many.code, 0) << many.err;
+  EXPECT_THAT(many.err, HasSubstr("column 'label' holds 30 different labels in 30 rows"));
+  EXPECT_THAT(many.err, HasSubstr("'id16', 'id17' and 20 more"));
+
+  std::string numbers = "text,label\n";
+  for (int i = 0; i < 30; ++i) numbers += "a text," + std::to_string(i % 2) + ".0\n";
+  for (int session = 0; session < 2; ++session) {  // found again without reading the file
+    EXPECT_THAT(trained(numbers).err, HasSubstr("set problem_type: single_label_classification"));
+  }
+  const ProcessResult named = trained(numbers, {"--problem_type", "single_label_classification"});
+  EXPECT_THAT(named.err, Not(HasSubstr("whole numbers")));
+
+  std::string texts = "text,label\n";
+  for (int i = 0; i < 20; ++i) {
+    const std::string words = i % 4 == 0 ? "long text of many, many words" : "short";
+    texts += "\"" + words + " here\"," + (i % 2 == 0 ? "yes" : "no") + "\n";
+  }
+  EXPECT_THAT(trained(texts, {"--max_seq_length", "8"}).err,
+              HasSubstr("of 20 sequences reach max_seq_length 8: longer texts are truncated"));
+  EXPECT_THAT(trained(texts, {"--validation_file", run.folder() / "rows.csv"}).err,
+              HasSubstr("validation_file is not read: set do_eval: true"));
+}
+
+TEST(TrainingData, OfUnknownTokensAreReported) {
+  TinyRun run;
+  const std::string tokenizer = run.folder() / "words";
+  std::filesystem::create_directory(tokenizer);
+  write_file(tokenizer + "/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nlamp\nlit\n");
+  write_file(tokenizer + "/tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
+  const auto trained = [&](const std::string& words, const Arguments& more = {}) {
+    std::string rows = "text,label\n";
+    for (int i = 0; i < 20; ++i) rows += words + (i % 2 == 0 ? ",yes\n" : ",no\n");
+    run.set(classification(run.folder().write("rows.csv", rows)));
+    run.set({{"model_type", "bert"}, {"tokenizer_name", tokenizer}});
+    std::filesystem::remove_all(run.out());
+    return run.train(more);
+  };
+  EXPECT_THAT(trained("lamp lit").err, Not(HasSubstr("[UNK]")));
+  EXPECT_THAT(trained("lamp lit lamp lit lamp lit lamp lit lamp dark").err,
+              HasSubstr("\n10 % of the tokens of train_file are [UNK]"));
+  EXPECT_THAT(trained("lamp dark").err,
+              HasSubstr("warning: 50 % of the tokens of train_file are [UNK]; is the tokenizer"));
+  for (const Arguments& more : {Arguments{}, Arguments{"--dry_run"}}) {
+    const ProcessResult refused = trained("dark night", more);
+    EXPECT_EQ(refused.code, 1) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("every token is [UNK]"));
+  }
+}
+
+TEST(TrainingData, WithoutATargetAreRefused) {
+  TinyRun run;
+  std::string rows;
+  for (int i = 0; i < 20; ++i)
+    rows += R"({"input_ids": [5, 6, 7], "labels": [-100, -100, -100]})"
+            "\n";
+  run.set({{"train_file", run.folder().write("rows.jsonl", rows)},
+           {"validation_file", ""},
+           {"eval_strategy", "no"}});
+  for (const Arguments& more : {Arguments{}, Arguments{"--dry_run"}}) {
+    const ProcessResult refused = run.train(more);
+    EXPECT_EQ(refused.code, 1) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("train_file: no sample has a target to learn from"));
+  }
+}
+
+// The files that chat models are trained on elsewhere.
+TEST(TrainingData, OfConversationsAndPreferencesAreRecognised) {
+  const std::map<std::string, std::string> expected = {
+      {R"({"messages": [{"role": "user", "content": "a"}]})", "conversations (messages)"},
+      {R"({"conversations": [{"from": "human", "value": "a"}]})", "ShareGPT"},
+      {R"({"instruction": "a", "input": "", "output": "b"})", "Alpaca"},
+      {R"({"prompt": "a", "completion": "b"})", "prompts with completions"},
+      {R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "preference data"}};
+  for (const auto& [row, format] : expected) {
+    TinyRun run;
+    run.set({{"train_file", run.folder().write("rows.jsonl", row + "\n" + row + "\n")}});
+    const ProcessResult refused = run.train();
+    EXPECT_EQ(refused.code, 1) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("rows.jsonl:1: the rows are "));
+    EXPECT_THAT(refused.err, HasSubstr(format));
+  }
+}
+
+TEST(ModelFolder, OfAnotherKindIsRefusedByName) {
+  TinyRun run;
+  run.folder().write("model.gguf", "GGUF");
+  std::filesystem::create_directories(run.folder() / "adapter");
+  write_file(run.folder() / "adapter/adapter_config.json", "{}");
+  std::filesystem::create_directories(run.folder() / "t5");
+  write_file(run.folder() / "t5/config.json", R"({"model_type": "t5"})");
+  const std::map<std::string, std::string> expected = {
+      {run.folder() / "model.gguf", "is in GGUF"},
+      {run.folder() / "adapter", "is a PEFT adapter"},
+      {run.folder() / "t5", "model_type 't5' is not available"},
+      {"https://example.com/bert", "is an address, and nothing is downloaded"}};
+  for (const auto& [model, why] : expected) {
+    run.set({{"model_type", ""},
+             {"config_overrides", ""},
+             {"tokenizer_name", ""},
+             {"model_name_or_path", model}});
+    const ProcessResult refused = run.train();
+    EXPECT_NE(refused.code, 0);
+    EXPECT_THAT(refused.err, HasSubstr(why));
+  }
+}
+
+// A suggested command runs where it is printed.
+TEST(Hints, NameTheProgramAsItWasCalled) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "2"}, {"eval_strategy", "no"}});
+  const std::string link = run.folder() / "a b";
+  std::filesystem::create_symlink(finetune_command({}).front(), link);
+  Arguments words = run.command();
+  words.front() = link;
+  const ProcessResult by_path = finetune::testing::run(words, {});
+  ASSERT_EQ(by_path.code, 0) << by_path.err;
+  EXPECT_THAT(by_path.err, HasSubstr("predict:       '" + link + "' predict "));
+}
+
 }  // namespace
 }  // namespace finetune::testing

@@ -62,7 +62,7 @@ TEST(DryRun, FailsWhereTheTrainingWould) {
   const TemporaryFolder temporary;
   const TinyRun run;
   const ProcessResult data = dry_run(run, temporary.path(), {"--train_file", "/nowhere.txt"});
-  EXPECT_EQ(data.code, 1) << data.err;
+  EXPECT_EQ(data.code, 2) << data.err;
   EXPECT_THAT(data.err, HasSubstr("/nowhere.txt"));
   EXPECT_EQ(dry_run(run, temporary.path(), {"--restart"}).code, 2);
   EXPECT_EQ(dry_run(run, temporary.path(), {"--do_train", "false", "--do_eval"}).code, 2);

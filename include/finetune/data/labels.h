@@ -50,6 +50,8 @@ struct LabelSurvey {
   ProblemType problem = ProblemType::kSingleLabel;
   LabelMap labels;      // sorted: numbers by value, text by code point; empty for regression
   int64_t outputs = 0;  // number of labels, or for regression of values per row
+  // The labels are numbers with a decimal point, but a few whole ones (1.0, 0.0), as of classes.
+  bool are_whole = false;
 };
 
 // Reads the labels of `files`. Default label columns: "label", "labels" or "label_ids". Without

@@ -54,6 +54,9 @@ class TaskSetup {
   // Tokens of a row that several training samples may share; 0: one sample per row.
   [[nodiscard]] virtual int64_t packed_length() const { return 0; }
 
+  // Tokens to which longer samples are truncated; 0: none is.
+  [[nodiscard]] virtual int64_t truncation_length() const { return 0; }
+
   // Returns the training data if train_file's entries are mixed by weight.
   [[nodiscard]] virtual std::shared_ptr<const Dataset> mix(
       std::shared_ptr<const MixedDataset> data) const {

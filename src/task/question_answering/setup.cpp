@@ -13,6 +13,9 @@ class QuestionAnsweringSetup final : public LabelledSetup {
  public:
   explicit QuestionAnsweringSetup(const SetupContext& context) : LabelledSetup(context, 384) {}
 
+  // Long contexts become several windows.
+  [[nodiscard]] int64_t truncation_length() const override { return 0; }
+
   std::shared_ptr<const Dataset> read(Split split) override {
     QuestionAnsweringOptions options;
     const ColumnNames columns = columns_of(split, RowTask::kQuestionAnswering);

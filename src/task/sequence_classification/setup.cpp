@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/config/class_weights.h"
 #include "finetune/data/classification_dataset.h"
 #include "task/labelled_setup.h"
@@ -41,7 +42,9 @@ class SequenceClassificationSetup final : public LabelledSetup {
   }
 
   void learn_from(const Dataset& train_data) override {
-    if (survey_.problem == ProblemType::kSingleLabel) weigh_classes(survey_.labels, train_data);
+    if (survey_.problem != ProblemType::kSingleLabel) return;
+    warn_of_many_classes(train_data.size());
+    weigh_classes(survey_.labels, train_data);
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
@@ -68,6 +71,18 @@ class SequenceClassificationSetup final : public LabelledSetup {
   }
 
  private:
+  // Texts, numbers or names of rows in the place of labels.
+  void warn_of_many_classes(int64_t rows) const {
+    constexpr int64_t kRowsOfAClass = 3;
+    const int64_t classes = survey_.labels.size();
+    if (classes <= 2 || classes * kRowsOfAClass <= rows) return;
+    log::warning(format_text(
+        "column '{}' holds {} different labels in {} rows: is it the column of labels? check "
+        "label_column{}",
+        columns_->label_column.value_or("label"), classes, rows,
+        args().problem_type ? "" : ", or problem_type: regression if they are numbers"));
+  }
+
   [[nodiscard]] LossOptions loss_options() const {
     if (survey_.problem == ProblemType::kSingleLabel) {
       return LabelledSetup::loss_options(survey_.labels);
@@ -118,6 +133,11 @@ class SequenceClassificationSetup final : public LabelledSetup {
                         (survey_.outputs == 1 ? " number (regression)" : " numbers (regression)")
                   : "labels: " + survey_.labels.list() +
                         (survey_.problem == ProblemType::kMultiLabel ? " (several at once)" : ""));
+    if (survey_.problem == ProblemType::kRegression && survey_.are_whole && !args().problem_type) {
+      log::info(
+          "the labels are whole numbers; if they are classes, set problem_type: "
+          "single_label_classification");
+    }
   }
 
   LabelSurvey survey_;

@@ -26,6 +26,7 @@
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
+#include "train/setup/check_data.h"
 #include "train/setup/evaluated_model.h"
 
 namespace finetune {
@@ -102,8 +103,10 @@ void check_tokenizer(const LoadedConfig& config, const Tokenizer& tokenizer,
     refuse_key(config, config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
                "the tokenizer has " + std::to_string(tokenizer.size()) +
                    " tokens, but the model's vocabulary only " + std::to_string(model.vocab_size) +
-                   "; use the model's own tokenizer or set config_overrides: {vocab_size: " +
-                   std::to_string(tokenizer.size()) + "}");
+                   (config.args.model_name_or_path
+                        ? "; use the model's own tokenizer: leave tokenizer_name out"
+                        : "; use the model's own tokenizer or set config_overrides: {vocab_size: " +
+                              std::to_string(tokenizer.size()) + "}"));
   }
 }
 
@@ -115,7 +118,10 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
                "the tokenizer gives pairs of texts more token types than the model's "
                "type_vocab_size " +
                    std::to_string(parts.model_config.type_vocab_size) +
-                   "; use the model's own tokenizer or set config_overrides: {type_vocab_size: 2}");
+                   (config.args.model_name_or_path
+                        ? "; use the model's own tokenizer"
+                        : "; use the model's own tokenizer or set config_overrides: "
+                          "{type_vocab_size: 2}"));
   };
   if (parts.model_config.type_vocab_size == 0) return;  // the model ignores types
   for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
@@ -329,19 +335,20 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
   if (start.pretrained.empty() && args.model_name_or_path) {
     start.pretrained = named_folder(config, "model_name_or_path", *args.model_name_or_path);
   }
+  // Before the tokenizer: a model that is not supported may have one that cannot be read.
+  const bool is_named = request.model_folder.empty() && request.stand_in.empty();
+  const bool has_own_config = !start.pretrained.empty() && !(is_named && args.config_name);
+  if (has_own_config) start.model_config = read_model_config(start.pretrained);
   const std::string tokenizer = request.model_folder.empty()
                                     ? tokenizer_folder(config, start.pretrained, request.stand_in)
                                     : request.model_folder;
   start.tokenizer = load_tokenizer(tokenizer);
   add_copied_file(start.pretrained, kGenerationConfigFile, start.copied_files);
   add_copied_file(tokenizer, kChatTemplateFile, start.copied_files);
-  const bool is_named = request.model_folder.empty() && request.stand_in.empty();
   if (start.pretrained.empty()) {
     start.model_config = fresh_model_config(config, *start.tokenizer);
-  } else if (is_named && args.config_name) {
+  } else if (!has_own_config) {
     start.model_config = read_named_config(config);
-  } else {
-    start.model_config = read_model_config(start.pretrained);
   }
   settle_random_blocks(config, request.train, start.model_config);
   check_tokenizer(config, *start.tokenizer, start.model_config);
@@ -429,6 +436,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   entry->reset();
   if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);
   if (request.predict) parts.test_data = parts.setup->read(Split::kTest);
+  if (request.train && request.load_weights) check_training_samples(config, parts);
   check_token_types(config, parts);
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/train/first_batch.h"
 
+#include <algorithm>
+#include <span>
+
+#include "finetune/base/error.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/report/batch_text.h"
 #include "finetune/report/progress.h"
@@ -30,7 +34,16 @@ std::string describe_first_batch(const LoadedConfig& config) {
   options.workers = 0;
   Loader loader(parts.train_data, parts.collator, options, show_steps(progress));
   progress.end();
-  const Batch& batch = loader.take({}).front();
+  const std::span<const Batch> update = loader.take({});
+  const bool has_targets =
+      std::ranges::any_of(update, [](const Batch& part) { return part.targets > 0; });
+  if (!has_targets) {
+    throw Error(ErrorKind::kData,
+                config.where("train_file") +
+                    ": train_file: the first update has no target to learn from; check the labels, "
+                    "the columns and the tokenizer");
+  }
+  const Batch& batch = update.front();
   const TaskDescriptor& task = task_of(args);
   const std::string unit(task.sample);
   const bool is_streamed = args.streaming;  // the number of samples is unknown

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "train/setup/check_data.h"
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/base/text.h"
+#include "finetune/data/pretraining_dataset.h"
+#include "finetune/data/sample_stream.h"
+#include "finetune/task/tasks.h"
+
+namespace finetune {
+namespace {
+
+constexpr double kManyUnknown = 0.2;
+constexpr int64_t kSamplesRead = 64;      // each may read and verify a block of the cache
+constexpr int64_t kLengthsRead = 100000;  // of more samples only each n-th is asked
+
+// Calls `visit` with at most `most` samples, spread over all, until it returns false.
+template <class Visit>
+void visit_spread(const Dataset& data, int64_t most, const Visit& visit) {
+  const int64_t stride = std::max<int64_t>(1, data.size() / std::max<int64_t>(1, most));
+  for (int64_t i = 0; i < data.size(); i += stride) {
+    interrupt::throw_if_requested("looking at the training samples");
+    for (int64_t choice = 0; choice < data.choices(); ++choice) {
+      if (!visit(i, choice)) return;
+    }
+  }
+}
+
+struct TokenCounts {
+  int64_t all = 0;  // without special tokens, but with unknown ones
+  int64_t unknown = 0;
+};
+
+TokenCounts count_tokens(const Dataset& data, const Tokenizer& tokenizer, int32_t unknown_id) {
+  TokenCounts counts;
+  visit_spread(data, kSamplesRead, [&](int64_t index, int64_t choice) {
+    const Example example = data.get(index, choice);
+    for (size_t t = 0; t < example.input_ids.size(); ++t) {
+      const auto id = static_cast<int32_t>(example.input_ids[t]);
+      const bool is_unknown = id == unknown_id;
+      counts.unknown += is_unknown ? 1 : 0;
+      counts.all += is_unknown || !tokenizer.is_special(id) ? 1 : 0;
+    }
+    return true;
+  });
+  return counts;
+}
+
+void check_unknown_tokens(const LoadedConfig& config, const Parts& parts) {
+  const std::optional<SpecialTokens::Token>& unknown = parts.tokenizer->special_tokens().unk;
+  if (!unknown || unknown->id < 0) return;
+  const TokenCounts counts = count_tokens(*parts.train_data, *parts.tokenizer, unknown->id);
+  if (counts.unknown == 0) return;
+  const std::string key = config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path";
+  const std::string question =
+      format_text("is the tokenizer of {} '{}' the one for this text?", key,
+                  config.args.tokenizer_name.value_or(config.args.model_name_or_path.value_or("")));
+  if (counts.unknown == counts.all) {
+    throw Error(
+        ErrorKind::kData,
+        format_text("{}: train_file: every token is {}, so that there is nothing to learn; {}",
+                    config.where("train_file"), unknown->text, question));
+  }
+  const double share = static_cast<double>(counts.unknown) / static_cast<double>(counts.all);
+  const std::string line = format_text("{} % of the tokens of train_file are {}",
+                                       format_number("%.2g", 100 * share), unknown->text);
+  if (share < kManyUnknown) {
+    log::info(line);
+  } else {
+    log::warning(line + "; " + question);
+  }
+}
+
+// Whether a loss can be computed from an example. Masking and causal models learn tokens of text.
+bool has_target(const Example& example, const Tokenizer& tokenizer) {
+  if (example.label) return *example.label != kIgnoredLabel;
+  if (!example.values.empty() || example.answer) return true;
+  if (!example.labels.empty()) {
+    return std::ranges::any_of(example.labels,
+                               [](int32_t label) { return label != kIgnoredLabel; });
+  }
+  for (size_t t = 0; t < example.input_ids.size(); ++t) {
+    if (!tokenizer.is_special(static_cast<int32_t>(example.input_ids[t]))) return true;
+  }
+  return false;
+}
+
+// Usually stops at the first sample.
+void check_targets(const LoadedConfig& config, const Parts& parts) {
+  bool is_found = false;
+  visit_spread(*parts.train_data, parts.train_data->size(), [&](int64_t index, int64_t choice) {
+    is_found = has_target(parts.train_data->get(index, choice), *parts.tokenizer);
+    return !is_found;
+  });
+  if (is_found || parts.train_data->size() == 0) return;
+  throw Error(ErrorKind::kData,
+              config.where("train_file") +
+                  ": train_file: no sample has a target to learn from: labels are missing or -100, "
+                  "or texts hold special tokens only; check the labels and the columns");
+}
+
+void report_cut_samples(const Parts& parts) {
+  const int64_t limit = parts.setup->truncation_length();
+  if (limit == 0) return;
+  const Dataset& data = *parts.train_data;
+  int64_t asked = 0;
+  int64_t full = 0;
+  visit_spread(data, kLengthsRead, [&](int64_t index, int64_t choice) {
+    ++asked;
+    full += data.length(index, choice) >= limit ? 1 : 0;
+    return true;
+  });
+  if (full == 0) return;
+  const bool is_all = asked == data.size() * data.choices();
+  log::info(format_text("{} of {} {} reach max_seq_length {}: longer texts are truncated", full,
+                        asked, is_all ? "sequences" : "sequences that were looked at", limit));
+}
+
+}  // namespace
+
+void check_training_samples(const LoadedConfig& config, const Parts& parts) {
+  const Dataset* data = parts.train_data.get();
+  if (dynamic_cast<const SampleStream*>(data) != nullptr) return;
+  if (dynamic_cast<const PretrainingDataset*>(data) != nullptr) return;
+  check_unknown_tokens(config, parts);
+  check_targets(config, parts);
+  report_cut_samples(parts);
+}
+
+}  // namespace finetune
