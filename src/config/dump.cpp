@@ -50,8 +50,8 @@ std::string describe_keys_markdown() {
   for (const Field& field : all_fields()) {
     if (field.section != section) {
       section = field.section;
-      text += (text.empty() ? "" : "\n") + std::string("**") + section +
-              "**\n\n| key | default | meaning |\n|---|---|---|\n";
+      text += (text.empty() ? "" : "\n") + std::string("### ") + section +
+              "\n\n| key | default | meaning |\n|---|---|---|\n";
     }
     text += "| `" + field.name + "` | `" + cell(to_yaml(field, value_of(field, defaults))) +
             "` | " + cell(sentence_of(field)) + " |\n";

@@ -4,10 +4,13 @@
 
 A page is read from top to bottom in an empty folder:
 - a fence with title="NAME" is written to the file NAME;
-- in a `console` fence, a line that starts with "$ " is a command; "\\" at its end continues it. It must
-  exit with 0, or with N if "# exits with N" ends the line. Other lines of the fence are output. They
-  are not compared, except lines that end in "  # printed", which must occur in the output;
+- each line of a `bash` fence is a command; "\\" at its end continues it. It must exit with 0, or with
+  the codes of `<!-- exits with N M -->` above the fence, one per command;
+- a `text` fence shows output. Below `<!-- printed -->` each of its lines must occur in the output of
+  the `bash` fence above it; "..." in a line is any text, other output is not compared;
 - a fence below `<!-- not run: REASON -->` is skipped.
+
+Marks are comments, which the site and GitHub do not show, so that a block can be copied and run.
 
     run_commands.py --binary build/finetune [PAGE...]     default: README.md and docs/**/*.md
 """
@@ -22,12 +25,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^ *(```+)(.*)$")
-EXITS = re.compile(r"\s+# exits with (\d+)$")
-PRINTED = "  # printed"
+EXITS = re.compile(r"<!-- exits with ([\d ]+) -->$")
+PRINTED = "<!-- printed -->"
+NOT_RUN = "<!-- not run: "
+SHELLS = ("sh", "shell", "console", "shell-session")
 
 
 def fences(page):
-    """Yields (line number, info string, lines, whether it is run) for each fence."""
+    """Yields (line number, info string, lines, the line above it) for each fence."""
     lines = page.read_text(encoding="utf-8").splitlines()
     mark = None
     for number, line in enumerate(lines, 1):
@@ -36,7 +41,7 @@ def fences(page):
             mark, info, start, body = match[1], match[2].strip(), number, []
             before = next((l for l in reversed(lines[: number - 1]) if l.strip()), "")
         elif mark is not None and line.strip() == mark:
-            yield start, info, body, not before.startswith("<!-- not run: ")
+            yield start, info, body, before.strip()
             mark = None
         elif mark is not None:
             body.append(line)
@@ -45,17 +50,22 @@ def fences(page):
 
 
 def commands(start, body):
-    """Yields (line number, command, exit code) for each command of a console fence."""
+    """Yields (line number, command) for each command of a bash fence."""
     at = 0
     while at < len(body):
-        if body[at].startswith("$ "):
-            first, text = at, body[at][2:]
-            while text.endswith("\\"):
-                at += 1
-                text = text[:-1].rstrip() + " " + body[at].strip()
-            exits = EXITS.search(text)
-            yield start + 1 + first, EXITS.sub("", text), int(exits[1]) if exits else 0
+        first, text = at, body[at]
+        while text.endswith("\\"):
+            at += 1
+            text = text[:-1].rstrip() + " " + body[at].strip()
+        if text.strip():
+            yield start + 1 + first, text
         at += 1
+
+
+def is_printed(line, output):
+    """Whether a line of the output contains this one, in which "..." is any text."""
+    pattern = ".*".join(re.escape(part.strip()) for part in line.split("..."))
+    return re.search(pattern, output) is not None
 
 
 class Reader:
@@ -76,22 +86,33 @@ class Reader:
         self.failures.append(f"{self.page.relative_to(ROOT)}:{line}: {text}")
 
     def follow(self):
-        for start, info, body, runs in fences(self.page):
-            if not runs:
-                continue
+        output = ""
+        for start, info, body, mark in fences(self.page):
+            language = info.split(" ")[0]
             title = re.search(r'title="([^"]+)"', info)
-            if title:
+            if language in SHELLS or (language == "bash" and any(line.startswith("$ ") for line in body)):
+                self.fail(start, "use a `bash` fence without prompts, so that it can be copied")
+            elif mark.startswith(NOT_RUN):
+                output = ""
+            elif title:
                 path = self.folder / title[1]
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("\n".join(body) + "\n", encoding="utf-8")
-            elif info.split(" ")[0] == "console":
-                self.run_fence(start, body)
-            elif info.split(" ")[0] in ("sh", "bash", "shell"):
-                self.fail(start, "use a `console` fence, or say above it why it is not run")
+            elif language == "bash":
+                output = self.run_fence(start, body, mark)
+            elif mark == PRINTED:
+                self.compare(start, body, output)
 
-    def run_fence(self, start, body):
+    def run_fence(self, start, body, mark):
+        """Runs the commands of a fence, one by one, and returns what they print."""
         output = ""
-        for line, command, expected in commands(start, body):
+        listed = list(commands(start, body))
+        exits = EXITS.match(mark)
+        codes = [int(code) for code in exits[1].split()] if exits else [0] * len(listed)
+        if len(codes) != len(listed):
+            self.fail(start, f"{len(codes)} exit codes are named for {len(listed)} commands")
+            return output
+        for (line, command), expected in zip(listed, codes):
             done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=self.folder, env=self.env,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, timeout=300)  # fmt: skip
@@ -101,9 +122,12 @@ class Reader:
             if done.returncode != expected:
                 tail = "\n    ".join(text.strip().splitlines()[-5:])
                 self.fail(line, f"exit code {done.returncode} where {expected} was expected: {command}\n    {tail}")
-        for offset, text in enumerate(body, start + 1):
-            if text.endswith(PRINTED) and text[: -len(PRINTED)] not in output:
-                self.fail(offset, f"the output does not contain: {text[:-len(PRINTED)]}")
+        return output
+
+    def compare(self, start, body, output):
+        for line, text in enumerate(body, start + 1):
+            if not is_printed(text, output):
+                self.fail(line, f"the output does not contain: {text}")
 
 
 def main():
