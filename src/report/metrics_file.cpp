@@ -87,6 +87,16 @@ void MetricsFile::append(const Json& record, const MeasuredAtLog& measured) {
   write(line_of(record, &measured));
 }
 
+bool MetricsFile::is_deleted() const { return file_ && !files_.exists(path_); }
+
+void MetricsFile::sync() {
+  try {
+    if (file_) file_->sync();
+  } catch (const Error& error) {
+    log::debug(std::string(error.what()));
+  }
+}
+
 void MetricsFile::write(std::string lines) {
   pending_ += lines;
   try_to_write();

@@ -25,6 +25,7 @@ void SessionLog::add(const std::string& event, const Json& values) {
     cut_partial_line();
     const std::unique_ptr<WritableFile> file = files_.append(path_);
     file->write(line.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n");
+    if (event != "start") file->sync();  // a power cut just after the end of a session
     file->close();
   } catch (const Error& error) {
     log::debug(std::string(error.what()));

@@ -74,7 +74,13 @@ void read_callbacks(const JsonFields& callbacks, TrainerState& state) {
 void read_log_history(const JsonFields& fields, TrainerState& state) {
   if (fields.find("log_history") == nullptr) return;
   for (const Json& record : fields.list("log_history")) {
-    if (!record.is_object()) fields.refuse("log_history", "a list of logged steps");
+    const auto is_number = [&](const char* key) {
+      const auto found = record.find(key);
+      return found == record.end() || found->is_null() || found->is_number();
+    };
+    if (!record.is_object() || !is_number("step") || !is_number("epoch")) {
+      fields.refuse("log_history", "a list of logged steps");
+    }
     state.log_history.push_back(record);
   }
 }

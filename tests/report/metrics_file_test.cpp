@@ -61,6 +61,21 @@ class MetricsFileTest : public ::testing::Test {
   std::string path_ = folder_ / "metrics.jsonl";
 };
 
+TEST_F(MetricsFileTest, IsWrittenAgainWhereItWasDeletedDuringTheRun) {
+  MetricsFile file(files_, path_);
+  file.match({});
+  file.append(loss_at(1, 1.0), {});
+  EXPECT_FALSE(file.is_deleted());
+  files_.remove_file(path_);
+  EXPECT_TRUE(file.is_deleted());
+  file.match(log_of(1));
+  file.append(loss_at(2, 0.5), {});
+  file.sync();
+  ASSERT_EQ(lines().size(), 2U);
+  EXPECT_EQ(lines()[0]["step"], 1);
+  EXPECT_EQ(lines()[1]["loss"], 0.5);
+}
+
 TEST_F(MetricsFileTest, HoldsWhatWasLoggedWithTimeAndSession) {
   MetricsFile file(files_, path_);
   file.match({});

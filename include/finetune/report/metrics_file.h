@@ -43,6 +43,10 @@ class MetricsFile {
   // lines with their times, removes the rest, and appends missing ones without times.
   void match(const std::vector<nlohmann::ordered_json>& log);
   void append(const nlohmann::ordered_json& record, const MeasuredAtLog& measured);
+  // Whether the file was deleted while it is written: match() writes it again.
+  [[nodiscard]] bool is_deleted() const;
+  // Makes what was written survive a power cut, as far as the disk allows.
+  void sync();
 
  private:
   void write(std::string lines);

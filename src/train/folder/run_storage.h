@@ -155,6 +155,7 @@ class RunStorage {
   std::string adopt_finished(const RunState& finished);
   bool restore_whole_model(const RunState& finished);
   void repair_checkpoints(const std::string& run_id);
+  void repair_log(const std::string& name);
 
   LoadedConfig config_;
   std::string shown_;  // the output folder that the user named

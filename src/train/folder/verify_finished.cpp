@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "finetune/checkpoint/layout.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/session_log.h"
+#include "finetune/state/metrics_log.h"
 #include "finetune/state/run_state.h"
 #include "finetune/tensor/model_tensors.h"
 #include "train/folder/run_storage.h"
@@ -132,8 +134,49 @@ std::string RunStorage::verify_finished(const RunState& finished) {
   } else {
     problem = repair_finished(std::move(model), finished);
   }
-  if (problem.empty()) repair_checkpoints(finished.run_id);
-  return problem;
+  if (!problem.empty()) return problem;
+  repair_checkpoints(finished.run_id);
+  for (const char* name : {kMetricsFile, kSessionsFile}) repair_log(name);
+  return "";
+}
+
+// The logs grow until the end and are in no manifest: their lines are checked instead. A power cut
+// may leave blocks that were never written.
+void RunStorage::repair_log(const std::string& name) {
+  const auto read = [&](FileSystem& files, const std::string& folder, std::string& lines) {
+    return read_json_lines(files, join_path(folder, name),
+                           [&](nlohmann::ordered_json&& line, uint64_t) {
+                             lines += line.dump(-1, ' ', true) + "\n";
+                             return true;
+                           });
+  };
+  const std::string& folder = config_.args.output_dir;
+  const std::string path = join_path(folder, name);
+  try {
+    std::string lines;
+    const int64_t damaged = read(*files_, folder, lines);
+    if (damaged == 0) return;
+    open_mirrors_once();
+    for (const Place& place : places_) {
+      std::string copied;
+      if (!place.is_reached || read(*place.files, place.directory, copied) != 0) continue;
+      if (copied.size() < lines.size()) continue;
+      files_->write_atomically(path, place.files->read_all(join_path(place.directory, name)));
+      log::warning(format_text("'{}' held {} damaged lines: it is restored from '{}'", path,
+                               damaged, place.directory));
+      return;
+    }
+    files_->write_atomically(path, lines);
+    if (name == kMetricsFile) {  // brings back the lines that are lost
+      const std::string state = join_path(folder, checkpoint::kTrainerStateFile);
+      const std::string text = files_->read_all(state, kMaxTextBytes);
+      MetricsFile(*files_, path).match(TrainerState::from_text(text, state).log_history);
+    }
+    log::warning(
+        format_text("'{}' held {} damaged lines: they are replaced or left out", path, damaged));
+  } catch (const Error& error) {  // the model is complete without it
+    log::warning("'" + path + "' cannot be repaired: " + error.what());
+  }
 }
 
 // Restores finetune_state.json, verified with the local manifest or else with a mirror's; the other

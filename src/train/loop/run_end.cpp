@@ -127,6 +127,7 @@ void RunEnd::write(const Json& summary, const Metrics& metrics, const Metrics& p
   // has to.
   checkpoint::sweep_stale(run_.files, run_.args.output_dir,
                           [](const std::string& line) { log::warning(line); });
+  log_.sync();  // before the run counts as finished: nothing writes the log again then
   export_model(summary, metrics);
 }
 

@@ -49,6 +49,7 @@ void RunLog::log(Json values) {
     values["num_input_tokens_seen"] = run_.state.tokens_seen;
   }
   if (task_of(run_.args).logs_tokens) values["num_tokens"] = run_.state.tokens_seen;
+  if (metrics_ && metrics_->is_deleted()) metrics_->match(record.log_history);
   const Json entry = record.log(std::move(values));
   if (metrics_) {
     const double speed = std::round(watch_.tokens_per_second() * 10) / 10;

@@ -24,6 +24,10 @@ class RunLog {
   void open();
   // Appends an entry for the current step.
   void log(nlohmann::ordered_json values);
+  // Makes metrics.jsonl survive a power cut.
+  void sync() {
+    if (metrics_) metrics_->sync();
+  }
   // Logs the mean loss since the last call, gradient norm and learning rate.
   void log_window();
   // Ends the window without an entry: its losses still count for train_loss.
