@@ -155,7 +155,7 @@ TEST(BadCommandLine, IsRefusedWithUsage) {
 
 TEST(BadData, IsNamedWithFileAndLine) {
   const TemporaryFolder folder;
-  expect_refused({{"train_file", folder / "none.txt"}}, 1, {"none.txt' does not exist"});
+  expect_refused({{"train_file", folder / "none.txt"}}, 2, {"none.txt' does not exist"});
   expect_refused({{"train_file", folder.write("empty.txt", "")}}, 1, {"empty.txt' is empty"});
   expect_refused({{"train_file", folder.write("blank.txt", "\n\n  \n")}}, 1, {"blank.txt"});
   expect_refused({{"train_file", folder.write("bad.txt", "good\nbad \xff\n")}}, 1,
@@ -164,7 +164,7 @@ TEST(BadData, IsNamedWithFileAndLine) {
                  1, {"token id 999 in", "ids.jsonl:1", "vocabulary of 300"});
   expect_refused({{"train_file", folder.write("row.jsonl", "{\"text\": \"a\"}\n{\"text\"\n")}}, 1,
                  {"row.jsonl:2"});
-  expect_refused({{"validation_file", folder / "none.txt"}}, 1, {"none.txt' does not exist"});
+  expect_refused({{"validation_file", folder / "none.txt"}}, 2, {"none.txt' does not exist"});
 }
 
 // A pretrained model's folder that tests damage.

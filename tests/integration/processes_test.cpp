@@ -453,7 +453,7 @@ TEST(Processes, SayForWhomTheyWaitAndLeaveAtASignal) {
 TEST(Processes, SayEachErrorOnceAndGiveItsExitCode) {
   const SharedRun run(TinyRun::Keys{{"train_file", "/nowhere/corpus.txt"}});
   const ProcessResult end = run.train(processes(2));
-  EXPECT_EQ(end.code, 1) << end.err;
+  EXPECT_EQ(end.code, 2) << end.err;
   EXPECT_THAT(end.err, HasSubstr("rank "));
   EXPECT_EQ(end.err.find("error:"), end.err.rfind("error:")) << end.err;
 }

@@ -162,7 +162,8 @@ TEST(EndText, LeavesProgressAtAHundredPercent) {
 TEST(StartText, NamesThePlanCommandOfThisRun) {
   const TinyRun run(TinyRun::Keys{{"max_steps", "2"}});
   const ProcessResult result = run.train({"--learning_rate", "2e-3"});
-  EXPECT_THAT(result.err, HasSubstr("before: finetune plan " + run.config() + " --learning_rate "));
+  EXPECT_THAT(result.err, HasSubstr("before: " + finetune_command({}).front() + " plan " +
+                                    run.config() + " --learning_rate "));
   EXPECT_THAT(result.err, ContainsRegex("--learning_rate 0.002[^\n]* --measure 3\n"));
 }
 

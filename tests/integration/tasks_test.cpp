@@ -251,7 +251,7 @@ TEST(LabelledTasks, HoldNothingOutUnlessAskedTo) {
 
 // Returns the words after "  evaluate:      finetune " in the output of a run.
 std::vector<std::string> printed_evaluation(const ProcessResult& result) {
-  const std::string mark = "evaluate:      finetune ";
+  const std::string mark = "evaluate:      " + finetune_command({}).front() + " ";
   const size_t begin = result.err.find(mark);
   if (begin == std::string::npos) return {};
   std::istringstream line(

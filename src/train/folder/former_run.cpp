@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/log.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/report/metrics_file.h"
@@ -71,13 +72,19 @@ namespace {
 // Whether a checkpoint folder holds files of a checkpoint, of this program or of another one. An
 // empty or unreadable folder counts as one: the search for checkpoints reports it.
 bool is_checkpoint(FileSystem& files, const std::string& path) {
-  if (files.type(path) != FileType::kDirectory) return true;
-  const std::vector<std::string> names = files.list(path);
-  return names.empty() || std::ranges::any_of(names, [](const std::string& name) {
-           return checkpoint::is_run_file_name(name) || is_of_weights(name) ||
-                  name == checkpoint::kOptimizerFile || name == checkpoint::kOptimizerTensorsFile ||
-                  name == checkpoint::kSchedulerFile || name == checkpoint::kScalerFile;
-         });
+  try {
+    if (files.type(path) != FileType::kDirectory) return true;
+    const std::vector<std::string> names = files.list(path);
+    return names.empty() || std::ranges::any_of(names, [](const std::string& name) {
+             return checkpoint::is_run_file_name(name) || is_of_weights(name) ||
+                    name == checkpoint::kOptimizerFile ||
+                    name == checkpoint::kOptimizerTensorsFile ||
+                    name == checkpoint::kSchedulerFile || name == checkpoint::kScalerFile;
+           });
+  } catch (const Error& error) {
+    log::debug(error.what());
+    return true;
+  }
 }
 
 // Whether a run leaves a file or folder of this name before its end.
