@@ -36,8 +36,19 @@ def text_of(row):
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=plain)
     except (ValueError, TypeError):
         return json.dumps(finite(row), ensure_ascii=False, allow_nan=False, default=plain)
+most = 16 << 20  # of a row, as data/line_reader.h has it
+def too_long(name):
+    raise ValueError("column %r holds a value of more than 16 MiB" % name)
 def values_of(name, column):
+    values = list_of(name, column)
+    for value in values:
+        if isinstance(value, (str, bytes)) and len(value) > most:
+            too_long(name)
+    return values
+def list_of(name, column):
     import pyarrow
+    if column.nbytes > most and len(column) == 1:
+        too_long(name)
     try:
         return column.to_pylist()
     except UnicodeDecodeError:
@@ -67,6 +78,17 @@ def rows_of(batches, count=0):
             lines.append("R" + text_of(row) + "\n")
         out.write("".join(lines).encode("utf-8", "surrogateescape"))
     return count
+# The batches of a Parquet file's row groups, of at most some 16 MiB. A row group whose values have
+# more on average is not read at all: it would take several times that.
+def batches_of(file, groups):
+    for index in groups:
+        group = file.metadata.row_group(index)
+        rows = max(1, group.num_rows)
+        for i in range(group.num_columns):
+            if group.column(i).total_uncompressed_size // rows > most:
+                too_long(group.column(i).path_in_schema)
+        mean = max(1, group.total_byte_size // rows)
+        yield from file.iter_batches(max(1, min(1000, most // mean)), [index])
 def main():
     try:
         import pyarrow
@@ -96,7 +118,7 @@ def main():
                     break
                 skipped += rows
                 del groups[0]
-            return say("D", rows_of(file.iter_batches(1000, groups), skipped) if groups else skipped)
+            return say("D", rows_of(batches_of(file, groups), skipped) if groups else skipped)
         try:
             file = pyarrow.ipc.open_file(source)
         except pyarrow.ArrowInvalid:

@@ -218,12 +218,12 @@ void Normalizer::add(const nlohmann::ordered_json& json, const std::string& wher
 
 void Normalizer::apply(NormalizedText& text) const {
   // Limits the size: a chain of steps that each double the text could exhaust the memory.
-  const size_t limit = std::max(size_t{256} << 20, 4 * text.text().size());
+  const size_t limit = std::max(kLongestReplaced, 4 * text.text().size());
   for (const auto& step : steps_) {
     step->apply(text);
     if (text.text().size() > limit) {
       throw Error(ErrorKind::kData,
-                  "the normalizer of the tokenizer makes a text longer than 256 MiB; use another "
+                  "the normalizer of the tokenizer makes a text longer than 16 MiB; use another "
                   "tokenizer");
     }
   }

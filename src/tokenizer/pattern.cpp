@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tokenizer/pattern.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
@@ -26,11 +27,11 @@ Pattern::Pattern(const nlohmann::ordered_json& json, const std::string& where) {
 
 std::vector<Pattern::Match> Pattern::find_replaced(std::string_view text,
                                                    std::string_view content) const {
-  constexpr size_t kMaxBytes = size_t{256} << 20;
   std::vector<Match> matches = find_all(text);
-  if (!matches.empty() && text.size() + content.size() * matches.size() > kMaxBytes) {
+  const size_t limit = std::max(kLongestReplaced, 4 * text.size());
+  if (!matches.empty() && text.size() + content.size() * matches.size() > limit) {
     throw Error(ErrorKind::kData,
-                "a Replace of the tokenizer makes a text longer than 256 MiB; use another "
+                "a Replace of the tokenizer makes a text longer than 16 MiB; use another "
                 "tokenizer");
   }
   return matches;

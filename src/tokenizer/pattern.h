@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,6 +11,9 @@
 #include "tokenizer/normalized_text.h"
 
 namespace finetune::tokenizer {
+
+// Bytes to which replacements may let any text grow; NormalizedText needs nine times that.
+inline constexpr size_t kLongestReplaced = size_t{16} << 20;
 
 class Regex;
 class TextCutter;
@@ -26,7 +30,7 @@ class Pattern {
   // regular expression takes too long on this text.
   [[nodiscard]] std::vector<Match> find_all(std::string_view text) const;
   // Like find_all(), for matches to be replaced by `content`. Also throws Error(kData) if the text
-  // would grow beyond 256 MiB, which a chain of replacements could cause.
+  // would grow beyond kLongestReplaced and four times its size, as a chain of replacements could.
   [[nodiscard]] std::vector<Match> find_replaced(std::string_view text,
                                                  std::string_view content) const;
 

@@ -190,6 +190,19 @@ class Arrow(ParityTest):
         except Exception:
             self.assertIn("pyarrow cannot read it", self.refused(path))
 
+    def test_values_above_16_mib_are_refused_without_being_read(self):
+        long = pyarrow.table({"text": ["x" * (17 << 20)], "label": [0]})
+        row = pyarrow.table({"text": ["short"] * 200 + ["x" * (17 << 20)], "label": [0] * 201})
+        for name, write, table in [
+            ("alone.parquet", pyarrow.parquet.write_table, long),
+            ("among.parquet", pyarrow.parquet.write_table, row),
+            ("file.arrow", write_arrow_file, long),
+        ]:
+            with self.subTest(name):
+                path = self.folder / name
+                write(table, path)
+                self.assertIn("column 'text' holds a value of more than 16 MiB", self.refused(path))
+
     def test_pages_are_what_their_checksums_say(self):
         rows = table_of(FILES / "topics-train.jsonl")
         path = self.folder / "a.parquet"
