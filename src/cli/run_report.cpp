@@ -213,7 +213,20 @@ Json changes_json(const RunFolder& run) {
   return changes;
 }
 
-Json set_keys(const Json& config) {
+// Returns the keys that the last session's configuration set; of a run of an older version, those
+// that differ from their defaults.
+Json set_keys(const RunFolder& run, const Json& config) {
+  Json recorded;
+  for (const Json& event : run.events) {
+    const Json& names = member(event, "set_keys");
+    if (names.is_array()) recorded = names;
+  }
+  if (recorded.is_array()) {
+    std::erase_if(recorded.get_ref<Json::array_t&>(), [&](const Json& name) {
+      return !name.is_string() || !config.contains(name.get<std::string>());
+    });
+    return recorded;
+  }
   const Json defaults = to_json(TrainingArgs());
   Json names = Json::array();
   for (const auto& [key, value] : config.items()) {
@@ -327,7 +340,7 @@ Json run_report(const RunFolder& run, size_t points) {
   report["series"] = curves_json(log, points);
   report["sessions"] = sessions_json(run, log);
   report["config"] = config;
-  report["set_keys"] = set_keys(config);
+  report["set_keys"] = set_keys(run, config);
   report["changes"] = changes_json(run);
   report["results"] = results_json(run, log);
   report["label_names"] = label_names(run);

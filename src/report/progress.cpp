@@ -257,15 +257,20 @@ std::string ProgressDisplay::painted(const std::string& line) const {
          line.substr(first + 1, last - first - 1) + "\x1b[0m" + line.substr(last);
 }
 
-std::string ProgressDisplay::plain_line(const Phase& phase, double now) const {
+std::string ProgressDisplay::plain_line(const Phase& phase, double now, int64_t columns) const {
   const double rate = phase.rate(now);
   const std::string share =
       phase.total > 0 ? format_text(" ({}%)", percent(phase.done, phase.total)) : "";
-  return phase.name + " " + count(phase.done, phase.total, phase.unit) + share + " " +
-         figures_text(
-             times_text(now - phase.begun, phase.total - phase.done, rate, phase.total > 0),
-             rate > 0 ? speed(rate, phase.unit) : "", phase.figures, end_text(phase, now),
-             kAllFigures);
+  const std::string head =
+      phase.name + " " + count(phase.done, phase.total, phase.unit) + share + " ";
+  for (int shown = kAllFigures;; --shown) {
+    const std::string line =
+        head +
+        figures_text(times_text(now - phase.begun, phase.total - phase.done, rate, phase.total > 0),
+                     rate > 0 ? speed(rate, phase.unit) : "", phase.figures, end_text(phase, now),
+                     shown);
+    if (shown == 0 || columns_of(line) <= columns) return line;
+  }
 }
 
 std::string ProgressDisplay::bar_line(const Phase& phase, double now, int columns) const {
@@ -474,7 +479,10 @@ void ProgressDisplay::write_plain(double now) {
   Phase& phase = phases_.back();
   phase.last_line = now;
   phase.last_line_done = phase.done;
-  const std::string line = painted(plain_line(phase, now)) + "\n";
+  // On a terminal a line that wraps within a word is hard to read; elsewhere nothing is left out.
+  const int64_t columns =
+      mode_ == ProgressMode::kBar ? std::max(output_.width() - 1, 1) : INT64_MAX;
+  const std::string line = painted(plain_line(phase, now, columns)) + "\n";
   log::with_lock([&] {
     erase();
     output_.write(line);

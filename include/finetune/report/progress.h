@@ -119,7 +119,7 @@ class ProgressDisplay {
     [[nodiscard]] double rate(double now) const;  // 0 if not known yet
   };
 
-  [[nodiscard]] std::string plain_line(const Phase& phase, double now) const;
+  [[nodiscard]] std::string plain_line(const Phase& phase, double now, int64_t columns) const;
   [[nodiscard]] std::string bar_line(const Phase& phase, double now, int columns) const;
   [[nodiscard]] std::string end_text(const Phase& phase, double now) const;
   [[nodiscard]] std::string painted(const std::string& line) const;

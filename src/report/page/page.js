@@ -32,7 +32,7 @@ const color = (i) => `var(--c${i % 8})`;
 function number(value) {
   if (value === null || value === undefined) return '–';
   if (typeof value !== 'number') return String(value);
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString('en');
+  if (Number.isInteger(value) && Math.abs(value) < 1e11) return value.toLocaleString('en');
   const size = Math.abs(value);
   if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(3).replace('e+', 'e');
   return String(Number(value.toPrecision(5)));
@@ -155,6 +155,9 @@ function chart(parent, title, unit, lines) {
       const key = el('span', {class: 'key'}, el('i', {class: l.dash ? 'dash' : '', style: `border-color:${l.color}`}), l.name);
       caption.append(key);
     }
+  }
+  if (!many && view.x !== 'time' && runs[0].sessions.length > 1) {
+    caption.append(el('span', {class: 'key'}, el('i', {class: 'session'}), 'a session begins'));
   }
   const figure = el('figure', {}, caption);
   parent.append(figure);
@@ -312,7 +315,9 @@ function section(parent, title, ...children) {
 }
 const tones = {finished: 'good', running: 'good', stopped: 'warn', killed: 'bad', failed: 'bad', error: 'bad', no_valid_checkpoint: 'bad'};
 const badge = (state) => el('span', {class: 'badge ' + (tones[state] || 'warn'), text: state.replaceAll('_', ' ')});
-const text = (value) => typeof value === 'string' ? value : typeof value === 'number' ? String(value).replace('e+', 'e') : JSON.stringify(value);
+const text = (value) => typeof value === 'string' ? value : typeof value === 'number' ? String(value).replace('e+', 'e')
+  : Array.isArray(value) ? value.map(text).join(', ')
+    : value && typeof value === 'object' ? Object.entries(value).map(([k, v]) => `${k}: ${text(v)}`).join(', ') : JSON.stringify(value);
 
 function summary(parent, run) {
   const status = run.status;
@@ -472,7 +477,7 @@ function dataSection(parent, run) {
     bars(charts, `Tokens a sample${of}`, train.lengths.map((count, i) => ({name: `${i * train.bin_width} to ${(i + 1) * train.bin_width - 1} tokens`, label: String(i * train.bin_width), count})).slice(0, Math.ceil((train.longest + 1) / train.bin_width)));
   }
   if (train.labels) {
-    bars(charts, 'Labels', Object.entries(train.labels).map(([id, count]) => ({name: (run.label_names || {})[id] || id, count})));
+    bars(charts, `Labels${train.looked_at < train.samples ? ` of ${number(train.looked_at)} samples` : ''}`, Object.entries(train.labels).map(([id, count]) => ({name: (run.label_names || {})[id] || id, count})));
   }
 }
 
@@ -523,7 +528,7 @@ function configuration(parent, run) {
   }
   const set = keys.filter((k) => run.set_keys.includes(k));
   const rows = (names) => table(['key', 'value'], names.map((k) => [el('code', {text: k}), text(run.config[k])]));
-  node.append(el('h3', {text: 'Keys that differ from their defaults'}), rows(set));
+  node.append(el('h3', {text: 'Keys that the configuration sets'}), rows(set));
   node.append(el('details', {}, el('summary', {text: `All ${keys.length} keys`}), rows(keys)));
 }
 

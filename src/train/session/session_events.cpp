@@ -47,6 +47,16 @@ void add_logged_step(const TrainingRun& run, Json& event) {
   }
 }
 
+// The keys that the configuration or the command line sets.
+Json set_keys(const TrainingRun& run) {
+  Json names = Json::array();
+  const Json all = to_json(run.args);
+  for (const auto& [key, value] : all.items()) {
+    if (run.config.is_set(key)) names.push_back(key);
+  }
+  return names;
+}
+
 }  // namespace
 
 Json data_statistics(const Dataset& data, bool has_examples) {
@@ -60,7 +70,10 @@ Json data_statistics(const Dataset& data, bool has_examples) {
     const int64_t index = static_cast<int64_t>(static_cast<double>(i) * static_cast<double>(size) /
                                                static_cast<double>(looked_at));
     const Example example = data.get(index);
-    lengths.push_back(static_cast<int64_t>(example.input_ids.size()));
+    auto length = static_cast<int64_t>(example.input_ids.size());
+    for (int64_t choice = 1; choice < data.choices(); ++choice)
+      length += data.length(index, choice);
+    lengths.push_back(length);
     if (example.label) ++labels[*example.label];
   }
   std::ranges::sort(lengths);
@@ -115,7 +128,8 @@ Json start_event(const TrainingRun& run) {
                 {"torch_version", environment.torch_version},
                 {"parameters", parameters},
                 {"data", std::move(data)},
-                {"config", to_json(run.args)}};
+                {"config", to_json(run.args)},
+                {"set_keys", set_keys(run)}};
   add_logged_step(run, event);
   return event;
 }
