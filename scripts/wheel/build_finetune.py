@@ -15,6 +15,7 @@ import importlib.util
 import os
 import pathlib
 import re
+import shutil
 import site
 import subprocess
 import sysconfig
@@ -101,6 +102,18 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     return backend.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 
+def _require_compiler():
+    """Ends with the line that installs what compiling needs, before CMake fails in its own words."""
+    packages = re.search(r"^build_packages=\(([^)]+)\)", (ROOT / "scripts/setup.sh").read_text(), re.M)
+    line = f"apt install g++ cmake ninja-build pkg-config {' '.join(packages[1].split())}"
+    if not shutil.which(os.environ.get("CXX", "c++")):
+        raise SystemExit("error: there is no C++ compiler (g++ 11 or newer): pip compiles finetune from "
+                         f"this checkout; on Debian and Ubuntu: {line}")
+    print(f"Libraries that the system lacks are fetched from the web; to use its own: {line}", flush=True)
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    if not os.environ.get("FINETUNE_PREBUILT"):
+        _require_compiler()
     _environment()
     return backend.build_wheel(wheel_directory, config_settings, metadata_directory)

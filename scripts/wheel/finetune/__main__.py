@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import sys
+import sysconfig
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -18,9 +19,22 @@ def minor(version):
     return ".".join(version.split(".")[:2])
 
 
+def install_command(wanted):
+    """What installs torch for this program: pip, or a virtual environment where pip is missing or may
+    not change this Python (PEP 668, as on Debian)."""
+    package = f"'torch=={wanted}.*'"
+    in_environment = sys.prefix != sys.base_prefix
+    managed = pathlib.Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").exists()
+    if importlib.util.find_spec("pip") and (in_environment or not managed):
+        return f"{sys.executable} -m pip install {package}"
+    return (f"python3 -m venv ~/finetune-env && ~/finetune-env/bin/pip install {package} && "
+            "export FINETUNE_PYTHON=~/finetune-env/bin/python (python3 -m venv needs the package "
+            "python3-venv on Debian and Ubuntu)")
+
+
 def problem_with(torch, found, wanted):
     """One sentence where this torch does not fit; None where it does."""
-    install = f"{sys.executable} -m pip install 'torch=={wanted}.*'"
+    install = install_command(wanted)
     if torch is None:
         return (f"finetune needs torch {wanted}, which {sys.executable} does not have; "
                 f"install it with: {install}")
