@@ -198,7 +198,7 @@ class ColumnFinder {
     if (search_.task == RowTask::kText && !format.empty()) {
       row_.fail("the rows are " + format +
                 ", which this version does not read as such: write each as input_ids and labels, "
-                "with -100 where nothing is learnt, or as one text, and set " +
+                "with -100 at every token that is no target, or as one text, and set " +
                 key("text_column") + " (docs/tasks/clm.md, 'Instruction data')");
     }
     const bool pairs = search_.task == RowTask::kSequenceClassification;
