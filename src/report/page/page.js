@@ -156,14 +156,14 @@ function chart(parent, title, unit, lines) {
       caption.append(key);
     }
   }
-  if (!many && view.x !== 'time' && runs[0].sessions.length > 1) {
-    caption.append(el('span', {class: 'key'}, el('i', {class: 'session'}), 'a session begins'));
-  }
+  const sessionKey = el('span', {class: 'key'}, el('i', {class: 'begin'}), 'a session begins');
+  caption.append(sessionKey);
   const figure = el('figure', {}, caption);
   parent.append(figure);
   const height = 230, left = 52, right = 12, top = 10, bottom = 26;
   drawers.push(() => {
     figure.querySelectorAll('svg').forEach((old) => old.remove());
+    sessionKey.hidden = true;
     const width = Math.max(260, figure.clientWidth - 20);
     const svg = shape('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', tabindex: 0, 'aria-label': `${title}: ${lines.map((l) => l.name).join(', ')}. Arrow keys move along the curve.`});
     figure.append(svg);
@@ -216,6 +216,7 @@ function chart(parent, title, unit, lines) {
         const mark = shape('line', {class: 'mark', x1: fx(x), x2: fx(x), y1: top, y2: height - bottom});
         mark.append(shape('title', {}, `session ${session.session} began at step ${x}`));
         svg.append(mark);
+        sessionKey.hidden = false;
       }
     }
     const path = (xsOf, values, begins, options) => {
