@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -46,6 +49,29 @@ std::string json_text(const Json& status, int indent) {
   return status.dump(indent, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
+// Breaks the lines of status_text() between words where the terminal would break them anywhere;
+// values continue in their column. Counts bytes: a line of other text than ASCII breaks earlier.
+std::string wrapped(const std::string& text, size_t columns) {
+  constexpr size_t kValueColumn = 15;
+  std::string result;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    while (line.size() > columns && columns > 2 * kValueColumn) {
+      const size_t space = line.rfind(' ', columns);
+      if (space == std::string::npos || space <= kValueColumn) break;
+      result += line.substr(0, space) + "\n";
+      line = std::string(kValueColumn, ' ') + line.substr(space + 1);
+    }
+    result += line + "\n";
+  }
+  return result;
+}
+
+size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : SIZE_MAX;
+}
+
 // Prints the status repeatedly; on a terminal, overwrites the previous text.
 int watch(const std::string& folder, bool as_json) {
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
@@ -54,7 +80,7 @@ int watch(const std::string& folder, bool as_json) {
     const Json status = look(folder);
     const std::string text = as_json ? json_text(status, -1) : status_text(status);
     if (is_terminal && !as_json) {
-      std::cout << "\x1b[H\x1b[2J" << text << std::flush;
+      std::cout << "\x1b[H\x1b[2J" << wrapped(text, terminal_columns()) << std::flush;
     } else if (text != before) {
       std::cout << text << std::flush;
     }
@@ -82,7 +108,8 @@ int status_command(const Arguments& arguments) {
   const std::string& folder = line.rest()[0];
   if (watches) return watch(folder, as_json);
   const Json status = look(folder);
-  std::cout << (as_json ? json_text(status, 2) : status_text(status)) << std::flush;
+  std::cout << (as_json ? json_text(status, 2) : wrapped(status_text(status), terminal_columns()))
+            << std::flush;
   return status_code(status);
 }
 

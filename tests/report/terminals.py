@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Trains in terminals that users have and looks at what they show: a tmux pane of 40 columns that is
-resized, the pseudo-terminal of a Colab cell, which has no size, and a Jupyter cell. Exit code 77: the
-program of a row is missing."""
+resized, the pseudo-terminal of a Colab cell, which has no size, a Jupyter cell, and `status` in 60
+columns. Exit code 77: the program of a row is missing."""
 
 import argparse
+import fcntl
 import os
 import pathlib
 import pty
@@ -12,9 +13,11 @@ import re
 import select
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 SKIPPED = 77
@@ -123,6 +126,25 @@ def check_colab(command, _):
     return 0
 
 
+def check_status(command, folder):
+    """`status` in a terminal of 60 columns breaks lines between words."""
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    status = [command[0], "status", str(folder / "out")]
+    plain = subprocess.run(status, check=True, capture_output=True, text=True).stdout
+    assert max(map(len, plain.splitlines())) > 60, plain  # else it shows nothing
+    terminal, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 60, 0, 0))
+    process = subprocess.Popen(status, stdin=subprocess.DEVNULL, stdout=side, stderr=side)
+    process.wait()
+    text = os.read(terminal, 65536).decode().replace("\r\n", "\n")
+    os.close(side)
+    # A word that is longer than the line stays whole.
+    long = [line for line in text.splitlines() if len(line) > 60 and " " in line[15:].strip()]
+    assert not long, text
+    assert text.split() == plain.split(), text
+    return 0
+
+
 def check_jupyter(command, folder):
     try:
         import ipykernel  # noqa: F401
@@ -147,7 +169,7 @@ def check_jupyter(command, folder):
     return 0
 
 
-ROWS = {"tmux": check_tmux, "colab": check_colab, "jupyter": check_jupyter}
+ROWS = {"tmux": check_tmux, "colab": check_colab, "status": check_status, "jupyter": check_jupyter}
 
 
 def main():
