@@ -322,6 +322,19 @@ TEST(ForeignFiles, AreRefusedInAMirrorToo) {
   EXPECT_EQ(refused.code, 2) << refused.err;
   EXPECT_THAT(refused.err, HasSubstr("mirror_dir: '" + mirror + "/config.json'"));
   EXPECT_EQ(read_file(mirror + "/config.json"), R"({"a": 1})");
+  const ProcessResult restarted = run.train({"--restart"});
+  EXPECT_EQ(restarted.code, 0) << restarted.err;
+  EXPECT_EQ(read_file(mirror + "/run.old-1/config.json"), R"({"a": 1})");
+
+  for (const char* name : {"README.md", "all_results.json"}) {
+    TinyRun other(kFourSteps);
+    const std::string second = other.folder() / "mirror";
+    std::filesystem::create_directory(second);
+    write_file(second + "/" + name, R"({"a": 1})");
+    other.set({{"mirror_dir", second}});
+    EXPECT_EQ(other.train().code, 2) << name;
+    EXPECT_EQ(read_file(second + "/" + name), R"({"a": 1})");
+  }
 }
 
 TEST(ForeignFiles, AConfigOfTheUserIsRefusedNextToCheckpoints) {

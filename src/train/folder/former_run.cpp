@@ -137,7 +137,10 @@ std::string set_aside_former_run(FileSystem& files, const std::string& output_di
   std::ranges::copy_if(names, std::back_inserter(moved), is_moved);
   // Of a folder without a run also files that the new run overwrites, all of which are copied.
   const bool is_foreign = std::ranges::none_of(names, is_trace);
-  if (moved.empty() && !(is_foreign && std::ranges::any_of(names, is_overwritten))) return "";
+  const auto is_at_risk = [](const std::string& name) {  // a mirror's README.md is replaced too
+    return is_overwritten(name) || name == checkpoint::kModelCardFile;
+  };
+  if (moved.empty() && !(is_foreign && std::ranges::any_of(names, is_at_risk))) return "";
   std::ranges::stable_sort(moved, {}, place_in_order);
   std::string aside = new_folder(files, output_dir);
   for (const std::string& name : names) {
@@ -179,6 +182,11 @@ void refuse_foreign_files(FileSystem& files, const LoadedConfig& config,
   };
   first([](const std::string& name) { return is_of_weights(name); });
   first(is_overwritten);
+  // Of an output folder a run keeps the user's README.md and adds to results; a mirror gets copies.
+  if (std::string_view(folder.key) != "mirror_dir") return;
+  first([](const std::string& name) {
+    return checkpoint::is_result_file_name(name) || name == checkpoint::kModelCardFile;
+  });
 }
 
 }  // namespace finetune

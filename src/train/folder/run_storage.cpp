@@ -212,6 +212,7 @@ checkpoint::BringBackOptions RunStorage::back(const Place& place) const {
 void RunStorage::check_run_in(const Place& place, const Opening& opening) const {
   const std::optional<StoredRun> run = newest_run_in(*place.files, place.directory);
   if (!run) {
+    if (opening.begins_anew) return;  // --restart copies them first
     const OwnedFolder folder = {.path = place.directory,
                                 .key = place.directory == shown_ ? "output_dir" : "mirror_dir"};
     return refuse_foreign_files(*place.files, config_, folder);
