@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -120,6 +121,18 @@ void MetricsFile::try_to_write() {
     log::warning(std::string(error.what()) +
                  "; training continues, and the missing lines are written once that is possible");
   }
+}
+
+std::string lines_of_log(const std::vector<Json>& log, const std::vector<Json>& lines) {
+  std::map<std::string, const Json*> usable;
+  for (const Json& line : lines) usable.emplace(compared(line), &line);
+  std::string text;
+  for (const Json& record : log) {
+    const auto found = usable.find(compared(record));
+    text += found == usable.end() ? line_of(record, nullptr)
+                                  : found->second->dump(-1, ' ', true) + "\n";
+  }
+  return text;
 }
 
 int64_t read_json_lines(FileSystem& files, const std::string& path,

@@ -140,6 +140,20 @@ TEST(FinishedModel, RepairsLogsThatAPowerCutDamaged) {
   EXPECT_THAT(result.err, HasSubstr("they are replaced or left out"));
   EXPECT_EQ(steps(), before);
   expect_finished(run.train());
+  // A damaged line costs no other line its time.
+  const std::string whole = read_file(run.out("metrics.jsonl"));
+  write_file(run.out("metrics.jsonl"), "\xff" + whole);
+  EXPECT_EQ(run.train().code, 0);
+  EXPECT_EQ(steps(), before);
+  const std::string repaired = read_file(run.out("metrics.jsonl"));
+  EXPECT_EQ(repaired.substr(repaired.find('\n')), whole.substr(whole.find('\n')));
+  for (const bool is_deleted : {false, true}) {
+    write_file(run.out("metrics.jsonl"), "");
+    if (is_deleted) std::filesystem::remove(run.out("metrics.jsonl"));
+    EXPECT_THAT(run.train().err, HasSubstr("was empty or missing"));
+    EXPECT_EQ(steps(), before);
+  }
+  expect_finished(run.train());
 }
 
 TEST(FinishedModel, WithAnotherTypeInItsLogIsRefusedBeforeTraining) {

@@ -60,6 +60,11 @@ class MetricsFile {
   bool has_warned_ = false;
 };
 
+// Returns the lines of a file that agrees with `log`: of the usable ones among `lines` those that
+// match, with their times; the others are written without.
+[[nodiscard]] std::string lines_of_log(const std::vector<nlohmann::ordered_json>& log,
+                                       const std::vector<nlohmann::ordered_json>& lines);
+
 // Calls `take` for every line that is a JSON object, with the offset of the next line; NaN and
 // Infinity are read as null. `take` returns false to stop. Returns the number of other lines,
 // including a last line without a newline. A missing file has no lines. Throws Error(kIo).

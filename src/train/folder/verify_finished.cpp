@@ -30,6 +30,8 @@ using checkpoint::CheckpointEntry;
 using checkpoint::FinishedModel;
 using checkpoint::Manifest;
 
+using Json = nlohmann::ordered_json;
+
 constexpr uint64_t kMaxTextBytes = uint64_t{256} << 20;
 
 bool is_of(const Manifest& manifest, const RunState& run) {
@@ -143,37 +145,42 @@ std::string RunStorage::verify_finished(const RunState& finished) {
 // The logs grow until the end and are in no manifest: their lines are checked instead. A power cut
 // may leave blocks that were never written.
 void RunStorage::repair_log(const std::string& name) {
-  const auto read = [&](FileSystem& files, const std::string& folder, std::string& lines) {
-    return read_json_lines(files, join_path(folder, name),
-                           [&](nlohmann::ordered_json&& line, uint64_t) {
-                             lines += line.dump(-1, ' ', true) + "\n";
-                             return true;
-                           });
+  const auto read = [&](FileSystem& files, const std::string& folder, std::vector<Json>& lines) {
+    return read_json_lines(files, join_path(folder, name), [&](Json&& line, uint64_t) {
+      lines.push_back(std::move(line));
+      return true;
+    });
   };
   const std::string& folder = config_.args.output_dir;
   const std::string path = join_path(folder, name);
   try {
-    std::string lines;
+    std::vector<Json> lines;
     const int64_t damaged = read(*files_, folder, lines);
-    if (damaged == 0) return;
+    if (damaged == 0 && !lines.empty()) return;
+    std::vector<Json> log;
+    if (name == kMetricsFile) {
+      const std::string state = join_path(folder, checkpoint::kTrainerStateFile);
+      if (!files_->exists(state)) return;
+      log = TrainerState::from_text(files_->read_all(state, kMaxTextBytes), state).log_history;
+    }
+    if (damaged == 0 && log.empty()) return;
+    const std::string problem =
+        damaged == 0 ? "was empty or missing" : format_text("held {} damaged lines", damaged);
     open_mirrors_once();
     for (const Place& place : places_) {
-      std::string copied;
+      std::vector<Json> copied;
       if (!place.is_reached || read(*place.files, place.directory, copied) != 0) continue;
-      if (copied.size() < lines.size()) continue;
+      if (copied.size() < std::max(lines.size(), log.size())) continue;
       files_->write_atomically(path, place.files->read_all(join_path(place.directory, name)));
-      log::warning(format_text("'{}' held {} damaged lines: it is restored from '{}'", path,
-                               damaged, place.directory));
+      log::warning("'" + path + "' " + problem + ": it is restored from '" + place.directory + "'");
       return;
     }
-    files_->write_atomically(path, lines);
-    if (name == kMetricsFile) {  // brings back the lines that are lost
-      const std::string state = join_path(folder, checkpoint::kTrainerStateFile);
-      const std::string text = files_->read_all(state, kMaxTextBytes);
-      MetricsFile(*files_, path).match(TrainerState::from_text(text, state).log_history);
-    }
-    log::warning(
-        format_text("'{}' held {} damaged lines: they are replaced or left out", path, damaged));
+    std::string text;
+    for (const Json& line : lines) text += line.dump(-1, ' ', true) + "\n";
+    files_->write_atomically(path, log.empty() ? text : lines_of_log(log, lines));
+    log::warning("'" + path + "' " + problem +
+                 (damaged == 0 ? ": its lines are written again, without times"
+                               : ": they are replaced or left out"));
   } catch (const Error& error) {  // the model is complete without it
     log::warning("'" + path + "' cannot be repaired: " + error.what());
   }
