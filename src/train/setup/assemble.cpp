@@ -319,7 +319,7 @@ void add_copied_file(const std::string& folder, const char* name, TextFiles& fil
   constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
   const std::string path = join_path(folder, name);
   FileSystem& local = FileSystem::local();
-  if (!folder.empty() && local.type(path) == FileType::kFile) {
+  if (!folder.empty() && local.exists(path)) {  // a link in Hugging Face's cache
     files.emplace_back(name, local.read_all(path, kMaxBytes));
   }
 }
