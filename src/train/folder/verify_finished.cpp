@@ -154,9 +154,15 @@ void RunStorage::repair_log(const std::string& name) {
   const std::string& folder = config_.args.output_dir;
   const std::string path = join_path(folder, name);
   try {
+    // A long run's lines are kept in memory only where they are needed.
+    bool is_empty = true;
+    const int64_t damaged = read_json_lines(*files_, path, [&](Json&&, uint64_t) {
+      is_empty = false;
+      return true;
+    });
+    if (damaged == 0 && !is_empty) return;
     std::vector<Json> lines;
-    const int64_t damaged = read(*files_, folder, lines);
-    if (damaged == 0 && !lines.empty()) return;
+    (void)read(*files_, folder, lines);
     std::vector<Json> log;
     if (name == kMetricsFile) {
       const std::string state = join_path(folder, checkpoint::kTrainerStateFile);
