@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/printable.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 
 #include "finetune/base/error.h"
+#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 
@@ -112,16 +110,6 @@ namespace {
 
 constexpr char kCommandVariable[] = "FINETUNE_COMMAND";
 
-std::string found_on_path(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string command_name() {
@@ -138,7 +126,7 @@ void set_command_name(const char* argv0) {
   if (slash != std::string::npos) {
     const std::string last = name.substr(slash + 1);
     std::error_code failure;
-    if (std::filesystem::equivalent(found_on_path(last), name, failure)) name = last;
+    if (std::filesystem::equivalent(find_program(last), name, failure)) name = last;
   }
   (void)::setenv(kCommandVariable, name.c_str(), 1);
 }

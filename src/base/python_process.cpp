@@ -5,6 +5,9 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <sstream>
+
+#include "finetune/base/file_system.h"
 
 namespace finetune {
 
@@ -33,6 +36,16 @@ std::vector<std::string> python_interpreters(const std::string& preferred) {
   if (!preferred.empty()) found.push_back(preferred);
   found.emplace_back("python3");
   return found;
+}
+
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = join_path(folder.empty() ? "." : folder, name);
+    if (::access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
 }
 
 }  // namespace finetune

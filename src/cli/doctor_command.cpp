@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "cli/command_line.h"
@@ -14,6 +12,7 @@
 #include "cli/tpu.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
 #include "finetune/data/arrow_support.h"
@@ -84,17 +83,6 @@ std::string how_processes_meet(bool cuda_build) {
   if (!cuda_build) return "Gloo";
   if (!reason_against_nccl().empty()) return "Gloo, also between GPUs: " + reason_against_nccl();
   return "Gloo, between GPUs NCCL " + nccl_version();
-}
-
-// Returns the path of a program found in PATH; empty if there is none.
-std::string find_program(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = join_path(folder.empty() ? "." : folder, name);
-    if (::access(file.c_str(), X_OK) == 0) return file;
-  }
-  return "";
 }
 
 void look_at_helpers() {

@@ -19,4 +19,7 @@ namespace finetune {
 // `preferred` unless empty, then python3.
 [[nodiscard]] std::vector<std::string> python_interpreters(const std::string& preferred);
 
+// Returns the path of a program found in PATH; empty if there is none.
+[[nodiscard]] std::string find_program(const std::string& name);
+
 }  // namespace finetune
