@@ -112,13 +112,23 @@ bool is_run_file_name(std::string_view name) {
 
 bool is_weight_file_name(std::string_view name) { return name.ends_with(".safetensors"); }
 
-ModelExport::ModelExport(FileSystem& files, std::string folder)
-    : files_(files), folder_(std::move(folder)) {}
+ModelExport::ModelExport(FileSystem& files, std::string folder, bool keeps_unknown)
+    : files_(files), folder_(std::move(folder)), keeps_unknown_(keeps_unknown) {}
 
 void ModelExport::write(const CheckpointFile& file) {
   const std::string temporary = stage(file);
   if (file.name == kModelCardFile) manifest_.files.erase(file.name);
+  if (keeps_unknown_ && decides_answers(file.name)) keep_unknown(file.name);
   put_in_place(files_, temporary, join_path(folder_, file.name));
+}
+
+void ModelExport::keep_unknown(const std::string& name) {
+  const std::string path = join_path(folder_, name);
+  if (files_.type(path) != FileType::kFile || recorded_file(files_, folder_, name)) return;
+  const CopyPlaces places = {.from = files_, .to = files_, .may_go_on = [] {}};
+  if (record_in(places, path) == manifest_.files.at(name)) return;
+  const std::string kept = quarantine_file(files_, path);
+  log::warning("'" + path + "', which this run did not write, is renamed to " + kept);
 }
 
 // Writes the file under a temporary name; if the process is killed, a later start deletes it.

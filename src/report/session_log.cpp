@@ -38,6 +38,7 @@ void SessionLog::start(Json values, int64_t sessions_at_least) {
   try {
     read_json_lines(files_, path_, [&](Json&& line, uint64_t) {
       started += line.value("event", Json()) == "start" ? 1 : 0;
+      has_finished_before_ = has_finished_before_ || line.value("reason", Json()) == "finished";
       return true;
     });
   } catch (const Error& error) {

@@ -259,9 +259,8 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     checkpoint::complete_export(storage.files(), args.output_dir);
     before = finished_state(args.output_dir);
   }
-  const bool has_nothing_finished = may_go_on && !before.state && before.damage.empty();
-  if (has_nothing_finished) {
-    refuse_other_config(storage.files(), config, {.path = args.output_dir});
+  if (may_go_on && !before.state) {
+    refuse_other_json(storage.files(), config, {.path = args.output_dir});
   }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {

@@ -297,7 +297,8 @@ const TinyRun::Keys kFourSteps = {
 
 TEST(ForeignFiles, ThatTheEndOfARunWouldOverwriteAreRefusedAndCopiedByARestart) {
   for (const char* name : {"config.json", "tokenizer.json", "generation_config.json",
-                           "trainer_state.json", "train_results.json"}) {
+                           "trainer_state.json", "train_results.json", "eval_results.json",
+                           "manifest.json", "finetune_state.json", "metrics.jsonl"}) {
     const TinyRun run(kFourSteps);
     write_file(run.out(name), R"({"a": 1})");
     const ProcessResult refused = run.train();
@@ -346,6 +347,38 @@ TEST(ForeignFiles, AConfigOfTheUserIsRefusedNextToCheckpoints) {
   EXPECT_EQ(read_file(run.out("config.json")), R"({"task": "mlm"})");
   std::filesystem::remove(run.out("config.json"));
   EXPECT_EQ(run.train().code, 0);
+}
+
+TEST(ForeignFiles, ALogThatIsNoJsonIsRefused) {
+  const TinyRun run(kFourSteps);
+  write_file(run.out("metrics.jsonl"), "my notes\n");
+  const ProcessResult refused = run.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_EQ(read_file(run.out("metrics.jsonl")), "my notes\n");
+}
+
+TEST(ForeignFiles, AModelPutNextToCheckpointsIsRenamedAtTheEnd) {
+  const TinyRun run(kFourSteps);
+  run.train_until(2);
+  write_file(run.out("model.safetensors"), "mine");
+  write_file(run.out("tokenizer.json"), "{}");
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("which this run did not write, is renamed to"));
+  EXPECT_EQ(read_file(run.out("model.safetensors.bad-1")), "mine");
+  EXPECT_EQ(read_file(run.out("tokenizer.json.bad-1")), "{}");
+  const ProcessResult again = run.train();
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("already finished"));
+}
+
+TEST(ForeignFiles, TheModelOfAnEarlierEndIsReplacedByALongerRun) {
+  TinyRun run(kFourSteps);
+  EXPECT_EQ(run.train().code, 0);
+  run.set({{"max_steps", "6"}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(run.out("model.safetensors.bad-1"))) << result.err;
 }
 
 TEST(ForeignFiles, AFolderOfTheUserNamedLikeACheckpointKeepsItsName) {

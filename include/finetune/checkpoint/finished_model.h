@@ -36,9 +36,11 @@ inline constexpr char kModelCardFile[] = "README.md";
 // lock of the folder.
 class ModelExport {
  public:
-  ModelExport(FileSystem& files, std::string folder);
+  ModelExport(FileSystem& files, std::string folder, bool keeps_unknown = false);
 
-  // Replaces the file atomically. Records it, unless it is the model card.
+  // Replaces the file atomically. Records it, unless it is the model card. With `keeps_unknown` a
+  // file of the model that is there and neither equal nor in the folder's manifest.json is
+  // quarantined first: it is the user's.
   void write(const CheckpointFile& file);
   // Records every result file that is in the folder.
   void add_results();
@@ -49,9 +51,11 @@ class ModelExport {
 
  private:
   std::string stage(const CheckpointFile& file);
+  void keep_unknown(const std::string& name);
 
   FileSystem& files_;
   std::string folder_;
+  bool keeps_unknown_;
   Manifest manifest_;
 };
 

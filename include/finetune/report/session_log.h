@@ -37,6 +37,8 @@ class SessionLog {
   [[nodiscard]] int64_t session() const { return session_; }
   // The run id of the session started here; empty before.
   [[nodiscard]] const std::string& run_id() const { return run_id_; }
+  // Whether an earlier session finished the run, so that its model is in the folder.
+  [[nodiscard]] bool has_finished_before() const { return has_finished_before_; }
 
  private:
   void cut_partial_line();
@@ -46,6 +48,7 @@ class SessionLog {
   int64_t session_ = 0;
   std::string run_id_;
   bool is_open_ = false;
+  bool has_finished_before_ = false;
 };
 
 }  // namespace finetune

@@ -102,16 +102,52 @@ bool is_overwritten(const std::string& name) {
   return (checkpoint::is_run_file_name(name) || is_of_weights(name)) && !is_of_evaluation;
 }
 
-// Whether a file is JSON of another kind than a model's config.json; false for a damaged file.
-bool is_other_json(FileSystem& files, const std::string& path) {
+// A file that runs write, and the keys one of which it always holds.
+struct KnownJson {
+  const char* name;
+  std::vector<std::string_view> keys;
+  bool is_lines = false;  // one object in each line
+};
+const std::array<KnownJson, 6> kKnownJson = {
+    {{.name = kConfigFile, .keys = {"model_type", "architectures"}},
+     {.name = checkpoint::kManifestFile, .keys = {"files"}},
+     {.name = checkpoint::kFinetuneStateFile, .keys = {"run_id"}},
+     {.name = "eval_results.json", .keys = {"eval_samples", "eval_runtime", "eval_loss"}},
+     {.name = kMetricsFile, .keys = {"step"}, .is_lines = true},
+     {.name = kSessionsFile, .keys = {"event"}, .is_lines = true}}};
+
+// Whether a file is JSON of another kind than runs write under its name; false for a damaged file.
+bool is_other_json(FileSystem& files, const std::string& folder, const KnownJson& known) {
   constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
+  const std::string path = join_path(folder, known.name);
   if (files.type(path) != FileType::kFile) return false;
+  const auto is_other = [&](const nlohmann::ordered_json& json) {
+    return !json.is_object() || std::ranges::none_of(known.keys, [&](std::string_view key) {
+      return json.contains(key);
+    });
+  };
   try {
-    const nlohmann::ordered_json json = parse_json(files.read_all(path, kMaxBytes), path);
-    return !json.is_object() || (!json.contains("model_type") && !json.contains("architectures"));
+    if (!known.is_lines) return is_other(parse_json(files.read_all(path, kMaxBytes), path));
+    bool is_first_other = false;
+    (void)read_json_lines(files, path, [&](nlohmann::ordered_json&& line, uint64_t) {
+      is_first_other = is_other(line);
+      return false;
+    });
+    return is_first_other;
   } catch (const Error&) {
     return false;
   }
+}
+
+// Whether nothing in the file is a line of a run's log.
+bool has_no_line(FileSystem& files, const std::string& path) {
+  if (files.type(path) != FileType::kFile) return false;
+  bool has_line = false;
+  const int64_t others = read_json_lines(files, path, [&](nlohmann::ordered_json&&, uint64_t) {
+    has_line = true;
+    return false;
+  });
+  return !has_line && others > 0;
 }
 
 [[noreturn]] void refuse_file(const LoadedConfig& config, const OwnedFolder& folder,
@@ -155,10 +191,10 @@ std::string set_aside_former_run(FileSystem& files, const std::string& output_di
   return aside;
 }
 
-void refuse_other_config(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder) {
+void refuse_other_json(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder) {
   if (!files.exists(folder.path)) return;
-  if (is_other_json(files, join_path(folder.path, kConfigFile))) {
-    refuse_file(config, folder, kConfigFile);
+  for (const KnownJson& known : kKnownJson) {
+    if (is_other_json(files, folder.path, known)) refuse_file(config, folder, known.name);
   }
 }
 
@@ -175,7 +211,15 @@ void refuse_foreign_files(FileSystem& files, const LoadedConfig& config,
                    "folder, or choose another " +
                    folder.key);
   }
-  if (std::ranges::any_of(names, is_trace)) return;
+  // A run that begins cuts metrics.jsonl.
+  const bool has_metrics = std::ranges::find(names, kMetricsFile) != names.end();
+  const bool is_text = has_metrics && has_no_line(files, join_path(folder.path, kMetricsFile));
+  if (std::ranges::any_of(names, [&](const std::string& name) {
+        return is_trace(name) && !(is_text && name == kMetricsFile);
+      })) {
+    return;
+  }
+  if (is_text) refuse_file(config, folder, kMetricsFile);
   const auto first = [&](const auto& is_meant) {
     const auto found = std::ranges::find_if(names, is_meant);
     if (found != names.end()) refuse_file(config, folder, *found);

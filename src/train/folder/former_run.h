@@ -21,9 +21,10 @@ struct OwnedFolder {
   std::string path;
   const char* key = "output_dir";
 };
-// Throws Error(kConfig) if config.json in the folder is no model's: a configuration, or another
-// file of the user. Requires: the folder holds no finished run.
-void refuse_other_config(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder);
+// Throws Error(kConfig) if config.json, manifest.json, finetune_state.json, metrics.jsonl or
+// sessions.jsonl in the folder is JSON of another program: a configuration, or another file of the
+// user. Requires: the folder holds no finished run.
+void refuse_other_json(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder);
 // Throws Error(kConfig) if the folder holds a file that the end of a run would overwrite and no
 // trace of a run, or a folder "checkpoint-<N>" without any file of a checkpoint.
 void refuse_foreign_files(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder);

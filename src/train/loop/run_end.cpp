@@ -164,7 +164,10 @@ void RunEnd::check_rebuilt_weights() const {
 void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const std::string& folder = run_.args.output_dir;
   const SaveScope scope{.kind = SaveKind::kModel};
-  checkpoint::ModelExport model(run_.files, folder);
+  // After an earlier end the files may be of the model that this one replaces.
+  const bool may_be_own =
+      run_.storage.is_rebuilding() || run_.storage.session_log().has_finished_before();
+  checkpoint::ModelExport model(run_.files, folder, !may_be_own);
   for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
   // A rebuilt model gets no new card, because the user may have edited the existing one.
   if (run_.args.model_card && !run_.storage.is_rebuilding() &&
