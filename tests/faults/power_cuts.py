@@ -236,6 +236,8 @@ def cut(options, folder):
         if system.missing():
             print(f"{system.name} is left out: {system.missing()}")
     systems = [system for system in systems if not system.missing()]
+    if not systems:
+        sys.exit("no file system is left")
     names = soaked_run.chosen(NAMES, options.only)
     options.keep = options.keep or Path(tempfile.mkdtemp(prefix="finetune-failed-cuts-"))
     end = time.monotonic() + options.minutes * 60

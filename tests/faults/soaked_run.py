@@ -149,7 +149,13 @@ class SoakedRun:
             "best": [state.get("best_metric"), state.get("best_global_step")],
             "step": state["global_step"],
             "results": without_times(json.loads((self.out / "all_results.json").read_text())),
+            # No line damaged, missing or twice. A restored line has no time.
+            "metrics.jsonl": [
+                {key: line[key] for key in ("step", "loss", "eval_loss", "train_loss") if key in line}
+                for line in json_lines(self.out / "metrics.jsonl")
+            ],
         }
+        json_lines(self.out / "sessions.jsonl")
         last = self.out / f"checkpoint-{state['global_step']}"
         if last.is_dir():
             for path in sorted(last.iterdir()):
@@ -179,6 +185,17 @@ class SoakedRun:
 
 def digest(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def json_lines(path):
+    """Returns the lines; ValueError names the first that is no JSON."""
+    lines = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            lines.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(f"{path.name}:{number}: {error}") from error
+    return lines
 
 
 def without_times(entry):
