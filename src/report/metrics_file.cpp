@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstddef>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -67,10 +69,15 @@ void MetricsFile::match(const std::vector<Json>& log) {
   pending_.clear();
   bytes_ = 0;
   size_t same = 0;
+  std::vector<Json> others;  // from the first line that differs; some may belong further down
   try {
     uint64_t last_end = 0;
     read_json_lines(files_, path_, [&](Json&& line, uint64_t end) {
-      if (same == log.size() || compared(line) != compared(log[same])) return false;
+      if (same == log.size()) return false;
+      if (!others.empty() || compared(line) != compared(log[same])) {
+        others.push_back(std::move(line));
+        return others.size() < log.size();
+      }
       ++same;
       last_end = end;
       return true;
@@ -79,16 +86,21 @@ void MetricsFile::match(const std::vector<Json>& log) {
   } catch (const Error&) {  // rewrite the file
     same = 0;
   }
-  std::string missing;
-  for (; same < log.size(); ++same) missing += line_of(log[same], nullptr);
-  write(std::move(missing));
+  write(lines_of_log({log.begin() + static_cast<std::ptrdiff_t>(same), log.end()}, others));
 }
 
 void MetricsFile::append(const Json& record, const MeasuredAtLog& measured) {
   write(line_of(record, &measured));
 }
 
-bool MetricsFile::is_deleted() const { return file_ && !files_.exists(path_); }
+bool MetricsFile::is_changed() const {
+  if (!file_) return false;
+  try {
+    return files_.open(path_)->size() != bytes_;
+  } catch (const Error& error) {
+    return error.system_error() == ENOENT;
+  }
+}
 
 void MetricsFile::sync() {
   try {

@@ -65,15 +65,31 @@ TEST_F(MetricsFileTest, IsWrittenAgainWhereItWasDeletedDuringTheRun) {
   MetricsFile file(files_, path_);
   file.match({});
   file.append(loss_at(1, 1.0), {});
-  EXPECT_FALSE(file.is_deleted());
+  EXPECT_FALSE(file.is_changed());
   files_.remove_file(path_);
-  EXPECT_TRUE(file.is_deleted());
+  EXPECT_TRUE(file.is_changed());
   file.match(log_of(1));
   file.append(loss_at(2, 0.5), {});
   file.sync();
   ASSERT_EQ(lines().size(), 2U);
   EXPECT_EQ(lines()[0]["step"], 1);
   EXPECT_EQ(lines()[1]["loss"], 0.5);
+}
+
+// As a suspended machine does that goes on for a moment after another one has taken over.
+TEST_F(MetricsFileTest, DropsTheLinesOfAnotherWriterAndKeepsItsOwnTimes) {
+  MetricsFile file(files_, path_);
+  file.match({});
+  file.append(loss_at(1, 1.0), {.unix_time = 1001.5, .session = 2});
+  files_.append(path_)->write("{\"step\":1,\"epoch\":0.1,\"time\":7.0,\"loss\":9.0}\n");
+  file.append(loss_at(2, 0.5), {.unix_time = 1002.5, .session = 2});
+  EXPECT_TRUE(file.is_changed());
+  file.match({loss_at(1, 1.0), loss_at(2, 0.5)});
+  EXPECT_FALSE(file.is_changed());
+  ASSERT_EQ(lines().size(), 2U);
+  EXPECT_EQ(lines()[0]["time"], 1001.5);
+  EXPECT_EQ(lines()[1]["loss"], 0.5);
+  EXPECT_EQ(lines()[1]["time"], 1002.5);
 }
 
 TEST_F(MetricsFileTest, HoldsWhatWasLoggedWithTimeAndSession) {

@@ -40,11 +40,11 @@ class MetricsFile {
   MetricsFile& operator=(const MetricsFile&) = delete;
 
   // Makes the file agree with `log` (objects with `step` and `epoch`, oldest first): keeps matching
-  // lines with their times, removes the rest, and appends missing ones without times.
+  // lines with their times, removes the rest, and writes missing ones without times.
   void match(const std::vector<nlohmann::ordered_json>& log);
   void append(const nlohmann::ordered_json& record, const MeasuredAtLog& measured);
-  // Whether the file was deleted while it is written: match() writes it again.
-  [[nodiscard]] bool is_deleted() const;
+  // Whether somebody else deleted or wrote the file since: match() makes it agree again.
+  [[nodiscard]] bool is_changed() const;
   // Makes what was written survive a power cut, as far as the disk allows.
   void sync();
 

@@ -41,6 +41,19 @@ void RunLog::open_events() {
   }
 }
 
+// A machine that was suspended goes on writing for a moment after another one has taken over.
+void RunLog::restore_metrics() {
+  if (!metrics_) return;
+  run_.storage.check_before_commit();
+  if (metrics_->is_changed()) metrics_->match(run_.trainer_state.log_history);
+}
+
+void RunLog::sync() {
+  if (!metrics_) return;
+  restore_metrics();
+  metrics_->sync();
+}
+
 void RunLog::log(Json values) {
   TrainerState& record = run_.trainer_state;
   record.epoch = run_.epoch();
@@ -49,7 +62,7 @@ void RunLog::log(Json values) {
     values["num_input_tokens_seen"] = run_.state.tokens_seen;
   }
   if (task_of(run_.args).logs_tokens) values["num_tokens"] = run_.state.tokens_seen;
-  if (metrics_ && metrics_->is_deleted()) metrics_->match(record.log_history);
+  restore_metrics();
   const Json entry = record.log(std::move(values));
   if (metrics_) {
     const double speed = std::round(watch_.tokens_per_second() * 10) / 10;

@@ -22,12 +22,11 @@ class RunLog {
   // metrics.jsonl to the restored log. If TensorBoard's events cannot be written, a new run throws
   // Error(kIo) and a resumed run logs a warning.
   void open();
-  // Appends an entry for the current step.
+  // Appends an entry for the current step. Throws Error(kBusy) if another session has taken over
+  // the output folder.
   void log(nlohmann::ordered_json values);
-  // Makes metrics.jsonl survive a power cut.
-  void sync() {
-    if (metrics_) metrics_->sync();
-  }
+  // Makes metrics.jsonl agree with the log and survive a power cut.
+  void sync();
   // Logs the mean loss since the last call, gradient norm and learning rate.
   void log_window();
   // Ends the window without an entry: its losses still count for train_loss.
@@ -35,6 +34,7 @@ class RunLog {
 
  private:
   void open_events();
+  void restore_metrics();
 
   TrainingRun& run_;
   SessionWatch& watch_;
