@@ -394,7 +394,7 @@ function curves(parent) {
   if (charts.children.length === 0) node.append(el('p', {class: 'quiet', text: 'Nothing was logged yet.'}));
 }
 
-const endings = {finished: '--good', stopped: '--c0', running: '--c5', killed: '--warn', error: '--bad'};
+const endings = {finished: '--good', stopped: '--warn', running: '--c5', killed: '--bad', error: '--bad'};
 function timeline(parent, run) {
   if (run.sessions.length === 0) return;
   const node = section(parent, many ? `Sessions of ${run.name}` : 'Sessions');
@@ -408,7 +408,9 @@ function timeline(parent, run) {
     const x1 = Math.max(x0 + 1, ...timed.map((s) => s.end || s.start));
     const fx = (x) => left + (x - x0) / (x1 - x0) * (width - left - right);
     const svg = shape('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'sessions by time'});
-    figure.append(svg);
+    const keys = [...new Set(timed.map((s) => s.ending))].map((ending) => el('span', {class: 'key'}, el('i', {class: 'block', style: `background:var(${endings[ending] || '--warn'})`}), ending));
+    if (timed.some((s) => (s.rollbacks || []).length > 0)) keys.push(el('span', {class: 'key'}, el('span', {class: 'bad', text: '↶ '}), 'rollback'));
+    figure.append(el('figcaption', {}, ...keys), svg);
     const axis = timeTicks(0, x1 - x0, Math.max(3, Math.floor(width / 100)));
     for (const t of axis.ticks) {
       svg.append(shape('line', {class: 'grid', x1: fx(x0 + t), x2: fx(x0 + t), y1: 6, y2: 50}));
@@ -416,7 +418,7 @@ function timeline(parent, run) {
     axisLabels(svg, 66, 0, width, axis.ticks.map((t) => ({x: fx(x0 + t), text: t === 0 ? clock(x0) : '+' + axis.label(t)})));
     for (const s of timed) {
       const from = fx(s.start), to = Math.max(from + 3, fx(s.end || s.start));
-      const bar = shape('rect', {class: 'session', x: from, y: 14, width: to - from, height: 28, rx: 3, style: `fill:var(${endings[s.ending] || '--warn'})`, 'fill-opacity': 0.85});
+      const bar = shape('rect', {class: 'session', x: from, y: 14, width: to - from, height: 28, rx: 3, style: `fill:var(${endings[s.ending] || '--warn'})`});
       bar.append(shape('title', {}, `session ${s.session}: ${s.ending}, steps ${number(s.first_step)} to ${number(s.last_step)}${s.resumed_from === undefined ? '' : `, resumed from ${number(s.resumed_from)}`}, ${clock(s.start)}, ${duration(s.end - s.start)}`));
       svg.append(bar);
       if (to - from > 8 + 7 * String(s.session).length) svg.append(shape('text', {x: (from + to) / 2, y: 32, 'text-anchor': 'middle', style: 'fill:var(--back);font-weight:650'}, s.session));
