@@ -121,11 +121,6 @@ class Chromium:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def screenshot(self, path, whole=True):
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole,
-                         **({"clip": self.extent()} if whole else {}))["data"]  # fmt: skip
-        path.write_bytes(base64.b64decode(data))
-
-    def extent(self):
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        return {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+    def screenshot(self, path):
+        """Writes a PNG file of the viewport."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
