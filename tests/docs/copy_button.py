@@ -26,7 +26,9 @@ from run_commands import ROOT, SHELLS, fences
 
 DOCS = ROOT / "docs"
 PROMPT = re.compile(r"^\s*(\$ |# (printed|exits)\b)", re.MULTILINE)
-MARK = re.compile(r"^ *<!--|<!-- (printed|exits with|not run)|^ *(printed|exits with [\d ]+|not run: .*)$", re.MULTILINE)
+MARK = re.compile(
+    r"^ *<!--|<!-- (printed|exits with|not run)|^ *(printed|exits with [\d ]+|not run: .*)$", re.MULTILINE
+)
 UNCHANGED = "nothing was copied"
 
 # Scrolls to a button and returns the point to click, or null where something covers the button.
