@@ -4,7 +4,7 @@
 
 Who speaks? A small classifier learns it from a play (--text: blocks of "NAME:" and lines, as Tiny
 Shakespeare), is interrupted five times, changes its learning rate, and copies itself to a mirror.
-A second run with another learning rate is compared with it. Prints the status on the way.
+A second run with another learning rate is compared with it. --status prints the status on the way.
 """
 
 import argparse
@@ -20,6 +20,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "docs"))
+import chromium  # noqa: E402
+
 SPEAKERS = 5
 STEPS = 1200
 
@@ -108,11 +111,14 @@ def logged_step(line):
     return entry["done"] if entry["phase"] == "train" else None
 
 
-def interrupt(binary, folder, config, step, how, *more):
-    """Trains until `step` is logged, then sends the signal; shows the status shortly before."""
+def interrupt(binary, folder, config, step, how, *more, shows_status):
+    """Trains until `step` is logged, then sends the signal.
+
+    The status shortly before takes seconds, in which the training continues beyond `step`.
+    """
     command = [binary, "train", config, "--progress", "json", *more]
     process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
-    was_shown = False
+    was_shown = not shows_status
     for line in process.stderr:
         reached = logged_step(line)
         if reached is None:
@@ -138,13 +144,10 @@ def finish(binary, folder, config, *more):
         sys.exit(f"exit code {done.returncode}")
 
 
-def picture(browser, folder, page, name, output, width, height, *more):
-    subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-         f"--user-data-dir={folder / 'profile'}", f"--window-size={width},{height}",
-         "--virtual-time-budget=4000", f"--screenshot={output / name}", *more,
-         f"file://{folder / page}"],
-        check=True, capture_output=True, timeout=300)  # fmt: skip
+def picture(browser, page, path, width, height, dark=False):
+    browser.resize(width, height, dark)
+    browser.open(page.resolve().as_uri())
+    browser.screenshot(path)
 
 
 def main():
@@ -153,9 +156,10 @@ def main():
     parser.add_argument("--text", required=True, help="a play: blocks of NAME: and lines")
     parser.add_argument("--output", type=Path, default=ROOT / "docs")
     parser.add_argument("--keep", type=Path, help="work in this folder and keep it")
+    parser.add_argument("--status", action="store_true", help="print the status of running sessions")
     options = parser.parse_args()
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
+    program = chromium.find()
+    if program is None:
         sys.exit("no chromium on PATH; scripts/setup.sh installs it")
     binary = str(Path(options.binary).resolve())
     folder = options.keep or Path(tempfile.mkdtemp(prefix="record-report-"))
@@ -165,12 +169,15 @@ def main():
     subprocess.run([*run, "--output", folder / "tokenizer", options.text], check=True,
                    capture_output=True)  # fmt: skip
     config = configure(folder, "speakers", mirror_dir="mirror")
-    interrupt(binary, folder, config, 190, signal.SIGKILL)
-    interrupt(binary, folder, config, 400, signal.SIGTERM)
     slower = ("--learning_rate", "2e-4")
-    interrupt(binary, folder, config, 610, signal.SIGKILL, *slower)
-    interrupt(binary, folder, config, 820, signal.SIGTERM, *slower)
-    interrupt(binary, folder, config, 1030, signal.SIGKILL, *slower)
+    for step, how, more in (
+        (190, signal.SIGKILL, ()),
+        (400, signal.SIGTERM, ()),
+        (610, signal.SIGKILL, slower),
+        (820, signal.SIGTERM, slower),
+        (1030, signal.SIGKILL, slower),
+    ):
+        interrupt(binary, folder, config, step, how, *more, shows_status=options.status)
     finish(binary, folder, config, *slower)
     print(status_of(binary, folder, "speakers"))
     finish(binary, folder, configure(folder, "constant", lr_scheduler_type="constant"))
@@ -178,14 +185,15 @@ def main():
     subprocess.run(
         [binary, "report", "speakers", "constant", "-o", "two.html"], cwd=folder, check=True
     )
-    dark = "--blink-settings=preferredColorScheme=0"
-    picture(browser, folder, "one.html", "report.png", options.output, 1000, 2170)
-    picture(browser, folder, "two.html", "report-dark.png", options.output, 1000, 1300, dark)
-    picture(browser, folder, "one.html", "report-phone.png", options.output, 390, 1400)
     others = "main > section:not(#predictions):not(#worst-predictions) { display: none; }"
     page = (folder / "one.html").read_text().replace("</head>", f"<style>{others}</style></head>")
     (folder / "part.html").write_text(page)
-    picture(browser, folder, "part.html", "report-predictions.png", options.output, 1000, 900)
+    one, two, part = (folder / f"{name}.html" for name in ("one", "two", "part"))
+    with chromium.Chromium(program) as browser:
+        picture(browser, one, options.output / "report.png", 1000, 2170)
+        picture(browser, two, options.output / "report-dark.png", 1000, 1300, dark=True)
+        picture(browser, one, options.output / "report-phone.png", 390, 1400)
+        picture(browser, part, options.output / "report-predictions.png", 1000, 900)
     if options.keep is None:
         shutil.rmtree(folder)
 

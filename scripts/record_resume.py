@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = "1500"
 KILL_AT = 700
-WIDTH = 120
+WIDTH = 88  # characters of a line; the site shows the picture 688 pixels wide, with letters of 12
 STYLE = """
   text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #24292f; white-space: pre; }
   .box { fill: #f6f8fa; stroke: #d0d7de; }
@@ -94,7 +94,7 @@ def svg(rows):
            f"<style>{STYLE}</style>",
            f'<rect class="box" x="0.5" y="0.5" width="{WIDTH * 8 + 31}" height="{height - 1}" rx="8"/>']  # fmt: skip
     for i, (kind, text) in enumerate(rows):
-        text = text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+        text = text if len(text) <= WIDTH else text[: WIDTH - 1].rpartition(" ")[0] + " …"
         kind = f' class="{kind}"' if kind else ""
         out.append(f'<text{kind} x="16" y="{30 + 20 * i}" xml:space="preserve">{html.escape(text)}</text>')
     return "\n".join([*out, "</svg>", ""])

@@ -131,6 +131,19 @@ window.addEventListener('load', () => {
   found.push('halved names: ' + halved.length);
   const cut = [...document.querySelectorAll('.compare')].filter((one) => !['auto', 'scroll'].includes(getComputedStyle(one.parentElement).overflowX));
   found.push('cut tables: ' + cut.length);
+  const broken = [];
+  for (const cell of document.querySelectorAll('td, th')) {
+    if (cell.querySelector('.sample') || cell.clientWidth === 0) continue;
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), range = document.createRange();
+    while (texts.nextNode()) {
+      for (const word of texts.currentNode.data.matchAll(/[A-Za-z0-9.,]+/g)) {
+        range.setStart(texts.currentNode, word.index);
+        range.setEnd(texts.currentNode, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map((box) => box.top)).size > 1) broken.push(word[0]);
+      }
+    }
+  }
+  found.push('broken words: ' + broken.length + ' ' + broken.slice(0, 5));
   found.push('curves: ' + document.querySelectorAll('path.curve').length);
   found.push('overflow: ' + (document.documentElement.scrollWidth > document.documentElement.clientWidth));
   const bad = [...document.querySelectorAll('path')].filter((path) => /NaN|Infinity/.test(path.getAttribute('d')));
@@ -156,6 +169,7 @@ PYTHON
     expect 1 "hover: shown" "$folder/tried"
     expect 1 "repeated labels: 0" "$folder/tried"
     expect 1 "squeezed cells: 0" "$folder/tried"
+    expect 1 "broken words: 0" "$folder/tried"
     expect 1 "cut tables: 0" "$folder/tried"
     expect 1 "halved names: 0" "$folder/tried"
     if [[ $page == one ]]; then
@@ -291,6 +305,7 @@ done
 expect 1 "overflow: false" "$folder/long-dom"
 expect 1 "repeated labels: 0" "$folder/long-dom"
 expect 1 "squeezed cells: 0" "$folder/long-dom"
+expect 1 "broken words: 0" "$folder/long-dom"
 expect 1 "cut tables: 0" "$folder/long-dom"
 expect 1 "heights of the constant: 1" "$folder/flat-dom"
 

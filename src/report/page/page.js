@@ -74,7 +74,7 @@ function linearTicks(low, high, count, whole) {
   const step = whole && raw <= 1 ? 1 : steps.find((s) => s >= raw * 0.999 && !(whole && s % 1)) || raw;
   const ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push(i * step);
-  return ticks;
+  return ticks.length < 2 && count < 12 ? linearTicks(low, high, count + 1, whole) : ticks;
 }
 function logTicks(low, high, count) {
   const from = Math.floor(Math.log10(low)), to = Math.ceil(Math.log10(high));
@@ -295,15 +295,21 @@ function chart(parent, title, unit, lines) {
   });
 }
 
+// Long names and paths wrap behind "_" and "/", not inside a word.
+function wrappable(name) {
+  const parts = String(name).match(/[^_/]*[_/]+|[^_/]+/g) || [];
+  return parts.flatMap((part, i) => i > 0 ? [el('wbr'), part] : [part]);
+}
+
 function table(headers, rows, options) {
   const isNumber = (options && options.numbers) || [];
   const isTight = (options && options.tight) || [];
-  const head = el('tr', {}, ...headers.map((h, i) => el('th', {text: h, scope: 'col', class: isNumber.includes(i) ? 'n' : null})));
+  const head = el('tr', {}, ...headers.map((h, i) => el('th', {scope: 'col', class: isNumber.includes(i) ? 'n' : null}, ...wrappable(h))));
   const body = rows.map((row) => {
     const cells = row.cells || row;
     return el('tr', {class: row.className}, ...cells.map((cell, i) => {
       const td = el('td', {class: isNumber.includes(i) ? 'n' : isTight.includes(i) ? 't' : null});
-      td.append(cell instanceof Node ? cell : String(cell === null || cell === undefined ? '–' : cell));
+      td.append(...(cell instanceof Node ? [cell] : wrappable(cell === null || cell === undefined ? '–' : cell)));
       return td;
     }));
   });
@@ -388,7 +394,7 @@ function curves(parent) {
   if (charts.children.length === 0) node.append(el('p', {class: 'quiet', text: 'Nothing was logged yet.'}));
 }
 
-const endings = {finished: '--good', stopped: '--c0', running: '--c5', killed: '--warn', error: '--bad'};
+const endings = {finished: '--good', stopped: '--warn', running: '--c5', killed: '--bad', error: '--bad'};
 function timeline(parent, run) {
   if (run.sessions.length === 0) return;
   const node = section(parent, many ? `Sessions of ${run.name}` : 'Sessions');
@@ -402,7 +408,9 @@ function timeline(parent, run) {
     const x1 = Math.max(x0 + 1, ...timed.map((s) => s.end || s.start));
     const fx = (x) => left + (x - x0) / (x1 - x0) * (width - left - right);
     const svg = shape('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'sessions by time'});
-    figure.append(svg);
+    const keys = [...new Set(timed.map((s) => s.ending))].map((ending) => el('span', {class: 'key'}, el('i', {class: 'block', style: `background:var(${endings[ending] || '--warn'})`}), ending));
+    if (timed.some((s) => (s.rollbacks || []).length > 0)) keys.push(el('span', {class: 'key'}, el('span', {class: 'bad', text: '↶ '}), 'rollback'));
+    figure.append(el('figcaption', {}, ...keys), svg);
     const axis = timeTicks(0, x1 - x0, Math.max(3, Math.floor(width / 100)));
     for (const t of axis.ticks) {
       svg.append(shape('line', {class: 'grid', x1: fx(x0 + t), x2: fx(x0 + t), y1: 6, y2: 50}));
@@ -410,7 +418,7 @@ function timeline(parent, run) {
     axisLabels(svg, 66, 0, width, axis.ticks.map((t) => ({x: fx(x0 + t), text: t === 0 ? clock(x0) : '+' + axis.label(t)})));
     for (const s of timed) {
       const from = fx(s.start), to = Math.max(from + 3, fx(s.end || s.start));
-      const bar = shape('rect', {class: 'session', x: from, y: 14, width: to - from, height: 28, rx: 3, style: `fill:var(${endings[s.ending] || '--warn'})`, 'fill-opacity': 0.85});
+      const bar = shape('rect', {class: 'session', x: from, y: 14, width: to - from, height: 28, rx: 3, style: `fill:var(${endings[s.ending] || '--warn'})`});
       bar.append(shape('title', {}, `session ${s.session}: ${s.ending}, steps ${number(s.first_step)} to ${number(s.last_step)}${s.resumed_from === undefined ? '' : `, resumed from ${number(s.resumed_from)}`}, ${clock(s.start)}, ${duration(s.end - s.start)}`));
       svg.append(bar);
       if (to - from > 8 + 7 * String(s.session).length) svg.append(shape('text', {x: (from + to) / 2, y: 32, 'text-anchor': 'middle', style: 'fill:var(--back);font-weight:650'}, s.session));
@@ -420,9 +428,10 @@ function timeline(parent, run) {
   node.append(table(['session', 'began', 'lasted', 'steps', 'ended', 'where'], run.sessions.map((s) => {
     const ended = el('span', {class: tones[s.ending] || 'warn', text: s.reason && s.reason.startsWith(s.ending) ? s.reason : s.ending});
     const notes = [s.reason, ...(s.rollbacks || []).map((b) => `rolled back from step ${b.from} to ${b.to}: ${b.reason}`)].filter((r) => r && !r.startsWith(s.ending));
-    const cell = el('span', {}, ended, notes.length ? ': ' + notes.join('; ') : '');
-    return [s.session, clock(s.start), duration(s.end - s.start), `${number(s.first_step)} – ${number(s.last_step)}${s.resumed_from === undefined ? '' : `, resumed from ${number(s.resumed_from)}`}`, cell, [s.host, s.device].filter(Boolean).join(', ')];
-  }), {numbers: [0], tight: [1, 2, 3, 5]}));
+    const cell = el('span', {class: 'note'}, ended, notes.length ? ': ' + notes.join('; ') : '');
+    return [s.session, clock(s.start), duration(s.end - s.start), `${number(s.first_step)} – ${number(s.last_step)}${s.resumed_from === undefined ? '' : `, resumed from ${number(s.resumed_from)}`}`, cell,
+      el('span', {class: 'note', text: [s.host, s.device].filter(Boolean).join(', ')})];
+  }), {numbers: [0], tight: [1, 2, 3]}));
 }
 
 function checkpoints(parent, run) {
@@ -497,7 +506,7 @@ function confusion(parent, run) {
   });
   const node = section(parent, many ? `Predictions of ${run.name}` : 'Predictions', el('p', {class: 'quiet', text: c.source}), el('div', {class: 'scroll', tabindex: 0}, el('table', {class: 'confusion'}, el('thead', {}, head), el('tbody', {}, ...body))));
   if (c.worst && c.worst.length) {
-    node.append(el('h3', {text: 'First mistakes'}), table(['text', 'true', 'predicted'], c.worst.map((w) => [w.text, w.label, w.predicted])));
+    node.append(el('h3', {text: 'First mistakes'}), table(['text', 'true', 'predicted'], c.worst.map((w) => [el('span', {class: 'sample', text: w.text}), w.label, w.predicted])));
   }
 }
 
@@ -512,7 +521,7 @@ function worst(parent, run) {
   if (!w) return;
   const source = `${w.title}; ${number(w.samples)} samples of the ${w.source}`;
   // What a task does not have, or what could not be read, is no column.
-  const columns = [['row', (e) => number(e.sample + 1)], [w.measure, (e) => number(e.score)], ['text', (e) => el('span', {class: 'lines', text: e.text})],
+  const columns = [['row', (e) => number(e.sample + 1)], [w.measure, (e) => number(e.score)], ['text', (e) => el('span', {class: 'lines sample', text: e.text})],
     ['true', (e) => e.label], ['predicted', (e) => el('span', {class: 'lines', text: e.predicted})]];
   const keys = [null, null, 'text', 'label', 'predicted'];
   const shown = columns.filter((_, i) => !keys[i] || w.worst.some((e) => e[keys[i]] !== ''));
@@ -528,7 +537,7 @@ function configuration(parent, run) {
     node.append(el('h3', {text: 'Changed between sessions'}), table(['session', 'from step', 'key', 'before', 'after'], run.changes.map((c) => [c.session, number(c.step), c.key, text(c.before), text(c.after)]), {numbers: [0, 1]}));
   }
   const set = keys.filter((k) => run.set_keys.includes(k));
-  const rows = (names) => table(['key', 'value'], names.map((k) => [el('code', {text: k}), text(run.config[k])]));
+  const rows = (names) => table(['key', 'value'], names.map((k) => [el('code', {}, ...wrappable(k)), text(run.config[k])]));
   node.append(el('h3', {text: 'Keys that the configuration sets'}), rows(set));
   node.append(el('details', {}, el('summary', {text: `All ${keys.length} keys`}), rows(keys)));
 }
