@@ -8,6 +8,7 @@ same command without a fault, and a comparison with the undisturbed run.
 """
 
 import argparse
+import errno
 import json
 import os
 import random
@@ -465,6 +466,61 @@ def two_processes(row):
     run.close()
 
 
+def records(run):
+    """The lines of metrics.jsonl without what was measured."""
+    measured = ("time", "session", "tokens_per_second", "memory_mib")
+    lines = [json.loads(line) for line in (run.out / "metrics.jsonl").read_text().splitlines()]
+    return [
+        {k: v for k, v in line.items()
+         if k not in measured and "runtime" not in k and "per_second" not in k}
+        for line in lines
+    ]  # fmt: skip
+
+
+def two_machines(row):
+    """R12.machines: one of two machines is suspended, the other takes over, the first continues. Without
+    locks of the kernel; each process has a host name of its own."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode != 0:
+        row.add("not root", "")
+        return
+    keys = {"max_steps": 6000, "save_steps": 200, "eval_strategy": "no", "logging_steps": 10}
+    locks = {"fault": f"flock@1+0={errno.ENOLCK}", "FINETUNE_FAULT_FOLDER": "/"}
+    whole = Run(**keys)
+    if whole.start() != 0:
+        row.add("undisturbed", whole.said())
+        return
+    under = ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"']
+    pairs = []
+    for i in range(scaled(3)):
+        first = Run(**keys)
+        second = Run(**keys, output_dir=str(first.out))
+        process = first.begin(under=[*under, f"first-{i}"], **locks)
+        while first.committed() < 400 * (i + 1) and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGSTOP)
+        pairs.append((first, process, second, second.begin(under=[*under, f"second-{i}"], **locks)))
+    for i, (first, stopped, second, process) in enumerate(pairs):
+        end = time.monotonic() + 120
+        while second.resumed() == 0 and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        time.sleep(0.1 * i)
+        stopped.send_signal(signal.SIGCONT)
+        code, other = second.end(process), first.end(stopped)
+        problem = ""
+        if code != 0 or other != 5 or "was taken over by" not in first.said():
+            problem = f"ended with {other} and {code}: {first.said()}; {second.said()}"
+        elif (first.out / "model.safetensors").read_bytes() != (
+            whole.out / "model.safetensors"
+        ).read_bytes():
+            problem = "the weights differ"
+        elif records(first) != records(whole):
+            problem = "metrics.jsonl differs"
+        row.add(f"pair {i}", problem)
+        first.close()
+        second.close()
+    whole.close()
+
+
 def clocks(row):
     """R15: the clock jumps during the run."""
     run = Run()
@@ -574,6 +630,7 @@ ROWS = {
     "R9": kill_after_stop,
     "R11": broken_folders,
     "R12": two_processes,
+    "R12.machines": two_machines,
     "R15.binary": clocks,
     "R16": no_memory,
 }
