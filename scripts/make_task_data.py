@@ -2,7 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Writes tests/fixtures/tasks: small labelled files about the lighthouse, one kind for each task. They
 are what the examples in configs/ and the tests learn from. Python's random module, whose numbers
-are the same everywhere, picks the words; nothing of it is anyone's text (CC0 1.0)."""
+are the same everywhere, picks the words; nothing of it is anyone's text (CC0 1.0).
+
+tests/fixtures/tokenizers has two tokenizers for the examples, both small enough to be files of the
+project: `causal` is `lighthouse` with <s> before a text and nothing after it, as Llama's, so that a
+prompt is not ended by </s>; `words` is what `finetune tokenizer train --type byte_level_bpe
+--vocab_size 600 --add_prefix_space --model_max_length 128` writes for the words of
+names-train.jsonl, one sentence per line, so that each name is one token."""
 
 import itertools
 import json
@@ -49,12 +55,12 @@ def lines(name, rows):
     (FOLDER / name).write_text(text)
 
 
-def splits(name, rows, train, valid, drop=()):
-    """train, validation and an unlabelled test file."""
+def splits(name, rows, train, valid):
+    """Training, validation and test file. All have labels, so that a report can judge the
+    predictions of the test file."""
     lines(f"{name}-train.jsonl", rows[:train])
     lines(f"{name}-valid.jsonl", rows[train : train + valid])
-    test = [{k: v for k, v in row.items() if k not in drop} for row in rows[train + valid :]]
-    lines(f"{name}-test.jsonl", test)
+    lines(f"{name}-test.jsonl", rows[train + valid :])
 
 
 def weather(rng):
@@ -181,17 +187,49 @@ def squad(rng, count, start):
     return {"version": "lighthouse", "data": data}
 
 
+def voyages(rng, count):
+    """Articles for the example of question answering: enough contexts for a new model to learn where
+    answers are, and of several forms, so that it answers for sentences that it has not seen."""
+    data = []
+    for i in range(count):
+        ship, cargo, place = (rng.choice(x) for x in (SHIPS, CARGO, PLACES))
+        passed = rng.choice(["passed", f"passed {rng.choice(TIMES)}"])
+        parts = [f"The brig {ship} {passed} with {cargo}, bound for {place}."]
+        start = 0
+        if rng.random() < 0.75:
+            parts.insert(0, f"{rng.choice(CALM + ROUGH)}.")
+            start = len(parts[0])
+        if rng.random() < 0.5:
+            parts.append(f"{rng.choice(WORK)} {rng.choice(TIMES)}.")
+        context = " ".join(parts)
+        qas = []
+        for question, phrase, answer in (
+            (f"What did the {ship} carry?", f"with {cargo}", cargo),
+            (f"Where was the {ship} bound for?", f"bound for {place}", place),
+            ("Which brig passed?", f"brig {ship}", ship),
+        ):
+            spot = context.index(phrase, start) + len(phrase) - len(answer)
+            answers = [{"text": answer, "answer_start": spot}]
+            qas.append({"id": f"v{i}-{len(qas)}", "question": question, "answers": answers})
+        data.append({"title": f"Voyage {i}", "paragraphs": [{"context": context, "qas": qas}]})
+    articles = ",\n".join(json.dumps(article) for article in data)
+    return f'{{"version": "lighthouse", "data": [\n{articles}\n]}}\n'
+
+
 def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
-    splits("weather", weather(random.Random(1)), 72, 24, drop=("label",))
-    splits("likeness", likeness(random.Random(2)), 72, 24, drop=("label",))
-    splits("topics", topics(random.Random(6)), 72, 24, drop=("label",))
-    splits("choices", choices(random.Random(3)), 72, 24, drop=("label",))
-    splits("names", names(random.Random(4)), 72, 24, drop=("ner_tags",))
+    splits("weather", weather(random.Random(1)), 72, 24)
+    splits("likeness", likeness(random.Random(2)), 72, 24)
+    splits("topics", topics(random.Random(6)), 72, 24)
+    splits("choices", choices(random.Random(3)), 72, 24)
+    splits("names", names(random.Random(4)), 72, 24)
     rng = random.Random(5)
     for part, count, start in (("train", 24, 0), ("valid", 8, 24), ("test", 4, 32)):
         text = json.dumps(squad(rng, count, start), ensure_ascii=False, indent=1)
         (FOLDER / f"cargo-{part}.json").write_text(text + "\n")
+    rng = random.Random(7)
+    for part, count in (("train", 150), ("valid", 8), ("test", 4)):
+        (FOLDER / f"voyages-{part}.json").write_text(voyages(rng, count))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ constexpr const char* kConfigHelp =
     R"(Writes, explains and checks configurations.
 
   finetune config init [--task mlm]            a commented configuration to start from
-  finetune config example [NAME] [FOLDER]      an example that trains in seconds: NAME.yaml, its data and
+  finetune config example [NAME] [FOLDER]      an example that trains within a minute: NAME.yaml, its data and
                                                its tokenizer, in FOLDER (.); without NAME, their names
   finetune config defaults                     every key with its default and meaning, as YAML
   finetune config schema                       a JSON Schema, for editors
