@@ -479,7 +479,7 @@ def records(run):
 
 def two_machines(row):
     """R12.machines: one of two machines is suspended, the other takes over, the first continues. Without
-    locks of the kernel; each process has a host name of its own."""
+    locks of the kernel; each process has another host name."""
     if subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode != 0:
         row.add("not root", "")
         return

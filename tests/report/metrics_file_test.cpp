@@ -76,7 +76,7 @@ TEST_F(MetricsFileTest, IsWrittenAgainWhereItWasDeletedDuringTheRun) {
   EXPECT_EQ(lines()[1]["loss"], 0.5);
 }
 
-// As a suspended machine does that goes on for a moment after another one has taken over.
+// As a suspended machine does for a moment after another one has taken over.
 TEST_F(MetricsFileTest, DropsTheLinesOfAnotherWriterAndKeepsItsOwnTimes) {
   MetricsFile file(files_, path_);
   file.match({});

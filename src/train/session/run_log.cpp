@@ -41,7 +41,7 @@ void RunLog::open_events() {
   }
 }
 
-// A machine that was suspended goes on writing for a moment after another one has taken over.
+// A machine that was suspended still writes for a moment after another one has taken over.
 void RunLog::restore_metrics() {
   if (!metrics_) return;
   run_.storage.check_before_commit();
