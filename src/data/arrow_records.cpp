@@ -27,9 +27,12 @@ class ArrowRecords final : public Records {
       if (!why) return;
       missing += (missing.empty() ? "" : "; ") + python + ": " + *why;
     }
+    const std::string python =
+        arrow_interpreters().empty() ? "python3" : arrow_interpreters().front();
     throw Error(ErrorKind::kData,
                 "'" + name_ + "' is read with Python's pyarrow, which is not there (" + missing +
-                    "): install it ('python3 -m pip install pyarrow'), name an interpreter that "
+                    "): install it ('" + python +
+                    " -m pip install pyarrow'), name an interpreter that "
                     "has it in FINETUNE_PYTHON, or convert the file to JSON lines");
   }
 

@@ -149,7 +149,7 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
   throw Error(ErrorKind::kConfig, where + ": there is no folder '" + name + "'" + near +
                                       ", and the local Hugging Face cache does not hold a model of "
                                       "that name; check the path, or fetch it with: hf download " +
-                                      name);
+                                      name + " (hf is in the package huggingface_hub)");
 }
 
 LoadReport load_folder_weights(Model& model, const std::string& folder,

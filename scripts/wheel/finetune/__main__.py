@@ -27,9 +27,13 @@ def install_command(wanted):
     managed = pathlib.Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").exists()
     if importlib.util.find_spec("pip") and (in_environment or not managed):
         return f"{sys.executable} -m pip install {package}"
+    home = pathlib.Path("~/finetune-env/bin/python").expanduser()
+    if home.exists() and "FINETUNE_PYTHON" not in os.environ:
+        return (f"~/finetune-env/bin/pip install {package} && "
+                "export FINETUNE_PYTHON=~/finetune-env/bin/python   # a line for ~/.profile")
+    # On Debian and Ubuntu, python3 -m venv names the package that it needs.
     return (f"python3 -m venv ~/finetune-env && ~/finetune-env/bin/pip install {package} && "
-            "export FINETUNE_PYTHON=~/finetune-env/bin/python (python3 -m venv needs the package "
-            "python3-venv on Debian and Ubuntu)")
+            "export FINETUNE_PYTHON=~/finetune-env/bin/python   # the last part is a line for ~/.profile")
 
 
 def problem_with(torch, found, wanted):
@@ -64,9 +68,11 @@ def main():
         os.environ["LD_LIBRARY_PATH"] = f"{library}:{others}" if others else str(library)
     os.environ.setdefault("FINETUNE_PYTHON", sys.executable)  # whose pyarrow reads Parquet files
     # How hints for the user begin.
-    called = sys.argv[0]
-    os.environ.setdefault("FINETUNE_COMMAND",
-                          "python3 -m finetune" if called.endswith("__main__.py") else called)
+    called = sys.argv[0]  # the folder where that is what Python runs
+    if called.endswith("__main__.py") or os.path.isdir(called):
+        is_installed = importlib.util.find_spec("finetune") is not None
+        called = "python3 -m finetune" if is_installed else f"{sys.executable} {HERE}"
+    os.environ.setdefault("FINETUNE_COMMAND", called)
     binary = str(HERE / "bin" / "finetune")
     try:
         os.execv(binary, [binary] + sys.argv[1:])
