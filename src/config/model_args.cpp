@@ -42,13 +42,16 @@ void ModelArgs::describe(FieldList& field) {
         "Folder of the tokenizer, or its name in the local Hugging Face cache; unset: the "
         "tokenizer in the model's folder.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
-  // What comes of it is a part of the model, which a resume compares: so none is what the unset key
-  // was to a model that asks for nothing.
+  // The value is part of the model, which a resume compares. 'none' therefore equals an unset key.
   field("bigbird_compat", &ModelArgs::bigbird_compat,
         "Evaluate BigBird as transformers does: every random block is block 0, and attention "
         "probabilities are not dropped. Training draws random blocks either way, but not with "
         "numpy's generator.",
         {.choices = {"none", "huggingface"}, .resume = ResumePolicy::kFree});
+  field("freeze", &ModelArgs::freeze,
+        "Parameters that are not trained, by name: a module (embeddings, encoder.layer.0), the end "
+        "of a name (LayerNorm.weight), or a regular expression for either (layer.[0-5]).",
+        {.resume = ResumePolicy::kFixed});
 }
 
 }  // namespace finetune

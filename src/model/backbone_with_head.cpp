@@ -13,6 +13,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/chunked_cross_entropy.h"
+#include "finetune/model/frozen.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/tensor/backward.h"
 
@@ -63,6 +64,10 @@ BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head
       loss_spans_padding_(head == Head::kQuestionAnswering) {
   store_ =
       std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients, device);
+  if (!options_.freeze.empty()) {
+    const FrozenParameters frozen(options_.freeze);
+    store_->freeze([&](const std::string& name) { return frozen.has(name); });
+  }
   if (options_.draw_weights) draw_weights(*store_, config_, seed);
 }
 

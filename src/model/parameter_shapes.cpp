@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "finetune/model/frozen.h"
 #include "finetune/tensor/meta_memory.h"
 #include "model/backbone_with_head.h"
 
@@ -25,13 +26,16 @@ int64_t loss_rows_per_chunk(const ModelConfig& config, int64_t head_rows_per_chu
   return head_rows_per_chunk * std::clamp<int64_t>(factor, 1, 4);
 }
 
-std::vector<ParameterShape> parameter_shapes(const ModelConfig& config, std::optional<Head> head) {
+std::vector<ParameterShape> parameter_shapes(const ModelConfig& config, std::optional<Head> head,
+                                             const std::vector<std::string>& freeze) {
+  const FrozenParameters frozen(freeze);
   NamedTensors parameters;
   const ModelParts parts = make_parts(architecture_of(config), config_for(head, config), head,
                                       {parameters, c10::Device(c10::kMeta)});
   std::vector<ParameterShape> shapes;
   for (const NamedTensor& parameter : parameters) {
-    shapes.push_back({parameter.name, parameter.tensor.sizes().vec(), parameter.role});
+    shapes.push_back({parameter.name, parameter.tensor.sizes().vec(), parameter.role,
+                      !frozen.has(parameter.name)});
   }
   return shapes;
 }
@@ -69,7 +73,11 @@ DryRun run_dry(const ModelConfig& whole, std::optional<Head> head, int64_t lengt
   const ModelParts parts =
       make_parts(architecture_of(config), config_for(head, config), head, {parameters, meta});
   DryRun result{.scratch = where, .head_tensors = parts.head->hidden_tensors()};
-  for (const NamedTensor& parameter : parameters) result.parameters += parameter.tensor.numel();
+  const FrozenParameters frozen(options.freeze);
+  for (const NamedTensor& parameter : parameters) {
+    result.parameters += parameter.tensor.numel();
+    if (frozen.has(parameter.name)) parameter.tensor.set_requires_grad(false);
+  }
   const ModelInput input{
       .input_ids = at::empty({rows, length}, at::TensorOptions(meta).dtype(at::kLong)),
       .attention_mask = {},
@@ -90,7 +98,9 @@ DryRun run_dry(const ModelConfig& whole, std::optional<Head> head, int64_t lengt
 }  // namespace
 
 KeptBytes kept_for_backward(const ModelConfig& config, std::optional<Head> head, int64_t length,
-                            const ModelOptions& options, const nn::Scratch& where) {
+                            const ModelOptions& given, const nn::Scratch& where) {
+  ModelOptions options = given;
+  options.freeze.clear();
   const DryRun one = run_dry(config, head, length, options, where, 1);
   const DryRun two = run_dry(config, head, length, options, where, 2);
   KeptBytes kept = {.embeddings = 2 * one.kept - two.kept,
@@ -108,6 +118,13 @@ KeptBytes kept_for_backward(const ModelConfig& config, std::optional<Head> head,
   }
   // A decoder's last norm belongs to the head, which keeps the stream that it reads in float32.
   if (is_causal(config)) kept.embeddings = length * config.hidden_size * 4;
+  if (given.freeze.empty()) return kept;
+  const int64_t layers = config.num_hidden_layers;
+  const int64_t of_row = run_dry(config, head, length, given, where, layers).kept;
+  const int64_t of_rows = run_dry(config, head, length, given, where, layers, 2).kept;
+  kept.whole = of_rows - of_row;
+  kept.shared_whole = of_row - *kept.whole;
+  if (is_causal(config)) *kept.whole += length * config.hidden_size * 4;
   return kept;
 }
 

@@ -169,14 +169,14 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
   }
   const kernels::Attended attended =
       kernels::fused_attention(query.tensor, key.tensor, value.tensor, options, p.inputs());
-  const Value y = p.result(attended.context);
+  const Value y = p.result(attended.context, query.slot || key.slot || value.slot);
   if (Scratch* scratch = p.scratch()) {
     // Query, key, value and context; fewer key heads take less.
     scratch->unkept += 4 * static_cast<int64_t>(query.tensor.nbytes());
     scratch->heads = options.heads;
     if (attended.log_sum_exp.defined()) scratch->block = options.block_sparse->block_size;
   }
-  if (!p.records()) {
+  if (!y.slot) {
     projections = {};  // frees them before the caller's full expression ends
     return y;
   }
@@ -189,9 +189,9 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
     const Tensor dv = to_overwrite(std::exchange(v.tensor, {}));
     kernels::fused_attention_backward(dq, dk, dv, kept, dy, options, p.inputs());
     kept = {};
-    q.slot->give(dq);
-    k.slot->give(dk);
-    v.slot->give(dv);
+    give(q.slot, dq);
+    give(k.slot, dk);
+    give(v.slot, dv);
   });
   return y;
 }
@@ -237,9 +237,9 @@ Tensor turned(Tensor x, int64_t heads, const Rotation& rotation, bool back) {
 Value rope(Value x, int64_t heads, const Rotation& rotation, Pass& p) {
   if (p.is_plain()) return {.tensor = turned_plainly(x.tensor, heads, rotation)};
   const std::shared_ptr<Slot> dx = std::move(x.slot);
-  const Value y = p.result(turned(std::move(x.tensor), heads, rotation, false));
+  const Value y = p.result(turned(std::move(x.tensor), heads, rotation, false), dx != nullptr);
   p.record(y, [heads, rotation, dx](Tensor dy) {
-    if (dx) dx->give(turned(std::move(dy), heads, rotation, true));
+    dx->give(turned(std::move(dy), heads, rotation, true));
   });
   return y;
 }

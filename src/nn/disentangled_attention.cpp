@@ -301,10 +301,12 @@ Value attend(Projections projections, DistanceProjections distances, const Dista
                .options = options,
                .pass = p.inputs()};
   if (p.is_plain()) return {.tensor = plain(in)};
-  const Value y = p.result(forward(in));
+  const bool needs_gradient = projections.query.slot || projections.key.slot ||
+                              projections.value.slot || distances.key.slot || distances.query.slot;
+  const Value y = p.result(forward(in), needs_gradient);
   if (Scratch* scratch = p.scratch()) declare(in, *scratch);
   in.query = in.key = in.value = in.distance_key = in.distance_query = Tensor();
-  if (!p.records()) return y;
+  if (!y.slot) return y;
   p.record(y, [in, q = std::move(projections.query), k = std::move(projections.key),
                v = std::move(projections.value),
                table = std::move(distances)](const Tensor& dy) mutable {
@@ -314,14 +316,14 @@ Value attend(Projections projections, DistanceProjections distances, const Dista
     in.distance_key = table.key.tensor;
     in.distance_query = table.query.tensor;
     const DistanceGradients of_tables = backward(in, dy);
-    const auto give = [](const Value& to, const Tensor& gradient) {
-      if (gradient.defined()) to.slot->give(gradient.to(to.tensor.scalar_type()));
+    const auto give_table = [](const Value& to, const Tensor& gradient) {
+      if (gradient.defined()) give(to.slot, gradient.to(to.tensor.scalar_type()));
     };
-    give(table.key, of_tables.key);
-    give(table.query, of_tables.query);
-    q.slot->give(std::exchange(in.query, {}));
-    k.slot->give(std::exchange(in.key, {}));
-    v.slot->give(std::exchange(in.value, {}));
+    give_table(table.key, of_tables.key);
+    give_table(table.query, of_tables.query);
+    give(q.slot, std::exchange(in.query, {}));
+    give(k.slot, std::exchange(in.key, {}));
+    give(v.slot, std::exchange(in.value, {}));
   });
   return y;
 }

@@ -57,10 +57,8 @@ Value drop_distances(Value table, double probability, int64_t layer, Pass& p) {
                              DropoutSite::kRelativePositions)
         .squeeze(0);
   };
-  const Value y = p.result(masked(table.tensor));
-  p.record(y, [masked, dx = table.slot](const Tensor& dy) {
-    if (dx) dx->give(masked(dy));
-  });
+  const Value y = p.result(masked(table.tensor), table.slot != nullptr);
+  p.record(y, [masked, dx = table.slot](const Tensor& dy) { dx->give(masked(dy)); });
   return y;
 }
 

@@ -8,6 +8,8 @@
 #include <ATen/ops/select_backward.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "finetune/base/error.h"
 
 namespace finetune::nn {
@@ -24,10 +26,8 @@ Value dropout(Value x, const DropoutPoint& point, Pass& p) {
     };
     return t.dim() == 2 ? of_tokens(t.unsqueeze(1)).squeeze(1) : of_tokens(t);
   };
-  const Value y = p.result(masked(x.tensor));
-  p.record(y, [masked, dx = x.slot](const Tensor& dy) {
-    if (dx) dx->give(masked(dy));
-  });
+  const Value y = p.result(masked(x.tensor), x.slot != nullptr);
+  p.record(y, [masked, dx = x.slot](const Tensor& dy) { dx->give(masked(dy)); });
   return y;
 }
 
@@ -35,9 +35,11 @@ Value add(const std::vector<Value>& terms, Pass& p) {
   FT_CHECK(!terms.empty(), "a sum without terms");
   Tensor sum = terms.front().tensor;
   for (size_t i = 1; i < terms.size(); ++i) sum = sum + terms[i].tensor;
-  const Value y = p.result(std::move(sum));
+  const bool needs_gradient =
+      std::ranges::any_of(terms, [](const Value& term) { return term.slot != nullptr; });
+  const Value y = p.result(std::move(sum), needs_gradient);
   if (Scratch* scratch = p.scratch()) scratch->forward += static_cast<int64_t>(y.tensor.nbytes());
-  if (!p.records()) return y;
+  if (!y.slot) return y;
   struct Term {
     std::shared_ptr<Slot> slot;
     std::vector<int64_t> sizes;
@@ -56,17 +58,15 @@ Value add(const std::vector<Value>& terms, Pass& p) {
 }
 
 Value split_heads(Value x, int64_t heads, Pass& p) {
-  const Value y = p.result(x.tensor.unflatten(-1, {heads, -1}));
-  p.record(y, [dx = x.slot](const Tensor& dy) {
-    if (dx) dx->give(dy.flatten(-2));
-  });
+  const Value y = p.result(x.tensor.unflatten(-1, {heads, -1}), x.slot != nullptr);
+  p.record(y, [dx = x.slot](const Tensor& dy) { dx->give(dy.flatten(-2)); });
   return y;
 }
 
 Value joined_heads(Value x, Pass& p) {
-  const Value y = p.result(x.tensor.flatten(-2));
+  const Value y = p.result(x.tensor.flatten(-2), x.slot != nullptr);
   p.record(y, [dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
-    if (dx) dx->give(dy.reshape(sizes));
+    dx->give(dy.reshape(sizes));
   });
   return y;
 }
@@ -74,14 +74,13 @@ Value joined_heads(Value x, Pass& p) {
 std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p) {
   std::vector<Value> parts;
   for (const Tensor& part : x.tensor.split_with_sizes(sizes, -1)) {
-    parts.push_back(p.result(p.is_plain() ? part : part.contiguous()));
+    parts.push_back(p.result(p.is_plain() ? part : part.contiguous(), x.slot != nullptr));
   }
   // The gradient of a part belongs to its columns; zeros are given for the other columns.
   int64_t first = 0;
   for (size_t i = 0; i < parts.size(); first += sizes[i++]) {
     p.record(parts[i], [dx = x.slot, shape = x.tensor.sizes().vec(), first,
                         count = sizes[i]](const Tensor& dy) {
-      if (!dx) return;
       const Tensor whole = at::zeros(shape, dy.options());
       whole.narrow(-1, first, count).copy_(dy);
       dx->give(whole);
@@ -91,10 +90,8 @@ std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p) {
 }
 
 Value scale(Value x, double factor, Pass& p) {
-  const Value y = p.result(x.tensor * factor);
-  p.record(y, [factor, dx = x.slot](const Tensor& dy) {
-    if (dx) dx->give(dy * factor);
-  });
+  const Value y = p.result(x.tensor * factor, x.slot != nullptr);
+  p.record(y, [factor, dx = x.slot](const Tensor& dy) { dx->give(dy * factor); });
   return y;
 }
 
@@ -102,27 +99,23 @@ Value to_precision(Value x, Pass& p) {
   const at::ScalarType type = scalar_type(p.options().precision);
   const at::ScalarType from = x.tensor.scalar_type();
   if (p.is_plain() || from == type) return x;
-  const Value y = p.result(x.tensor.to(type));
-  p.record(y, [from, dx = x.slot](const Tensor& dy) {
-    if (dx) dx->give(dy.to(from));
-  });
+  const Value y = p.result(x.tensor.to(type), x.slot != nullptr);
+  p.record(y, [from, dx = x.slot](const Tensor& dy) { dx->give(dy.to(from)); });
   return y;
 }
 
 Value zero_padding(Value x, Pass& p) {
   if (p.layout() || !p.inputs().mask.defined()) return x;
   const Tensor keeps = p.inputs().mask.squeeze(1).transpose(1, 2).to(at::kFloat);  // [B, T, 1]
-  const Value y = p.result(x.tensor * keeps);
-  p.record(y, [keeps, dx = x.slot](const Tensor& dy) {
-    if (dx) dx->give(dy * keeps);
-  });
+  const Value y = p.result(x.tensor * keeps, x.slot != nullptr);
+  p.record(y, [keeps, dx = x.slot](const Tensor& dy) { dx->give(dy * keeps); });
   return y;
 }
 
 Value first_token(Value x, Pass& p) {
-  const Value y = p.result(x.tensor.select(1, 0));
+  const Value y = p.result(x.tensor.select(1, 0), x.slot != nullptr);
   p.record(y, [dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
-    if (dx) dx->give(at::select_backward(dy, sizes, 1, 0));
+    dx->give(at::select_backward(dy, sizes, 1, 0));
   });
   return y;
 }
@@ -133,9 +126,8 @@ Value mean_of_tokens(Value x, const Tensor& mask, Pass& p) {
   const Tensor count = mask.defined() ? wide.sum(1)  // [B, 1]
                                       : at::full({1, 1}, x.tensor.size(1), x.tensor.options());
   const Tensor kept = mask.defined() ? x.tensor * wide : x.tensor;
-  const Value y = p.result(kept.sum(1) / count);
+  const Value y = p.result(kept.sum(1) / count, x.slot != nullptr);
   p.record(y, [wide, count, dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
-    if (!dx) return;
     const Tensor of_token = (dy / count).unsqueeze(1);  // [B, 1, C]
     dx->give(wide.defined() ? of_token * wide : of_token.expand(sizes).contiguous());
   });
@@ -145,9 +137,8 @@ Value mean_of_tokens(Value x, const Tensor& mask, Pass& p) {
 // Row b of the result is row b T + index[b] of x as [B T, C]; all other rows get a zero gradient.
 Value token_at(Value x, const Tensor& index, Pass& p) {
   const Tensor rows = at::arange(x.tensor.size(0), index.options()) * x.tensor.size(1) + index;
-  const Value y = p.result(x.tensor.flatten(0, 1).index_select(0, rows));
+  const Value y = p.result(x.tensor.flatten(0, 1).index_select(0, rows), x.slot != nullptr);
   p.record(y, [rows, dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
-    if (!dx) return;
     const Tensor whole = at::zeros(sizes, dy.options());
     whole.flatten(0, 1).index_copy_(0, rows, dy);
     dx->give(whole);

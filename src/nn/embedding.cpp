@@ -20,7 +20,7 @@ Tensor Embedding::rows(const Tensor& ids, const Pass& p) const {
 
 Value Embedding::operator()(const Tensor& ids, Pass& p, int64_t padding_id) const {
   if (p.is_plain()) return {.tensor = at::embedding(weight_, ids, padding_id)};
-  const Value y = p.result(rows(ids, p));
+  const Value y = p.result(rows(ids, p), p.trains(weight_));
   p.record(y, [&p, weight = weight_, ids, padding_id](const Tensor& dy) {
     p.add_to_rows(weight, ids, rows_of(dy), padding_id);
     p.complete({weight});

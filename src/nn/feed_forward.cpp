@@ -20,7 +20,8 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
   const Activation f = activation_;
   const Tensor& bias = dense_.bias();
   Value product = dense_.product(x, p);
-  if (!p.records()) {
+  const bool needs_gradient = p.trains(bias) || product.slot;
+  if (!p.records() || !needs_gradient) {
     kernels::fused_activation(product.tensor, p.values(bias), f, product.tensor);
     return product;
   }
@@ -29,7 +30,7 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
     kernels::fused_activation(h, p.values(bias), f, result);
     return result;
   };
-  Value y = p.result(activated());
+  Value y = p.result(activated(), needs_gradient);
   if (Scratch* scratch = p.scratch()) {
     scratch->add_activation(y.tensor.nbytes(), 0, 0);
     scratch->sums += bias.numel();
@@ -38,7 +39,7 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
   p.record(y, [&p, f, bias, h = product.tensor, dx = product.slot](Tensor gradient) {
     const Tensor dh = to_overwrite(std::move(gradient));
     p.add(bias, kernels::fused_activation_backward(h, p.values(bias), f, dh));
-    dx->give(dh);
+    give(dx, dh);
     p.complete({bias});
   });
   return y;
@@ -61,19 +62,19 @@ Value gated(Value gate, Value up, Activation f, Pass& p) {
   const auto product = [f, gate = gate.tensor, up = up.tensor] {
     return kernels::fused_gated_product(gate, up, f);
   };
-  Value y = p.result(product());
+  Value y = p.result(product(), gate.slot || up.slot);
   if (Scratch* scratch = p.scratch()) {  // forward: gate, up and their product
     scratch->add_activation(y.tensor.nbytes(), 3,
                             kernels::gated_product_tensors(scratch->table, f));
   }
-  if (!p.records()) return y;
+  if (!y.slot) return y;
   y.rebuild = product;
   p.record(y, [f, gate = std::move(gate), up = std::move(up)](const Tensor& dy) mutable {
     const Tensor of_gate = to_overwrite(std::exchange(gate.tensor, {}));
     const Tensor of_up = to_overwrite(std::exchange(up.tensor, {}));
     kernels::fused_gated_product_backward(of_gate, of_up, f, dy.contiguous());
-    gate.slot->give(of_gate);
-    up.slot->give(of_up);
+    give(gate.slot, of_gate);
+    give(up.slot, of_up);
   });
   return y;
 }

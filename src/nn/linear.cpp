@@ -34,10 +34,13 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
   std::vector<int64_t> sizes = x.tensor.sizes().vec();
   sizes.back() = weight.size(matrix.is_transposed ? 1 : 0);
   // A view keeps the tensor that it is of, also without gradients, and would not own its memory.
+  const bool keeps_input = p.trains(weight);
+  const bool needs_gradient = p.trains(bias) || keeps_input || x.slot;
   const Value y = p.result(linear_in(p.options().precision, rows_of(x.tensor),
                                      matrix.of(p.factor(weight)), p.factor(bias))
                                .view(sizes)
-                               .detach());
+                               .detach(),
+                           needs_gradient);
   if (Scratch* scratch = p.scratch()) {
     scratch->matrix = std::max(scratch->matrix, weight.numel());
     const bool is_table = x.tensor.dim() == 2;  // shared by all rows
@@ -45,16 +48,31 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
     scratch->factors = std::max(scratch->factors, values);
     if (bias.defined() && completes) scratch->sums += bias.numel();
   }
-  if (!p.records()) {
+  if (!y.slot) {
     x = {};  // frees a temporary before the caller's expression ends
     return y;
   }
   const std::shared_ptr<Slot> dx = x.slot;
+  if (!keeps_input) {  // a frozen weight: dx = dy W needs only the shape of x
+    const at::TensorOptions options = x.tensor.options();
+    p.record(y, [&p, matrix, bias, dx, completes, options,
+                 shape = x.tensor.sizes().vec()](const Tensor& gradient) {
+      const Tensor dy = rows_of(gradient);
+      if (p.trains(bias)) p.add_sum_of_rows(bias, dy);
+      if (dx) {
+        const Tensor spare = dx->has_gradient() ? Tensor() : at::empty(shape, options);
+        dx->give_product(p.options().precision, dy, matrix.of(p.factor(matrix.weight)), spare);
+      }
+      if (completes) p.complete({bias});
+    });
+    x = {};
+    return y;
+  }
   p.record(y, [&p, matrix, bias, dx, completes,
                kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
     const Tensor dy = rows_of(gradient);
     Tensor input = kept.take();
-    p.add_sum_of_rows(bias, dy);
+    if (p.trains(bias)) p.add_sum_of_rows(bias, dy);
     if (matrix.is_transposed) {
       p.add_product(matrix.weight, rows_of(input), dy);
     } else {

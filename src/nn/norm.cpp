@@ -42,15 +42,18 @@ Value LayerNorm::operator()(const Value& x, Pass& p) const {
   }
   const auto [normed, mean, deviation] =
       normalize(x.tensor, p.values(weight_), p.values(bias_), epsilon_);
-  const Value y = p.result(normed);
+  const bool has_trained_weight = p.trains(weight_);
+  const bool has_trained_bias = p.trains(bias_);
+  const Value y = p.result(normed, has_trained_weight || has_trained_bias || x.slot);
   p.record(y, [&p, weight = weight_, bias = bias_, dx = x.slot, input = x.tensor, mean = mean,
-               deviation = deviation](const Tensor& dy) {
+               deviation = deviation, has_trained_weight, has_trained_bias](const Tensor& dy) {
+    // Without its input's gradient the lowest norm computes it all the same, as it always did.
     const auto [gradient, of_weight, of_bias] = at::native_layer_norm_backward(
         dy.contiguous(), input, {input.size(-1)}, mean, deviation, p.values(weight), p.values(bias),
-        {true, true, bias.defined()});
-    if (dx) dx->give(gradient);
-    p.add(weight, of_weight);
-    p.add(bias, of_bias);
+        {true, has_trained_weight, has_trained_bias});
+    give(dx, gradient);
+    if (has_trained_weight) p.add(weight, of_weight);
+    if (has_trained_bias) p.add(bias, of_bias);
     p.complete({weight, bias});
   });
   return y;
@@ -74,14 +77,16 @@ Value RmsNorm::operator()(const Value& x, Pass& p) const {
   const auto normed = [&p, norm, x = x.tensor] {
     return kernels::fused_rms_norm(x, norm()).to(scalar_type(p.options().precision));
   };
-  Value y = p.result(normed());
-  if (!p.records()) return y;
+  const bool has_trained_weight = p.trains(weight_);
+  Value y = p.result(normed(), has_trained_weight || x.slot);
+  if (!y.slot) return y;
   y.rebuild = rebuilt_once(normed);
-  p.record(y, [this, &p, norm, x = x.tensor, dx = x.slot](Tensor gradient) {
+  p.record(y, [this, &p, norm, x = x.tensor, dx = x.slot, has_trained_weight](Tensor gradient) {
     gradient = gradient.to(x.scalar_type());
     const Tensor dy = to_overwrite(std::move(gradient));
-    p.add(weight_, kernels::fused_rms_norm_backward(dy, x, norm()));
-    if (dx) dx->give(dy);
+    const Tensor of_weight = kernels::fused_rms_norm_backward(dy, x, norm());
+    if (has_trained_weight) p.add(weight_, of_weight);
+    give(dx, dy);
     p.complete({weight_});
   });
   return y;
@@ -111,10 +116,13 @@ Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
   };
   Value product = dense_.product(std::move(x), p);
   const Tensor sums = to_overwrite(std::exchange(product.tensor, {}));
+  const bool has_trained_weight = p.trains(norm_.weight()) || p.trains(norm_.bias());
+  const bool has_trained_bias = p.trains(dense_.bias());
   Value y = p.result(
-      kernels::fused_add_norm(sums, p.values(dense_.bias()), residual.tensor, norm(), p.inputs()));
+      kernels::fused_add_norm(sums, p.values(dense_.bias()), residual.tensor, norm(), p.inputs()),
+      has_trained_weight || has_trained_bias || product.slot || residual.slot);
   if (Scratch* scratch = p.scratch()) scratch->sums += 3 * y.tensor.size(-1);
-  if (!p.records()) return y;
+  if (!y.slot) return y;
   if (p.options().selective)
     y.rebuild = [&p, norm, sums] { return kernels::fused_norm(sums, norm(), p.inputs()); };
   p.record(y, [this, &p, norm, sums = sums, of_product = product.slot,
@@ -125,8 +133,8 @@ Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
     p.add(norm_.weight(), gradients.gamma);
     p.add(norm_.bias(), gradients.beta);
     p.add(dense_.bias(), gradients.bias);
-    of_product->give(gradients.product);
-    if (of_residual) of_residual->give(dy);
+    give(of_product, gradients.product);
+    give(of_residual, dy);
     p.complete({norm_.weight(), norm_.bias(), dense_.bias()});
   });
   return y;

@@ -17,7 +17,7 @@ struct LocalGraph {
   Tensor result;
   std::vector<Tensor> leaves;  // inputs, then parameters, that need a gradient
   std::vector<std::shared_ptr<Slot>> slots;
-  std::vector<Tensor> parameters;
+  std::vector<Tensor> parameters;  // that train
 };
 
 }  // namespace
@@ -42,6 +42,10 @@ bool owns_memory(const Tensor& tensor) {
 
 Tensor to_overwrite(Tensor tensor) {
   return owns_memory(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
+}
+
+void give(const std::shared_ptr<Slot>& slot, Tensor gradient) {
+  if (slot) slot->give(std::move(gradient));
 }
 
 // Adds in place only if no other tensor reads the memory of the sum.
@@ -114,8 +118,16 @@ void Pass::begin_layer(const Value& x) {
               .stream = static_cast<int64_t>(x.tensor.nbytes())};
 }
 
-Value Pass::result(Tensor tensor) const {
-  return {.tensor = std::move(tensor), .slot = records() ? std::make_shared<Slot>() : nullptr};
+bool Pass::trains(const Tensor& parameter) const {
+  const bool trains = parameter.defined() && parameter.requires_grad();
+  needs_gradient_ = needs_gradient_ || trains;
+  return trains;
+}
+
+Value Pass::result(Tensor tensor, bool needs_gradient) const {
+  needs_gradient_ = needs_gradient_ || needs_gradient;
+  const bool has_slot = needs_gradient && records();
+  return {.tensor = std::move(tensor), .slot = has_slot ? std::make_shared<Slot>() : nullptr};
 }
 
 Kept Pass::keep(Value x) const {
@@ -124,7 +136,7 @@ Kept Pass::keep(Value x) const {
 }
 
 void Pass::record(const Value& result, std::function<void(Tensor dy)> backward) {
-  if (records()) tape_.push_back({result.slot, std::move(backward)});
+  if (result.slot) tape_.push_back({result.slot, std::move(backward)});
 }
 
 // Records an autograd graph of `function` alone, between detached inputs and a detached result.
@@ -135,21 +147,24 @@ Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> paramet
   for (const Tensor& parameter : parameters) {
     arguments.push_back(is_plain() ? parameter : values(parameter));
   }
-  if (!records()) return result(function(arguments));
-
-  LocalGraph graph{.result = {}, .leaves = {}, .slots = {}, .parameters = std::move(parameters)};
+  LocalGraph graph;
+  for (const Tensor& parameter : parameters) {
+    if (trains(parameter)) graph.parameters.push_back(parameter);
+  }
+  if (!records()) return result(function(arguments), false);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool is_input = i < inputs.size();
-    if (is_input && !inputs[i].slot) continue;
+    if (is_input ? !inputs[i].slot : !trains(parameters[i - inputs.size()])) continue;
     arguments[i] = arguments[i].detach().requires_grad_();
     graph.leaves.push_back(arguments[i]);
     if (is_input) graph.slots.push_back(inputs[i].slot);
   }
+  if (graph.leaves.empty()) return result(function(arguments), false);
   {
     const c10::AutoGradMode grad_mode(true);
     graph.result = function(arguments);
   }
-  const Value y = result(graph.result.detach());
+  const Value y = result(graph.result.detach(), true);
   record(y, [this, graph = std::move(graph)](const Tensor& dy) {
     std::vector<Tensor> gradients = torch::autograd::grad(
         {graph.result}, graph.leaves, {dy}, /*retain_graph=*/false, /*create_graph=*/false,
@@ -177,13 +192,15 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
   Value y;
   {
     Pass forward(Mode::kEval, options_);
-    y = result(segment({.tensor = std::move(x.tensor)}, forward).tensor);
+    Tensor end = segment({.tensor = std::move(x.tensor)}, forward).tensor;
+    y = result(std::move(end), of_input || forward.needs_gradient_);
   }
+  if (!y.slot) return y;
   input->leave();
   if (options_.offload) stowed_.push_back(input);
   record(y, [this, segment, of_input, input](Tensor dy) {
     Pass again(mode_, options_);
-    Value start = again.result(input->take());
+    Value start = again.result(input->take(), of_input != nullptr);
     std::erase(stowed_, input);
     if (!stowed_.empty()) stowed_.back()->fetch();
     const std::shared_ptr<Slot> of_start = start.slot;
@@ -228,7 +245,7 @@ Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
     }
     y = equation(std::move(values), *pass);
   }
-  if (!pass->records()) return y.tensor;
+  if (!y.slot) return y.tensor;
   std::vector<Tensor> all = inputs;
   all.push_back(pass->options().parameters->anchor());
   const Tensor result = std::exchange(y.tensor, {});

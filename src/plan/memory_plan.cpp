@@ -50,17 +50,19 @@ std::shared_ptr<const MeasuredModel> measure(const MemoryWorkload& work, Precisi
   static std::shared_ptr<const MeasuredModel> model;
   const int64_t head = work.head ? static_cast<int64_t>(*work.head) : -1;
   const nn::Scratch where = {.table = table_of(work), .threads = threads_of(work)};
-  const std::string asked = format_text("{} {} {} {} {} {}", model_config_json(work.model, ""),
-                                        head, work.length, static_cast<int64_t>(precision),
-                                        static_cast<int64_t>(where.table), where.threads);
+  const std::string asked =
+      format_text("{} {} {} {} {} {} {}", model_config_json(work.model, ""), join(work.freeze),
+                  head, work.length, static_cast<int64_t>(precision),
+                  static_cast<int64_t>(where.table), where.threads);
   const std::lock_guard lock(mutex);
   if (asked != measured) {
     const auto kept = [&](bool selective) {
-      return kept_for_backward(work.model, work.head, work.length,
-                               {.precision = precision, .selective = selective}, where);
+      return kept_for_backward(
+          work.model, work.head, work.length,
+          {.precision = precision, .selective = selective, .freeze = work.freeze}, where);
     };
     model = std::make_shared<const MeasuredModel>(
-        MeasuredModel{.shapes = parameter_shapes(work.model, work.head),
+        MeasuredModel{.shapes = parameter_shapes(work.model, work.head, work.freeze),
                       .kept = kept(false),
                       .kept_selectively = kept(true)});
     measured = asked;
@@ -83,7 +85,10 @@ class Prediction {
     for (const ParameterShape& shape : shapes_) {
       parameters_ += shape.count();
       largest_ = std::max(largest_, shape.count());
-      if (shape.role == ParameterRole::kWordEmbedding) embedding_ = shape.count();
+      if (shape.trains) trained_ += shape.count();
+      if (shape.role != ParameterRole::kWordEmbedding) continue;
+      embedding_ = shape.count();
+      trains_embedding_ = shape.trains;
     }
     layer_ = measured_->kept.layer_parameters;
     kernels_ = kernels::layer_scratch(table_of(work_), layer_sizes());
@@ -105,7 +110,7 @@ class Prediction {
     parts.data = work_.is_device ? 0 : work_.data;
     parts.weights = parameters_ * bytes_of(choices_.weights);
     parts.states = states();
-    parts.gradients += (gradient_copies() - 1) * gradients(parameters_);
+    parts.gradients += (gradient_copies() - 1) * gradients(trained_);
     // Temporary memory of another moment than the head's also counts as the head's, up to its size.
     parts.activations = most.activations;
     const int64_t heads = shards_at_once() * head();
@@ -160,15 +165,17 @@ class Prediction {
   // All of them, or those of parameters whose backward pass is under way.
   [[nodiscard]] int64_t gradients(int64_t parameters) const {
     const bool made_late = choices_.optimizer_in_backward || frees_gradients();
-    return bytes_of(choices_.gradients) * (made_late ? parameters : parameters_);
+    return bytes_of(choices_.gradients) * (made_late ? std::min(parameters, trained_) : trained_);
   }
   // At the end of the backward pass.
   [[nodiscard]] int64_t last_gradients() const {
-    return gradients(choices_.optimizer_in_backward ? embedding_ : parameters_);
+    const int64_t last = trains_embedding_ ? embedding_ : 0;
+    return gradients(choices_.optimizer_in_backward ? last : trained_);
   }
   // Values of the head's weight if it is tied to the embedding: its gradient is allocated in the
   // forward pass and lives until the end.
   [[nodiscard]] int64_t tied() const {
+    if (!trains_embedding_) return 0;
     return predicts_words(work_.head) && model_.tie_word_embeddings ? embedding_ : 0;
   }
   [[nodiscard]] bool keeps_groups() const { return again_.enabled && !again_.selective; }
@@ -184,7 +191,7 @@ class Prediction {
     const OptimizerOptions options = {.kind = choices_.optimizer.kind,
                                       .arguments = choices_.optimizer.arguments};
     for (const ParameterShape& shape : shapes_) {
-      bytes.push_back(state_bytes(options, shape.role, shape.sizes));
+      bytes.push_back(shape.trains ? state_bytes(options, shape.role, shape.sizes) : 0);
       with_weights.push_back(bytes.back() + shape.count() * bytes_of(choices_.weights));
     }
     const std::vector<int64_t> owners = balanced_owners(with_weights, processes);
@@ -225,6 +232,10 @@ class Prediction {
   // Bytes kept of the embeddings and of all layers; with groups of layers, of their inputs.
   [[nodiscard]] int64_t kept() const {
     const KeptBytes& measured = measured_->kept;
+    const KeptBytes& with_frozen = again_.enabled ? measured_->kept_selectively : measured;
+    if (with_frozen.whole && !keeps_groups()) {
+      return rows() * *with_frozen.whole + *with_frozen.shared_whole;
+    }
     const int64_t embeddings = rows() * measured.embeddings + measured.shared_embeddings;
     if (!keeps_groups()) {
       return embeddings + model_.num_hidden_layers * layer_state(again_.enabled);
@@ -277,6 +288,7 @@ class Prediction {
   // where gradients are rounded the rows that are summed first. A gradient that is made only here
   // needs one hole: it finds none in what the layers left unless that was a good deal more.
   [[nodiscard]] Moment in_embedding_backward() const {
+    if (!trains_embedding_) return {last_gradients(), 0, 0};
     const int64_t summed = choices_.gradients == GradientFormat::kFloat32 ? 0 : 3 * hidden(4);
     const int64_t fresh = choices_.optimizer_in_backward && tied() == 0 ? gradients(embedding_) : 0;
     const bool finds_room = 10 * fresh <= 8 * kept();
@@ -395,6 +407,8 @@ class Prediction {
   int64_t tokens_;
   int64_t element_;
   int64_t parameters_ = 0;
+  int64_t trained_ = 0;
+  bool trains_embedding_ = true;
   int64_t largest_ = 0;
   int64_t embedding_ = 0;
   int64_t layer_ = 0;

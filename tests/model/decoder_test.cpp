@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/model/frozen.h"
 #include "finetune/model/model.h"
 #include "support/paths.h"
 
@@ -131,6 +132,37 @@ TEST_P(DecoderModel, RecomputingChangesNoBit) {
 }
 
 // 8 and 11 significant bits; errors of a few units accumulate over two layers.
+TEST_P(DecoderModel, FrozenParametersChangeNoOtherGradient) {
+  const ModelConfig config = golden_config(GetParam(), 0.2);
+  const ModelInput input = rows_of_tokens(false, true);
+  for (const std::vector<std::string>& freeze :
+       {std::vector<std::string>{"embed_tokens", "wte", "wpe", "(layers|h).0"},
+        {".*weight"},
+        {"(layers|h)", "wte", "wpe"},
+        {".*norm", "self_attn", "attn", "ln_[12f]"}}) {
+    for (ModelOptions options :
+         {ModelOptions{.fused = true}, ModelOptions{.fused = true, .checkpoint_every_n_layers = 2},
+          ModelOptions{.fused = true, .selective = true}}) {
+      const Trained everything = train_decoder(input, config, options);
+      options.freeze = freeze;
+      const FrozenParameters frozen(freeze);
+      if (std::ranges::all_of(everything.names,
+                              [&](const std::string& name) { return frozen.has(name); })) {
+        continue;  // a family without biases
+      }
+      const Trained rest = train_decoder(input, config, options);
+      EXPECT_EQ(rest.loss, everything.loss);
+      for (size_t i = 0; i < rest.gradients.size(); ++i) {
+        ASSERT_EQ(rest.gradients[i].defined(), !frozen.has(rest.names[i]))
+            << rest.names[i] << " with " << freeze.front();
+        if (!rest.gradients[i].defined()) continue;
+        EXPECT_TRUE(rest.gradients[i].equal(everything.gradients[i]))
+            << rest.names[i] << " with " << freeze.front();
+      }
+    }
+  }
+}
+
 TEST_P(DecoderModel, HalfPrecisionStaysNearFloat32) {
   const ModelConfig config = golden_config(GetParam());
   const ModelInput input = rows_of_tokens(true);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "finetune/kernels/block_attention.h"
+#include "finetune/model/frozen.h"
 #include "finetune/model/model.h"
 
 namespace finetune {
@@ -273,31 +274,43 @@ TEST(FusedModelOptions, TrainsOverBlocksAsTheReadableModelDoes) {
   }
 }
 
-// The gradients of the other parameters equal those without frozen parameters.
-TEST(FusedModelOptions, FrozenParametersGetNoGradient) {
-  const ModelConfig config = tiny("bert", 0.1);
-  const Result everything = train(config, {.fused = true});
-  const auto model = make_language_model(config, 7, kFusedDevice, {.fused = true});
-  const auto is_frozen = [](const std::string& name) {
-    return name.find("embeddings") != std::string::npos ||
-           name.find("layer.1.") != std::string::npos;
-  };
-  model->store().freeze(is_frozen);
-  const Tensor sum = model->loss_sum(input_of(true), kPositions, kLabels,
-                                     {.label_smoothing_factor = 0.1, .gradient_scale = 0.25});
-  (sum * 0.25).backward();
-  EXPECT_EQ(sum.item<double>(), everything.loss);
-  const std::vector<Parameter>& parameters = model->store().parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    EXPECT_EQ(parameters[i].format.trainable, !is_frozen(parameters[i].name));
-    if (is_frozen(parameters[i].name)) {
-      EXPECT_FALSE(parameters[i].gradient.defined()) << parameters[i].name;
-    } else {
-      EXPECT_TRUE(parameters[i].gradient.equal(everything.gradients[i])) << parameters[i].name;
+// Frozen parameters get no gradient, and those of the others keep their bits: whatever is frozen,
+// and whatever is recomputed.
+TEST_P(FusedModel, FrozenParametersChangeNoOtherGradient) {
+  const ModelConfig config = tiny(GetParam(), 0.1);
+  for (const std::vector<std::string>& freeze :
+       {std::vector<std::string>{"embeddings", "layers?.[01]"},  // the lower half
+        {"layers?.1"},                                           // one in the middle
+        {".*weight"},                                            // biases alone
+        {".*bias"},
+        {"layers?", "embeddings", "rel_embeddings"},  // the head and norms outside the layers
+        {".*[Nn]orm", "attention", "attn"}}) {
+    for (ModelOptions options :
+         {ModelOptions{.fused = true}, ModelOptions{.fused = true, .checkpoint_every_n_layers = 2},
+          ModelOptions{.fused = true, .selective = true},
+          ModelOptions{.fused = true, .precision = Precision::kBFloat16}}) {
+      const Result everything = train(config, options);
+      options.freeze = freeze;
+      const auto model = make_language_model(config, 7, kFusedDevice, options);
+      const Tensor sum = model->loss_sum(input_of(true), kPositions, kLabels,
+                                         {.label_smoothing_factor = 0.1, .gradient_scale = 0.25});
+      (sum * 0.25).backward();
+      EXPECT_EQ(sum.item<double>(), everything.loss);
+      const std::vector<Parameter>& parameters = model->store().parameters();
+      const FrozenParameters frozen(freeze);
+      EXPECT_LT(model->trained_parameters().size(), parameters.size()) << freeze.front();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        const Parameter& parameter = parameters[i];
+        const bool is_frozen = frozen.has(parameter.name);
+        EXPECT_EQ(parameter.format.trainable, !is_frozen);
+        ASSERT_EQ(parameter.gradient.defined(), !is_frozen && everything.gradients[i].defined())
+            << parameter.name << " with " << freeze.front();
+        if (!parameter.gradient.defined()) continue;
+        EXPECT_TRUE(parameter.gradient.equal(everything.gradients[i]))
+            << parameter.name << " with " << freeze.front();
+      }
     }
   }
-  EXPECT_EQ(model->parameters().size(), parameters.size());
-  EXPECT_LT(model->trained_parameters().size(), parameters.size());
 }
 
 TEST_P(FusedModel, EveryUsedParameterIsCompletedOnce) {

@@ -193,7 +193,7 @@ struct RandomLayer {
       return t.scalar_type() == at::kDouble ? t : t.to(scalar_type(options.precision));
     };
     nn::Pass pass(nn::Mode::kTrain, options);
-    const nn::Value input = pass.result(cast(x));
+    const nn::Value input = pass.result(cast(x), true);
     nn::Value y = layer(input, pass);
     y.rebuild = {};
     pass.backward(y, cast(dy).clone());

@@ -166,7 +166,7 @@ TEST(PostNormLayer, KeepsWhatItsFormulaSays) {
     const MetaMemory memory;
     nn::Pass pass(nn::Mode::kTrain,
                   {.inputs = {.dropout = DropoutStream{}}, .selective = selective});
-    nn::Value input = pass.result(x.clone());
+    nn::Value input = pass.result(x.clone(), true);
     const std::shared_ptr<nn::Slot> dx = input.slot;
     nn::Value y = layer(input, pass);
     input.tensor = y.tensor = Tensor();

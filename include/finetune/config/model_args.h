@@ -20,6 +20,7 @@ struct ModelArgs {
   bool ignore_mismatched_sizes = false;
   std::optional<std::string> tokenizer_name;
   std::optional<std::string> bigbird_compat;
+  std::vector<std::string> freeze;
 
   static void describe(FieldList& field);
 };

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
@@ -23,7 +25,8 @@ struct ModelOptions {
   bool offload = false;      // keep these inputs in host memory
   bool selective = false;    // keep results of matrix products, recompute all others
   bool draw_weights = true;  // false: every weight will be assigned later, so none is initialised
-  int64_t head_rows_per_chunk = 128;  // of the vocabulary's logits, 4 V bytes each
+  std::vector<std::string> freeze = {};  // patterns of FrozenParameters
+  int64_t head_rows_per_chunk = 128;     // of the vocabulary's logits, 4 V bytes each
 };
 
 }  // namespace finetune

@@ -57,6 +57,9 @@ class Slot {
   Tensor gradient_;
 };
 
+// Adds the gradient to the slot, if there is one.
+void give(const std::shared_ptr<Slot>& slot, Tensor gradient);
+
 // A tensor in an equation. Parts take Values by value so that they may free or overwrite them: a
 // temporary is released as soon as the part no longer needs it.
 struct Value {
@@ -129,12 +132,16 @@ class Pass {
                    int64_t skipped);
   void complete(std::initializer_list<Tensor> parameters);
 
-  // Wraps the result of an operation; in kTrain it gets a gradient slot.
-  [[nodiscard]] Value result(Tensor tensor) const;
+  // Whether the parameter gets a gradient: it is defined and not frozen.
+  [[nodiscard]] bool trains(const Tensor& parameter) const;
+  // Wraps the result of an operation; in kTrain it gets a gradient slot if it needs a gradient: if
+  // an input has a slot or a parameter of the operation trains. Below the lowest trained parameter
+  // nothing is recorded and nothing kept.
+  [[nodiscard]] Value result(Tensor tensor, bool needs_gradient) const;
   [[nodiscard]] Kept keep(Value x) const;
   // Puts the backward function of the operation that made `result` on the tape. It is called once
   // with the result's gradient, which it owns, and then destroyed with everything it captured. It
-  // is not called if the result received no gradient. Does nothing outside kTrain.
+  // is not called if the result received no gradient. Does nothing if the result has no slot.
   void record(const Value& result, std::function<void(Tensor dy)> backward);
 
   // Runs any differentiable function of values and parameters (passed in this order) under
@@ -165,6 +172,7 @@ class Pass {
   std::vector<Operation> tape_;
   std::vector<std::shared_ptr<StowedTensor>> stowed_;  // inputs in host memory, by segment
   bool is_in_layer_ = false;
+  mutable bool needs_gradient_ = false;  // for a parameter, or a value from outside the pass
 };
 
 // Runs layers one after the other, with checkpointing as the options say. Each layer is called with

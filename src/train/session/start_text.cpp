@@ -37,11 +37,18 @@ std::string model_line(const TrainingRun& run) {
   for (const NamedTensor& parameter : run.parts.model->parameters()) {
     parameters += parameter.tensor.numel();
   }
+  int64_t trained = 0;
+  for (const NamedTensor& parameter : run.parts.model->trained_parameters()) {
+    trained += parameter.tensor.numel();
+  }
+  const std::string share =
+      trained == parameters ? ""
+                            : format_text(", {} of them trained{}", trained, origin(run, "freeze"));
   const std::string name =
       args.model_name_or_path
           ? *args.model_name_or_path + origin(run, "model_name_or_path")
           : "a fresh " + args.model_type.value_or("model") + origin(run, "model_type");
-  return name + format_text(", {} parameters; task {}", parameters, args.task) +
+  return name + format_text(", {} parameters{}; task {}", parameters, share, args.task) +
          origin(run, "task");
 }
 

@@ -20,7 +20,9 @@
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
 #include "finetune/kernels/kernels_in_use.h"
+#include "finetune/model/frozen.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/model/parameter_shapes.h"
 #include "finetune/plan/emulated_precision.h"
 #include "finetune/state/parameter_files.h"
 #include "finetune/task/tasks.h"
@@ -132,6 +134,21 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
         if (type >= parts.model_config.type_vocab_size) refuse_types();
       }
     }
+  }
+}
+
+void check_frozen(const LoadedConfig& config, const Parts& parts) {
+  const TrainingArgs& args = config.args;
+  if (args.freeze.empty()) return;
+  std::vector<std::string> names;
+  for (const ParameterShape& shape :
+       parameter_shapes(parts.model_config, task_of(args).head(args))) {
+    names.push_back(shape.name);
+  }
+  try {
+    FrozenParameters(args.freeze).check(names);
+  } catch (const Error& error) {
+    refuse_key(config, "freeze", error.what());
   }
 }
 
@@ -440,6 +457,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   check_token_types(config, parts);
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);
+  if (request.train) check_frozen(config, parts);
   return parts;
 }
 
@@ -451,6 +469,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   const MemoryChoices memory = request.memory.value_or(choices_of(args));
   ModelOptions options = model_options(args, memory, parts.device);
   const bool is_loaded = !parts.pretrained.empty() && request.load_weights;
+  options.freeze = args.freeze;
   // load_pretrained draws missing weights
   options.draw_weights = request.draw_weights && !is_loaded;
   const std::string note = emulated_precision_note(

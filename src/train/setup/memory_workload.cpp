@@ -58,6 +58,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
   MemoryWorkload workload{
       .model = parts.model_config,
       .head = task_of(args).head(args),
+      .freeze = args.freeze,
       .predicted_share = task_of(args).learns_next_words ? 1.0 : args.mlm_probability,
       .scores_in_chunks = task_of(args).learns_next_words,
       .effective_batch = effective_batch,
