@@ -79,6 +79,23 @@ std::string problem_of(FileSystem& files, const std::string& path, const FileRec
   return "";
 }
 
+void save_written(FileSystem& files, const std::string& folder, Manifest written) {
+  written.run_id = "any";  // several runs may have written there
+  files.write_atomically(join_path(folder, kWrittenFile), manifest_text(written));
+}
+
+// Empty if there is none or it is damaged.
+Manifest read_written(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, kWrittenFile);
+  try {
+    if (files.type(path) == FileType::kFile) return read_manifest(files, path);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    log::debug(error.what());
+  }
+  return {};
+}
+
 std::vector<std::string> result_files(FileSystem& files, const std::string& folder) {
   std::vector<std::string> names;
   for (const std::string& name : files.list(folder)) {
@@ -112,23 +129,43 @@ bool is_run_file_name(std::string_view name) {
 
 bool is_weight_file_name(std::string_view name) { return name.ends_with(".safetensors"); }
 
-ModelExport::ModelExport(FileSystem& files, std::string folder, bool keeps_unknown)
-    : files_(files), folder_(std::move(folder)), keeps_unknown_(keeps_unknown) {}
+ModelExport::ModelExport(FileSystem& files, std::string folder, bool accepts_unrecorded)
+    : files_(files), folder_(std::move(folder)) {
+  remember_written(files_, folder_);
+  written_ = read_written(files_, folder_);
+  accepts_unrecorded_ = accepts_unrecorded && written_.files.empty();
+}
+
+bool ModelExport::is_of_user(const std::string& name) {
+  const std::string path = join_path(folder_, name);
+  if (files_.type(path) != FileType::kFile) return false;
+  const auto known = written_.files.find(name);
+  if (known == written_.files.end() && accepts_unrecorded_) return false;
+  const FileRecord present = record_in({.from = files_, .to = files_, .may_go_on = [] {}}, path);
+  return known == written_.files.end() || present != known->second;
+}
+
+void ModelExport::note_written(const std::string& name) {
+  const FileRecord& record = manifest_.files.at(name);
+  FileRecord& known = written_.files[name];
+  if (known == record) return;
+  known = record;
+  save_written(files_, folder_, written_);
+}
 
 void ModelExport::write(const CheckpointFile& file) {
   const std::string temporary = stage(file);
+  const std::string path = join_path(folder_, file.name);
+  const bool is_equal = files_.type(path) == FileType::kFile &&
+                        record_in({.from = files_, .to = files_, .may_go_on = [] {}}, path) ==
+                            manifest_.files.at(file.name);
+  if (!is_equal && is_of_user(file.name)) {
+    const std::string kept = quarantine_file(files_, path);
+    log::warning("'" + path + "' is not as this run wrote it and is renamed to " + kept);
+  }
+  note_written(file.name);
   if (file.name == kModelCardFile) manifest_.files.erase(file.name);
-  if (keeps_unknown_ && decides_answers(file.name)) keep_unknown(file.name);
-  put_in_place(files_, temporary, join_path(folder_, file.name));
-}
-
-void ModelExport::keep_unknown(const std::string& name) {
-  const std::string path = join_path(folder_, name);
-  if (files_.type(path) != FileType::kFile || recorded_file(files_, folder_, name)) return;
-  const CopyPlaces places = {.from = files_, .to = files_, .may_go_on = [] {}};
-  if (record_in(places, path) == manifest_.files.at(name)) return;
-  const std::string kept = quarantine_file(files_, path);
-  log::warning("'" + path + "', which this run did not write, is renamed to " + kept);
+  put_in_place(files_, temporary, path);
 }
 
 // Writes the file under a temporary name; if the process is killed, a later start deletes it.
@@ -161,6 +198,23 @@ void ModelExport::commit(const std::string& run_id, int64_t step, const std::str
   write_manifest(files_, folder_, manifest_);
   put_in_place(files_, temporary, join_path(folder_, kFinetuneStateFile));
   files_.sync_directory(folder_);
+}
+
+void remember_written(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, kManifestFile);
+  if (files.type(path) != FileType::kFile) return;
+  try {
+    Manifest written = read_written(files, folder);
+    const std::map<std::string, FileRecord> before = written.files;
+    for (const auto& [name, record] : read_manifest(files, path).files) {
+      written.files[name] = record;
+    }
+    if (written.files == before) return;
+    save_written(files, folder, std::move(written));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    log::debug(error.what());
+  }
 }
 
 void complete_export(FileSystem& files, const std::string& folder) {

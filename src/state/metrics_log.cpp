@@ -11,6 +11,7 @@
 #include "finetune/base/json_fields.h"
 #include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
+#include "finetune/checkpoint/finished_model.h"
 
 namespace finetune {
 namespace {
@@ -195,9 +196,39 @@ Json speed_metrics(std::string_view split, double runtime_seconds, const SpeedCo
   return result;
 }
 
+namespace {
+
+// Whether a file is JSON as results are: an object, with a key of some split or none at all.
+bool holds_results(FileSystem& files, const std::string& path) {
+  try {
+    const Json json = parse_json(files.read_all(path, uint64_t{16} << 20), path, ErrorKind::kData,
+                                 {.allow_nan = true});
+    if (!json.is_object()) return false;
+    for (const auto& [key, value] : json.items()) {
+      for (const char* split : {"train_", "eval_", "predict_", "test_"}) {
+        if (key.starts_with(split)) return true;
+      }
+    }
+    return json.empty();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kIo) throw;
+    return false;
+  }
+}
+
+void keep_other_file(FileSystem& files, const std::string& path) {
+  if (files.type(path) != FileType::kFile || holds_results(files, path)) return;
+  const std::string kept = checkpoint::quarantine_file(files, path);
+  log::warning("'" + path + "' holds no results and is renamed to " + kept);
+}
+
+}  // namespace
+
 void write_results(FileSystem& files, const std::string& output_dir, std::string_view name,
                    const Json& metrics) {
   const std::string own = join_path(output_dir, std::string(name) + kResultsEnd);
+  keep_other_file(files, own);
+  keep_other_file(files, join_path(output_dir, kAllResultsFile));
   files.write_atomically(own, sorted(metrics).dump(4, ' ', true));
   const std::string all = join_path(output_dir, kAllResultsFile);
   Json merged = read_results(files, all);

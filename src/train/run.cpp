@@ -261,6 +261,10 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   }
   if (may_go_on && !before.state) {
     refuse_other_json(storage.files(), config, {.path = args.output_dir});
+    // A file of another program may have the name of a finished run's state.
+    if (!before.damage.empty() && !args.mirror_dir) {
+      refuse_foreign_files(storage.files(), config, {.path = args.output_dir});
+    }
   }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {

@@ -90,11 +90,12 @@ TEST(FinishedModel, WritesWhatSaysThatItIsFinishedLast) {
   RunFolder folder;
   ModelExport model(folder.files, folder.output_dir);
   model.write(text_file("model.safetensors", "weights"));
-  EXPECT_THAT(folder.names(), ElementsAre("model.safetensors"));
+  EXPECT_THAT(folder.names(), ElementsAre(kWrittenFile, "model.safetensors"));
   std::filesystem::create_directory(folder.output_dir + "/finetune_state.json");
   model.commit("run", 3, "{}");
-  EXPECT_THAT(folder.names(), ElementsAre("finetune_state.json", "finetune_state.json.bad-1",
-                                          "manifest.json", "model.safetensors"));
+  EXPECT_THAT(folder.names(),
+              ElementsAre(kWrittenFile, "finetune_state.json", "finetune_state.json.bad-1",
+                          "manifest.json", "model.safetensors"));
 }
 
 // The state after a kill between the renames of manifest.json and finetune_state.json.

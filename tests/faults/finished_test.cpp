@@ -191,6 +191,7 @@ class FinishedRun {
       const std::string name = folder + "/" + fs::relative(entry.path(), top).string();
       // Locks have their own rows; tokens are a cache that is verified when it is read.
       if (!entry.is_regular_file() || name.ends_with(checkpoint::kLockFile)) continue;
+      if (name.ends_with(checkpoint::kWrittenFile)) continue;  // only makes a run keep more files
       if (name.starts_with("mirror/tokens/")) continue;
       // The user may edit the model card.
       if (name.ends_with("/README.md")) continue;

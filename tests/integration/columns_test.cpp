@@ -290,6 +290,72 @@ TEST(TrainingData, WithoutATargetAreRefused) {
   }
 }
 
+// They are known only when the training begins.
+TEST(TrainingData, ThatAreStreamedOrDrawnAreLookedAtInTheFirstUpdate) {
+  for (const char* kind : {"streamed", "drawn"}) {
+    TinyRun run;
+    const std::string tokenizer = run.folder() / "words";
+    std::filesystem::create_directory(tokenizer);
+    write_file(tokenizer + "/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nlamp\nlit\n");
+    write_file(tokenizer + "/tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer"})");
+    run.set({{"model_type", "bert"},
+             {"tokenizer_name", tokenizer},
+             {"max_steps", "2"},
+             {"validation_file", ""},
+             {"eval_strategy", "no"}});
+    if (kind == std::string("streamed")) {
+      run.set({{"streaming", "true"}});
+    } else {
+      run.set({{"task", "pretraining"},
+               {"config_overrides",
+                "{num_hidden_layers: 1, num_attention_heads: 2, hidden_size: 16, "
+                "intermediate_size: 16, max_position_embeddings: 34, type_vocab_size: 2}"}});
+    }
+    const auto trained = [&](const std::string& words, const Arguments& more = {}) {
+      std::string text;
+      for (int i = 0; i < 200; ++i) text += words + ".\n" + (i % 4 == 3 ? "\n" : "");
+      run.set({{"train_file", run.folder().write("text.txt", text)}});
+      std::filesystem::remove_all(run.out());
+      return run.train(more);
+    };
+    EXPECT_THAT(trained("lamp lit lamp dark").err,
+                HasSubstr("% of the tokens of train_file are [UNK]; is the tokenizer"))
+        << kind;
+    for (const Arguments& more : {Arguments{}, Arguments{"--dry_run"}}) {
+      const ProcessResult refused = trained("dark night", more);
+      EXPECT_EQ(refused.code, 1) << kind << refused.err;
+      EXPECT_THAT(refused.err, HasSubstr("every token is [UNK]"));
+    }
+  }
+}
+
+TEST(TrainingData, WithEmptyTextsOrOneTagOrNoTargetInTenUpdatesAreRefused) {
+  TinyRun run;
+  std::string rows = "text,label\n";
+  for (int i = 0; i < 20; ++i) rows += i % 2 == 0 ? "\"\",yes\n" : "\"\",no\n";
+  run.set(classification(run.folder().write("rows.csv", rows)));
+  const ProcessResult empty = run.train();
+  EXPECT_EQ(empty.code, 1) << empty.err;
+  EXPECT_THAT(empty.err, HasSubstr("train_file: the texts are empty"));
+
+  TinyRun words(
+      {{"task", "token_classification"}, {"validation_file", ""}, {"eval_strategy", "no"}});
+  std::string tags;
+  for (int i = 0; i < 20; ++i)
+    tags += R"({"tokens": ["a", "lamp"], "ner_tags": ["O", "O"]})"
+            "\n";
+  words.set({{"train_file", words.folder().write("rows.jsonl", tags)}});
+  const ProcessResult alone = words.train();
+  EXPECT_EQ(alone.code, 1) << alone.err;
+  EXPECT_THAT(alone.err, HasSubstr("train_file: the only label is 'O'"));
+
+  TinyRun rare;
+  rare.set({{"mlm_probability", "0.000001"}});
+  const ProcessResult refused = rare.train();
+  EXPECT_EQ(refused.code, 1) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("10 updates in a row have no target to learn from"));
+}
+
 // The files that chat models are trained on elsewhere.
 TEST(TrainingData, OfConversationsAndPreferencesAreRecognised) {
   const std::map<std::string, std::string> expected = {

@@ -8,7 +8,9 @@ namespace finetune::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 // Number of tries, in case the machine is so busy that this test misses the moment it waits for.
 constexpr int kTries = 10;
@@ -327,7 +329,8 @@ TEST(ForeignFiles, AreRefusedInAMirrorToo) {
   EXPECT_EQ(restarted.code, 0) << restarted.err;
   EXPECT_EQ(read_file(mirror + "/run.old-1/config.json"), R"({"a": 1})");
 
-  for (const char* name : {"README.md", "all_results.json"}) {
+  for (const char* name : {"README.md", "all_results.json", "manifest.json", "sessions.jsonl",
+                           "metrics.jsonl", "finetune_state.json"}) {
     TinyRun other(kFourSteps);
     const std::string second = other.folder() / "mirror";
     std::filesystem::create_directory(second);
@@ -349,12 +352,24 @@ TEST(ForeignFiles, AConfigOfTheUserIsRefusedNextToCheckpoints) {
   EXPECT_EQ(run.train().code, 0);
 }
 
-TEST(ForeignFiles, ALogThatIsNoJsonIsRefused) {
-  const TinyRun run(kFourSteps);
-  write_file(run.out("metrics.jsonl"), "my notes\n");
-  const ProcessResult refused = run.train();
-  EXPECT_EQ(refused.code, 2) << refused.err;
-  EXPECT_EQ(read_file(run.out("metrics.jsonl")), "my notes\n");
+TEST(ForeignFiles, ThatAreNoJsonAreRefusedOrKept) {
+  for (const char* name :
+       {"metrics.jsonl", "sessions.jsonl", "manifest.json", "finetune_state.json"}) {
+    const TinyRun run(kFourSteps);
+    write_file(run.out(name), "my notes\n");
+    const ProcessResult refused = run.train();
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_THAT(refused.err,
+                HasSubstr("output_dir: '" + run.out(name) + "' is a file that no run"));
+    EXPECT_EQ(read_file(run.out(name)), "my notes\n");
+  }
+  for (const char* name : {"eval_results.json", "all_results.json"}) {
+    TinyRun run(kFourSteps);
+    run.set({{"do_eval", "true"}});
+    write_file(run.out(name), "my notes\n");
+    EXPECT_EQ(run.train().code, 0);
+    EXPECT_EQ(read_file(run.out(std::string(name) + ".bad-1")), "my notes\n");
+  }
 }
 
 TEST(ForeignFiles, AModelPutNextToCheckpointsIsRenamedAtTheEnd) {
@@ -364,7 +379,7 @@ TEST(ForeignFiles, AModelPutNextToCheckpointsIsRenamedAtTheEnd) {
   write_file(run.out("tokenizer.json"), "{}");
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("which this run did not write, is renamed to"));
+  EXPECT_THAT(result.err, HasSubstr("is not as this run wrote it and is renamed to"));
   EXPECT_EQ(read_file(run.out("model.safetensors.bad-1")), "mine");
   EXPECT_EQ(read_file(run.out("tokenizer.json.bad-1")), "{}");
   const ProcessResult again = run.train();
@@ -372,13 +387,70 @@ TEST(ForeignFiles, AModelPutNextToCheckpointsIsRenamedAtTheEnd) {
   EXPECT_THAT(again.err, HasSubstr("already finished"));
 }
 
+std::vector<std::string> quarantined(const TinyRun& run) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(run.out())) {
+    const std::string name = entry.path().filename();
+    if (name.find(".bad-") != std::string::npos) names.push_back(name);
+  }
+  return names;
+}
+
 TEST(ForeignFiles, TheModelOfAnEarlierEndIsReplacedByALongerRun) {
+  for (const bool has_logs : {true, false}) {
+    TinyRun run(kFourSteps);
+    EXPECT_EQ(run.train().code, 0);
+    if (!has_logs) std::filesystem::remove(run.out("sessions.jsonl"));
+    run.set({{"max_steps", "6"}});
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(quarantined(run), IsEmpty()) << result.err;
+  }
+}
+
+// As if it had been killed in its end.
+TEST(ForeignFiles, TheModelOfAnInterruptedEndIsReplacedByALongerRun) {
   TinyRun run(kFourSteps);
   EXPECT_EQ(run.train().code, 0);
+  for (const char* name : {"manifest.json", "finetune_state.json", "sessions.jsonl"}) {
+    std::filesystem::remove(run.out(name));
+  }
   run.set({{"max_steps", "6"}});
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_FALSE(std::filesystem::exists(run.out("model.safetensors.bad-1"))) << result.err;
+  EXPECT_THAT(quarantined(run), IsEmpty()) << result.err;
+}
+
+TEST(ForeignFiles, EditsOfAFinishedModelSurviveALongerRun) {
+  TinyRun run(kFourSteps);
+  EXPECT_EQ(run.train().code, 0);
+  for (const char* name : {"config.json", "tokenizer_config.json", "trainer_state.json"}) {
+    write_file(run.out(name), read_file(run.out(name)) + " ");
+  }
+  write_file(run.out("model.safetensors"), "mine");
+  const std::string card = read_file(run.out("README.md")) + "mine";
+  write_file(run.out("README.md"), card);
+  run.set({{"max_steps", "6"}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(quarantined(run),
+              UnorderedElementsAre("config.json.bad-1", "tokenizer_config.json.bad-1",
+                                   "trainer_state.json.bad-1", "model.safetensors.bad-1"))
+      << result.err;
+  EXPECT_EQ(read_file(run.out("model.safetensors.bad-1")), "mine");
+  EXPECT_EQ(read_file(run.out("README.md")), card);
+}
+
+TEST(ForeignFiles, AResultOfTheUserIsKeptByAnEvaluation) {
+  TinyRun run(kFourSteps);
+  EXPECT_EQ(run.train().code, 0);
+  const std::string folder = run.folder() / "results";
+  std::filesystem::create_directory(folder);
+  write_file(folder + "/eval_results.json", R"({"p": "precious"})");
+  const ProcessResult result = finetune(
+      {"evaluate", run.config(), "--model_name_or_path", run.out(), "--output_dir", folder});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_file(folder + "/eval_results.json.bad-1"), R"({"p": "precious"})");
 }
 
 TEST(ForeignFiles, AFolderOfTheUserNamedLikeACheckpointKeepsItsName) {

@@ -34,14 +34,19 @@ inline constexpr char kModelCardFile[] = "README.md";
 
 // Writes a finished model and records what it wrote. All members throw Error(kIo). Requires: the
 // lock of the folder.
+//
+// Each file is also recorded in kWrittenFile, before it is put in place. A file that is there, and
+// is not as a run wrote it, is the user's or was edited by the user: it is quarantined before it is
+// replaced. `accepts_unrecorded`: an earlier version, which had no such record, may have written
+// the files that are there.
 class ModelExport {
  public:
-  ModelExport(FileSystem& files, std::string folder, bool keeps_unknown = false);
+  ModelExport(FileSystem& files, std::string folder, bool accepts_unrecorded = false);
 
-  // Replaces the file atomically. Records it, unless it is the model card. With `keeps_unknown` a
-  // file of the model that is there and neither equal nor in the folder's manifest.json is
-  // quarantined first: it is the user's.
+  // Replaces the file atomically. Records it in the manifest, unless it is the model card.
   void write(const CheckpointFile& file);
+  // Whether the file is there and not as a run wrote it.
+  [[nodiscard]] bool is_of_user(const std::string& name);
   // Records every result file that is in the folder.
   void add_results();
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }  // so far
@@ -51,13 +56,18 @@ class ModelExport {
 
  private:
   std::string stage(const CheckpointFile& file);
-  void keep_unknown(const std::string& name);
+  void note_written(const std::string& name);
 
   FileSystem& files_;
   std::string folder_;
-  bool keeps_unknown_;
+  bool accepts_unrecorded_;
+  Manifest written_;
   Manifest manifest_;
 };
+
+// Adds the files that manifest.json names to kWrittenFile. Call before the manifest is deleted
+// because the run continues. Throws Error(kIo). Requires: the lock of the folder.
+void remember_written(FileSystem& files, const std::string& folder);
 
 // If commit() was killed between its two files, renames the second one, so that the model is
 // complete. Does nothing in any other folder. Throws Error(kIo). Requires: the lock of the folder.

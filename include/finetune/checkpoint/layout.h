@@ -26,6 +26,8 @@ inline constexpr char kTrainerStateFile[] = "trainer_state.json";
 inline constexpr char kManifestFile[] = "manifest.json";          // written last
 inline constexpr char kTreeIndexFile[] = ".finetune.files.json";  // index of a mirror's other files
 inline constexpr char kLockFile[] = ".finetune.lock";
+// What runs wrote into the output folder at their end, in the form of a manifest: see ModelExport.
+inline constexpr char kWrittenFile[] = ".finetune.files";
 
 // "checkpoint-500": a committed checkpoint after 500 steps.
 [[nodiscard]] std::string checkpoint_name(int64_t step);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/data/token_classification_dataset.h"
 #include "task/labelled_setup.h"
@@ -62,6 +63,12 @@ class TokenClassificationSetup final : public LabelledSetup {
     show_reading(context().progress, files, survey, "find labels");
     if (context().model_is_trained) labels_ = in_order_of_model(context(), labels_);
     log::info("labels: " + labels_.list());
+    if (labels_.size() == 1) {
+      throw Error(ErrorKind::kData, context().config.where("train_file") +
+                                        ": train_file: the only label is '" +
+                                        labels_.names().front() +
+                                        "', so that there is nothing to learn; check label_column");
+    }
   }
 
   LabelMap labels_;

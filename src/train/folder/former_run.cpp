@@ -87,21 +87,6 @@ bool is_checkpoint(FileSystem& files, const std::string& path) {
   }
 }
 
-// Whether a run leaves a file or folder of this name before its end.
-bool is_trace(const std::string& name) {
-  return checkpoint::parse_checkpoint_name(name) || checkpoint::parse_aside_name(name) ||
-         name.starts_with(kAsideName) || name == checkpoint::kFinetuneStateFile ||
-         name == checkpoint::kManifestFile || name == kSessionsFile || name == kMetricsFile ||
-         name == kProgressFile;
-}
-
-// Whether the end of a run would overwrite the file. `finetune evaluate` writes results without a
-// run.
-bool is_overwritten(const std::string& name) {
-  const bool is_of_evaluation = checkpoint::is_result_file_name(name) && !name.starts_with("train");
-  return (checkpoint::is_run_file_name(name) || is_of_weights(name)) && !is_of_evaluation;
-}
-
 // A file that runs write, and the keys one of which it always holds.
 struct KnownJson {
   const char* name;
@@ -116,38 +101,53 @@ const std::array<KnownJson, 6> kKnownJson = {
      {.name = kMetricsFile, .keys = {"step"}, .is_lines = true},
      {.name = kSessionsFile, .keys = {"event"}, .is_lines = true}}};
 
-// Whether a file is JSON of another kind than runs write under its name; false for a damaged file.
-bool is_other_json(FileSystem& files, const std::string& folder, const KnownJson& known) {
+enum class Content { kOfRun, kOther, kDamaged };
+
+Content content_of(FileSystem& files, const std::string& folder, const KnownJson& known) {
   constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
   const std::string path = join_path(folder, known.name);
-  if (files.type(path) != FileType::kFile) return false;
+  if (files.type(path) != FileType::kFile) return Content::kDamaged;
   const auto is_other = [&](const nlohmann::ordered_json& json) {
     return !json.is_object() || std::ranges::none_of(known.keys, [&](std::string_view key) {
       return json.contains(key);
     });
   };
   try {
-    if (!known.is_lines) return is_other(parse_json(files.read_all(path, kMaxBytes), path));
-    bool is_first_other = false;
+    if (!known.is_lines) {
+      const bool other = is_other(parse_json(files.read_all(path, kMaxBytes), path));
+      return other ? Content::kOther : Content::kOfRun;
+    }
+    Content content = Content::kDamaged;
     (void)read_json_lines(files, path, [&](nlohmann::ordered_json&& line, uint64_t) {
-      is_first_other = is_other(line);
+      content = is_other(line) ? Content::kOther : Content::kOfRun;
       return false;
     });
-    return is_first_other;
+    return content;
   } catch (const Error&) {
-    return false;
+    return Content::kDamaged;
   }
 }
 
-// Whether nothing in the file is a line of a run's log.
-bool has_no_line(FileSystem& files, const std::string& path) {
-  if (files.type(path) != FileType::kFile) return false;
-  bool has_line = false;
-  const int64_t others = read_json_lines(files, path, [&](nlohmann::ordered_json&&, uint64_t) {
-    has_line = true;
-    return false;
-  });
-  return !has_line && others > 0;
+// Whether a file or folder shows that a run wrote here before its end. A damaged file shows
+// nothing: it may be anybody's.
+bool is_trace(FileSystem& files, const std::string& folder, const std::string& name) {
+  if (checkpoint::parse_checkpoint_name(name) || checkpoint::parse_aside_name(name) ||
+      name.starts_with(kAsideName) || name == kProgressFile || name == checkpoint::kWrittenFile) {
+    return true;
+  }
+  if (name == checkpoint::kConfigFile || checkpoint::is_result_file_name(name)) return false;
+  const auto known =
+      std::ranges::find_if(kKnownJson, [&](const KnownJson& one) { return name == one.name; });
+  return known != kKnownJson.end() && content_of(files, folder, *known) == Content::kOfRun;
+}
+
+// Whether the end of a run would overwrite the file. `finetune evaluate` writes results without a
+// run.
+bool is_overwritten(const std::string& name) {
+  const bool is_of_evaluation = checkpoint::is_result_file_name(name) && !name.starts_with("train");
+  return (checkpoint::is_run_file_name(name) || is_of_weights(name) || name == kMetricsFile ||
+          name == kSessionsFile) &&
+         !is_of_evaluation;
 }
 
 [[noreturn]] void refuse_file(const LoadedConfig& config, const OwnedFolder& folder,
@@ -172,7 +172,8 @@ std::string set_aside_former_run(FileSystem& files, const std::string& output_di
   std::vector<std::string> moved;
   std::ranges::copy_if(names, std::back_inserter(moved), is_moved);
   // Of a folder without a run also files that the new run overwrites, all of which are copied.
-  const bool is_foreign = std::ranges::none_of(names, is_trace);
+  const bool is_foreign = std::ranges::none_of(
+      names, [&](const std::string& name) { return is_trace(files, output_dir, name); });
   const auto is_at_risk = [](const std::string& name) {  // a mirror's README.md is replaced too
     return is_overwritten(name) || name == checkpoint::kModelCardFile;
   };
@@ -193,8 +194,15 @@ std::string set_aside_former_run(FileSystem& files, const std::string& output_di
 
 void refuse_other_json(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder) {
   if (!files.exists(folder.path)) return;
+  const std::vector<std::string> names = files.list(folder.path);
+  const bool is_of_a_run = std::ranges::any_of(
+      names, [&](const std::string& name) { return is_trace(files, folder.path, name); });
   for (const KnownJson& known : kKnownJson) {
-    if (is_other_json(files, folder.path, known)) refuse_file(config, folder, known.name);
+    // Next to a run's files another content is damage, which a start repairs.
+    if (is_of_a_run && known.name != std::string_view(kConfigFile)) continue;
+    if (content_of(files, folder.path, known) == Content::kOther) {
+      refuse_file(config, folder, known.name);
+    }
   }
 }
 
@@ -211,15 +219,10 @@ void refuse_foreign_files(FileSystem& files, const LoadedConfig& config,
                    "folder, or choose another " +
                    folder.key);
   }
-  // A run that begins cuts metrics.jsonl.
-  const bool has_metrics = std::ranges::find(names, kMetricsFile) != names.end();
-  const bool is_text = has_metrics && has_no_line(files, join_path(folder.path, kMetricsFile));
-  if (std::ranges::any_of(names, [&](const std::string& name) {
-        return is_trace(name) && !(is_text && name == kMetricsFile);
-      })) {
-    return;
-  }
-  if (is_text) refuse_file(config, folder, kMetricsFile);
+  const auto shows_a_run = [&](const std::string& name) {
+    return is_trace(files, folder.path, name);
+  };
+  if (std::ranges::any_of(names, shows_a_run)) return;
   const auto first = [&](const auto& is_meant) {
     const auto found = std::ranges::find_if(names, is_meant);
     if (found != names.end()) refuse_file(config, folder, *found);

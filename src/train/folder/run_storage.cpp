@@ -441,6 +441,7 @@ void RunStorage::set_aside_former_run() {
 }
 
 void RunStorage::forget_finished() {
+  checkpoint::remember_written(*files_, config_.args.output_dir);
   in_folder_and_mirrors(
       [](FileSystem& files, const std::string& folder) {
         checkpoint::forget_finished(files, folder);

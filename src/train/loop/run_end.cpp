@@ -164,14 +164,13 @@ void RunEnd::check_rebuilt_weights() const {
 void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const std::string& folder = run_.args.output_dir;
   const SaveScope scope{.kind = SaveKind::kModel};
-  // After an earlier end the files may be of the model that this one replaces.
   const bool may_be_own =
       run_.storage.is_rebuilding() || run_.storage.session_log().has_finished_before();
-  checkpoint::ModelExport model(run_.files, folder, !may_be_own);
+  checkpoint::ModelExport model(run_.files, folder, may_be_own);
   for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
   // A rebuilt model gets no new card, because the user may have edited the existing one.
   if (run_.args.model_card && !run_.storage.is_rebuilding() &&
-      may_write_model_card(run_.files, folder)) {
+      may_write_model_card(run_.files, folder) && !model.is_of_user(checkpoint::kModelCardFile)) {
     const std::string card = model_card(run_, metrics ? *metrics : Json::object());
     model.write(checkpoint::text_file(checkpoint::kModelCardFile, card));
   }

@@ -7,13 +7,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/tensor/device.h"
 #include "train/loop/poison.h"
 #include "train/save/agreement.h"
+#include "train/setup/check_data.h"
 
 namespace finetune {
 namespace {
@@ -38,6 +41,7 @@ StepReport UpdateStep::run() {
   }
   const Update update{.batches = run_.loader->take(state.position)};
   const Targets targets = Targets::count(*run_.parts.task, update, run_.world());
+  check_data(update, targets);
   const std::vector<double> scales =
       targets.scales(loss_scale(), run_.args.average_tokens_across_devices);
   sum_->begin(update);
@@ -50,6 +54,21 @@ StepReport UpdateStep::run() {
   apply(report);
   sum_->clear();
   return report;
+}
+
+// A single update without a target may happen where few tokens are masked; many are an error.
+void UpdateStep::check_data(const Update& update, const Targets& targets) {
+  constexpr int64_t kMostWithoutTarget = 10;
+  if (!was_looked_at_) check_first_update(run_.config, run_.parts, update.batches);
+  was_looked_at_ = true;
+  const bool has_target = std::ranges::any_of(targets.all, [](int64_t count) { return count > 0; });
+  without_target_ = has_target ? 0 : without_target_ + 1;
+  const bool is_all = without_target_ == run_.plan.max_steps;
+  if (without_target_ < kMostWithoutTarget && !is_all) return;
+  throw Error(ErrorKind::kData,
+              format_text("{}: train_file: {} updates in a row have no target to learn from; check "
+                          "the labels, the columns and mlm_probability",
+                          run_.config.where("train_file"), without_target_));
 }
 
 // Adds groups of micro-batches until a stop is requested or more of them are useless.

@@ -56,6 +56,7 @@ class UpdateStep {
   };
 
   [[nodiscard]] StepReport leave_out(StepReport report) const;
+  void check_data(const Update& update, const Targets& targets);
   void add_micro_batches(const Update& update, const std::vector<double>& scales);
   double backward(const Batch& batch, const std::vector<double>& scales);
   void apply(StepReport& report);
@@ -70,7 +71,9 @@ class UpdateStep {
   std::unique_ptr<GradientSum> sum_;
   SumKind kind_ = SumKind::kAlone;
   Released released_;
-  bool is_updating_ = false;  // weights or states may be half changed
+  int64_t without_target_ = 0;  // updates in a row, of this session
+  bool was_looked_at_ = false;  // the first update of the session
+  bool is_updating_ = false;    // weights or states may be half changed
 };
 
 }  // namespace finetune

@@ -35,26 +35,44 @@ struct TokenCounts {
   int64_t unknown = 0;
 };
 
-TokenCounts count_tokens(const Dataset& data, const Tokenizer& tokenizer, int32_t unknown_id) {
+// The id of the unknown token; -1 if the tokenizer has none.
+int32_t unknown_id(const Tokenizer& tokenizer) {
+  const std::optional<SpecialTokens::Token>& unknown = tokenizer.special_tokens().unk;
+  return unknown ? unknown->id : -1;
+}
+
+template <class Ids>
+void count_tokens(const Ids& ids, const Tokenizer& tokenizer, TokenCounts& counts) {
+  const int32_t unknown = unknown_id(tokenizer);
+  for (size_t t = 0; t < ids.size(); ++t) {
+    const auto id = static_cast<int32_t>(ids[t]);
+    const bool is_unknown = unknown >= 0 && id == unknown;
+    counts.unknown += is_unknown ? 1 : 0;
+    counts.all += is_unknown || !tokenizer.is_special(id) ? 1 : 0;
+  }
+}
+
+// Reads all samples only if those spread over the data hold no token.
+TokenCounts count_tokens(const Dataset& data, const Tokenizer& tokenizer) {
   TokenCounts counts;
-  visit_spread(data, kSamplesRead, [&](int64_t index, int64_t choice) {
-    const Example example = data.get(index, choice);
-    for (size_t t = 0; t < example.input_ids.size(); ++t) {
-      const auto id = static_cast<int32_t>(example.input_ids[t]);
-      const bool is_unknown = id == unknown_id;
-      counts.unknown += is_unknown ? 1 : 0;
-      counts.all += is_unknown || !tokenizer.is_special(id) ? 1 : 0;
-    }
-    return true;
-  });
+  for (const int64_t most : {kSamplesRead, data.size()}) {
+    visit_spread(data, most, [&](int64_t index, int64_t choice) {
+      count_tokens(data.get(index, choice).input_ids, tokenizer, counts);
+      return most == kSamplesRead || counts.all == 0;
+    });
+    if (counts.all > 0) break;
+  }
   return counts;
 }
 
-void check_unknown_tokens(const LoadedConfig& config, const Parts& parts) {
-  const std::optional<SpecialTokens::Token>& unknown = parts.tokenizer->special_tokens().unk;
-  if (!unknown || unknown->id < 0) return;
-  const TokenCounts counts = count_tokens(*parts.train_data, *parts.tokenizer, unknown->id);
+void check_tokens(const LoadedConfig& config, const Parts& parts, const TokenCounts& counts) {
+  if (counts.all == 0) {
+    throw Error(ErrorKind::kData, config.where("train_file") +
+                                      ": train_file: the texts are empty, so that there is nothing "
+                                      "to learn; check the columns");
+  }
   if (counts.unknown == 0) return;
+  const std::string unknown_text = parts.tokenizer->special_tokens().unk->text;
   const std::string key = config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path";
   const std::string question =
       format_text("is the tokenizer of {} '{}' the one for this text?", key,
@@ -63,11 +81,11 @@ void check_unknown_tokens(const LoadedConfig& config, const Parts& parts) {
     throw Error(
         ErrorKind::kData,
         format_text("{}: train_file: every token is {}, so that there is nothing to learn; {}",
-                    config.where("train_file"), unknown->text, question));
+                    config.where("train_file"), unknown_text, question));
   }
   const double share = static_cast<double>(counts.unknown) / static_cast<double>(counts.all);
   const std::string line = format_text("{} % of the tokens of train_file are {}",
-                                       format_number("%.2g", 100 * share), unknown->text);
+                                       format_number("%.2g", 100 * share), unknown_text);
   if (share < kManyUnknown) {
     log::info(line);
   } else {
@@ -120,15 +138,27 @@ void report_cut_samples(const Parts& parts) {
                         asked, is_all ? "sequences" : "sequences that were looked at", limit));
 }
 
+bool can_be_looked_at(const Dataset& data) {
+  return dynamic_cast<const SampleStream*>(&data) == nullptr &&
+         dynamic_cast<const PretrainingDataset*>(&data) == nullptr;
+}
+
 }  // namespace
 
 void check_training_samples(const LoadedConfig& config, const Parts& parts) {
   const Dataset* data = parts.train_data.get();
-  if (dynamic_cast<const SampleStream*>(data) != nullptr) return;
-  if (dynamic_cast<const PretrainingDataset*>(data) != nullptr) return;
-  check_unknown_tokens(config, parts);
+  if (!can_be_looked_at(*data)) return;
   check_targets(config, parts);
+  if (data->size() > 0) check_tokens(config, parts, count_tokens(*data, *parts.tokenizer));
   report_cut_samples(parts);
+}
+
+void check_first_update(const LoadedConfig& config, const Parts& parts,
+                        std::span<const Batch> update) {
+  if (can_be_looked_at(*parts.train_data)) return;
+  TokenCounts counts;
+  for (const Batch& batch : update) count_tokens(batch.input_ids, *parts.tokenizer, counts);
+  if (!update.empty()) check_tokens(config, parts, counts);
 }
 
 }  // namespace finetune

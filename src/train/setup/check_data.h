@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <span>
+
+#include "finetune/data/batch.h"
 #include "train/setup/assemble.h"
 
 namespace finetune {
@@ -8,8 +11,13 @@ namespace finetune {
 // Reports what the training samples are like where that is likely a mistake: a line with the share
 // of unknown tokens (a warning from 20 %) and one with the number of samples that reach the length
 // at which texts are cut. Reads at most 64 samples spread over the data, and the lengths of the
-// others. Nothing is reported about streamed data and pretraining examples, which are made during
-// the training. Throws Error(kData) if all tokens are unknown, or no sample has a target.
+// others. Does nothing for streamed data and pretraining examples, which are made during training.
+// Throws Error(kData) if all texts are empty, all tokens are unknown, or no sample has a target.
 void check_training_samples(const LoadedConfig& config, const Parts& parts);
+
+// The same for the first update of a session, which is all that is known of streamed data and of
+// pretraining examples. Does nothing for other data.
+void check_first_update(const LoadedConfig& config, const Parts& parts,
+                        std::span<const Batch> update);
 
 }  // namespace finetune

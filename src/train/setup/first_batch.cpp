@@ -11,6 +11,7 @@
 #include "finetune/task/loader_options.h"
 #include "finetune/task/tasks.h"
 #include "train/setup/assemble.h"
+#include "train/setup/check_data.h"
 #include "train/setup/memory_workload.h"
 
 namespace finetune {
@@ -35,6 +36,7 @@ std::string describe_first_batch(const LoadedConfig& config) {
   Loader loader(parts.train_data, parts.collator, options, show_steps(progress));
   progress.end();
   const std::span<const Batch> update = loader.take({});
+  check_first_update(config, parts, update);
   const bool has_targets =
       std::ranges::any_of(update, [](const Batch& part) { return part.targets > 0; });
   if (!has_targets) {
