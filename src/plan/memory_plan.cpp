@@ -249,7 +249,8 @@ class Prediction {
   [[nodiscard]] Moment after_forward() const {
     const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
     int64_t layer = std::max(hidden(element_), matrix());
-    if (keeps_groups()) layer = std::max(layer, rows() * scratch_.unkept + matrix());
+    const bool has_unkept_layers = keeps_groups() || measured_->kept.whole;
+    if (has_unkept_layers) layer = std::max(layer, rows() * scratch_.unkept + matrix());
     if (scratch_.forward > 0) layer = std::max(layer, rows() * scratch_.forward + matrix());
     return {gradients(0), kept(), wide_input + layer + scratch_.by_head + kernels_.forward};
   }
