@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -103,6 +105,14 @@ const std::array<KnownJson, 6> kKnownJson = {
 
 enum class Content { kOfRun, kOther, kDamaged };
 
+// A power cut leaves zeros, or the beginning of what was written, which is an object.
+Content content_of_no_json(FileSystem& files, const std::string& path) {
+  char first = '\0';
+  const std::unique_ptr<ReadableFile> file = files.open(path);
+  if (file->size() > 0) file->read_at(0, &first, 1);
+  return first == '\0' || first == '{' ? Content::kDamaged : Content::kOther;
+}
+
 Content content_of(FileSystem& files, const std::string& folder, const KnownJson& known) {
   constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
   const std::string path = join_path(folder, known.name);
@@ -117,14 +127,21 @@ Content content_of(FileSystem& files, const std::string& folder, const KnownJson
       const bool other = is_other(parse_json(files.read_all(path, kMaxBytes), path));
       return other ? Content::kOther : Content::kOfRun;
     }
-    Content content = Content::kDamaged;
+    std::optional<Content> content;
     (void)read_json_lines(files, path, [&](nlohmann::ordered_json&& line, uint64_t) {
       content = is_other(line) ? Content::kOther : Content::kOfRun;
       return false;
     });
-    return content;
-  } catch (const Error&) {
-    return Content::kDamaged;
+    if (content) return *content;
+    // One line without its end, perhaps.
+    const bool other = is_other(parse_json(files.read_all(path, kMaxBytes), path));
+    return other ? Content::kOther : Content::kOfRun;
+  } catch (const Error& error) {
+    // A damaged config.json or result shows nothing either way.
+    const bool is_record =
+        known.name != std::string_view(kConfigFile) && !checkpoint::is_result_file_name(known.name);
+    if (error.kind() == ErrorKind::kIo || !is_record) return Content::kDamaged;
+    return content_of_no_json(files, path);
   }
 }
 
@@ -138,7 +155,7 @@ bool is_trace(FileSystem& files, const std::string& folder, const std::string& n
   if (name == checkpoint::kConfigFile || checkpoint::is_result_file_name(name)) return false;
   const auto known =
       std::ranges::find_if(kKnownJson, [&](const KnownJson& one) { return name == one.name; });
-  return known != kKnownJson.end() && content_of(files, folder, *known) == Content::kOfRun;
+  return known != kKnownJson.end() && content_of(files, folder, *known) != Content::kOther;
 }
 
 // Whether the end of a run would overwrite the file. `finetune evaluate` writes results without a
