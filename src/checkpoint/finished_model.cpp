@@ -84,7 +84,7 @@ void save_written(FileSystem& files, const std::string& folder, Manifest written
   files.write_atomically(join_path(folder, kWrittenFile), manifest_text(written));
 }
 
-// Empty if there is none or it is damaged.
+// Returns an empty manifest if the file is missing or damaged.
 Manifest read_written(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, kWrittenFile);
   try {
@@ -142,6 +142,8 @@ bool ModelExport::is_of_user(const std::string& name) {
   const auto known = written_.files.find(name);
   if (known == written_.files.end() && accepts_unrecorded_) return false;
   const FileRecord present = record_in({.from = files_, .to = files_, .may_go_on = [] {}}, path);
+  const auto staged = manifest_.files.find(name);
+  if (staged != manifest_.files.end() && present == staged->second) return false;
   return known == written_.files.end() || present != known->second;
 }
 
@@ -156,10 +158,7 @@ void ModelExport::note_written(const std::string& name) {
 void ModelExport::write(const CheckpointFile& file) {
   const std::string temporary = stage(file);
   const std::string path = join_path(folder_, file.name);
-  const bool is_equal = files_.type(path) == FileType::kFile &&
-                        record_in({.from = files_, .to = files_, .may_go_on = [] {}}, path) ==
-                            manifest_.files.at(file.name);
-  if (!is_equal && is_of_user(file.name)) {
+  if (is_of_user(file.name)) {
     const std::string kept = quarantine_file(files_, path);
     log::warning("'" + path + "' is not as this run wrote it and is renamed to " + kept);
   }

@@ -10,8 +10,10 @@
 namespace finetune::nn {
 namespace {
 
-// What the gradient of x is written into: x, or memory like it.
-Tensor memory_like(Tensor x) { return owns_memory(x) ? x : at::empty(x.sizes(), x.options()); }
+// What the gradient of x is written into: x, if it was kept and nothing else refers to it.
+Tensor memory_for(Tensor x, at::IntArrayRef shape, const at::TensorOptions& options) {
+  return x.defined() && owns_memory(x) ? x : at::empty(shape, options);
+}
 
 // The matrix of a product, [out, in]: the parameter, or its transpose.
 struct Matrix {
@@ -33,9 +35,9 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
   }
   std::vector<int64_t> sizes = x.tensor.sizes().vec();
   sizes.back() = weight.size(matrix.is_transposed ? 1 : 0);
-  // A view keeps the tensor that it is of, also without gradients, and would not own its memory.
   const bool keeps_input = p.trains(weight);
   const bool needs_gradient = p.trains(bias) || keeps_input || x.slot;
+  // A view keeps the tensor that it is of, also without gradients, and would not own its memory.
   const Value y = p.result(linear_in(p.options().precision, rows_of(x.tensor),
                                      matrix.of(p.factor(weight)), p.factor(bias))
                                .view(sizes)
@@ -53,33 +55,22 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
     return y;
   }
   const std::shared_ptr<Slot> dx = x.slot;
-  if (!keeps_input) {  // a frozen weight: dx = dy W needs only the shape of x
-    const at::TensorOptions options = x.tensor.options();
-    p.record(y, [&p, matrix, bias, dx, completes, options,
-                 shape = x.tensor.sizes().vec()](const Tensor& gradient) {
-      const Tensor dy = rows_of(gradient);
-      if (p.trains(bias)) p.add_sum_of_rows(bias, dy);
-      if (dx) {
-        const Tensor spare = dx->has_gradient() ? Tensor() : at::empty(shape, options);
-        dx->give_product(p.options().precision, dy, matrix.of(p.factor(matrix.weight)), spare);
-      }
-      if (completes) p.complete({bias});
-    });
-    x = {};
-    return y;
-  }
-  p.record(y, [&p, matrix, bias, dx, completes,
+  const at::TensorOptions options = x.tensor.options();
+  std::vector<int64_t> shape = x.tensor.sizes().vec();
+  if (!keeps_input) x = {};  // dx = dy W needs only its shape
+  p.record(y, [&p, matrix, bias, dx, completes, keeps_input, options, shape = std::move(shape),
                kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
     const Tensor dy = rows_of(gradient);
-    Tensor input = kept.take();
+    Tensor input = kept.take();  // undefined if it was not kept
     if (p.trains(bias)) p.add_sum_of_rows(bias, dy);
-    if (matrix.is_transposed) {
+    if (keeps_input && matrix.is_transposed) {
       p.add_product(matrix.weight, rows_of(input), dy);
-    } else {
+    } else if (keeps_input) {
       p.add_product(matrix.weight, dy, rows_of(input));
     }
     if (dx) {
-      const Tensor spare = dx->has_gradient() ? Tensor() : memory_like(std::move(input));
+      const Tensor spare =
+          dx->has_gradient() ? Tensor() : memory_for(std::move(input), shape, options);
       dx->give_product(p.options().precision, dy, matrix.of(p.factor(matrix.weight)), spare);
     }
     if (completes) p.complete({matrix.weight, bias});

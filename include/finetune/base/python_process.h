@@ -19,7 +19,7 @@ namespace finetune {
 // `preferred` unless empty, then python3.
 [[nodiscard]] std::vector<std::string> python_interpreters(const std::string& preferred);
 
-// Returns the path of a program found in PATH; empty if there is none.
+// Searches PATH for a program. Returns its path, or "" if PATH does not contain it.
 [[nodiscard]] std::string find_program(const std::string& name);
 
 }  // namespace finetune

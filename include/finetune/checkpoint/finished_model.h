@@ -45,7 +45,7 @@ class ModelExport {
 
   // Replaces the file atomically. Records it in the manifest, unless it is the model card.
   void write(const CheckpointFile& file);
-  // Whether the file is there and not as a run wrote it.
+  // Whether the file exists and is neither as a run wrote it nor equal to what is being written.
   [[nodiscard]] bool is_of_user(const std::string& name);
   // Records every result file that is in the folder.
   void add_results();

@@ -117,25 +117,22 @@ Content content_of(FileSystem& files, const std::string& folder, const KnownJson
   constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
   const std::string path = join_path(folder, known.name);
   if (files.type(path) != FileType::kFile) return Content::kDamaged;
-  const auto is_other = [&](const nlohmann::ordered_json& json) {
-    return !json.is_object() || std::ranges::none_of(known.keys, [&](std::string_view key) {
-      return json.contains(key);
-    });
+  const auto judged = [&](const nlohmann::ordered_json& json) {
+    const auto has = [&](std::string_view key) { return json.contains(key); };
+    return json.is_object() && std::ranges::any_of(known.keys, has) ? Content::kOfRun
+                                                                    : Content::kOther;
   };
   try {
-    if (!known.is_lines) {
-      const bool other = is_other(parse_json(files.read_all(path, kMaxBytes), path));
-      return other ? Content::kOther : Content::kOfRun;
-    }
     std::optional<Content> content;
-    (void)read_json_lines(files, path, [&](nlohmann::ordered_json&& line, uint64_t) {
-      content = is_other(line) ? Content::kOther : Content::kOfRun;
-      return false;
-    });
+    if (known.is_lines) {
+      (void)read_json_lines(files, path, [&](nlohmann::ordered_json&& line, uint64_t) {
+        content = judged(line);
+        return false;
+      });
+    }
     if (content) return *content;
-    // One line without its end, perhaps.
-    const bool other = is_other(parse_json(files.read_all(path, kMaxBytes), path));
-    return other ? Content::kOther : Content::kOfRun;
+    // Of lines: one without its end, perhaps.
+    return judged(parse_json(files.read_all(path, kMaxBytes), path));
   } catch (const Error& error) {
     // A damaged config.json or result shows nothing either way.
     const bool is_record =
@@ -145,8 +142,7 @@ Content content_of(FileSystem& files, const std::string& folder, const KnownJson
   }
 }
 
-// Whether a file or folder shows that a run wrote here before its end. A damaged file shows
-// nothing: it may be anybody's.
+// Whether a file or folder shows that a run wrote here before its end, if damaged by a power cut.
 bool is_trace(FileSystem& files, const std::string& folder, const std::string& name) {
   if (checkpoint::parse_checkpoint_name(name) || checkpoint::parse_aside_name(name) ||
       name.starts_with(kAsideName) || name == kProgressFile || name == checkpoint::kWrittenFile) {
@@ -156,6 +152,12 @@ bool is_trace(FileSystem& files, const std::string& folder, const std::string& n
   const auto known =
       std::ranges::find_if(kKnownJson, [&](const KnownJson& one) { return name == one.name; });
   return known != kKnownJson.end() && content_of(files, folder, *known) != Content::kOther;
+}
+
+bool is_of_a_run(FileSystem& files, const std::string& folder,
+                 const std::vector<std::string>& names) {
+  return std::ranges::any_of(
+      names, [&](const std::string& name) { return is_trace(files, folder, name); });
 }
 
 // Whether the end of a run would overwrite the file. `finetune evaluate` writes results without a
@@ -189,8 +191,7 @@ std::string set_aside_former_run(FileSystem& files, const std::string& output_di
   std::vector<std::string> moved;
   std::ranges::copy_if(names, std::back_inserter(moved), is_moved);
   // Of a folder without a run also files that the new run overwrites, all of which are copied.
-  const bool is_foreign = std::ranges::none_of(
-      names, [&](const std::string& name) { return is_trace(files, output_dir, name); });
+  const bool is_foreign = !is_of_a_run(files, output_dir, names);
   const auto is_at_risk = [](const std::string& name) {  // a mirror's README.md is replaced too
     return is_overwritten(name) || name == checkpoint::kModelCardFile;
   };
@@ -211,12 +212,10 @@ std::string set_aside_former_run(FileSystem& files, const std::string& output_di
 
 void refuse_other_json(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder) {
   if (!files.exists(folder.path)) return;
-  const std::vector<std::string> names = files.list(folder.path);
-  const bool is_of_a_run = std::ranges::any_of(
-      names, [&](const std::string& name) { return is_trace(files, folder.path, name); });
+  const bool has_run = is_of_a_run(files, folder.path, files.list(folder.path));
   for (const KnownJson& known : kKnownJson) {
     // Next to a run's files another content is damage, which a start repairs.
-    if (is_of_a_run && known.name != std::string_view(kConfigFile)) continue;
+    if (has_run && known.name != std::string_view(kConfigFile)) continue;
     if (content_of(files, folder.path, known) == Content::kOther) {
       refuse_file(config, folder, known.name);
     }
@@ -236,10 +235,7 @@ void refuse_foreign_files(FileSystem& files, const LoadedConfig& config,
                    "folder, or choose another " +
                    folder.key);
   }
-  const auto shows_a_run = [&](const std::string& name) {
-    return is_trace(files, folder.path, name);
-  };
-  if (std::ranges::any_of(names, shows_a_run)) return;
+  if (is_of_a_run(files, folder.path, names)) return;
   const auto first = [&](const auto& is_meant) {
     const auto found = std::ranges::find_if(names, is_meant);
     if (found != names.end()) refuse_file(config, folder, *found);
