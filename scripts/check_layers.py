@@ -15,9 +15,10 @@ ARROWS = {
     "data": ["tokenizer"],
     "tensor": [],
     "kernels": ["tensor"],
-    "nn": ["kernels"],
+    "params": ["kernels"],
+    "nn": ["params"],
     "model": ["nn"],
-    "optim": ["kernels", "config"],
+    "optim": ["params", "config"],
     "distributed": ["tensor"],
     "checkpoint": ["tensor"],
     "report": ["data"],
@@ -61,7 +62,7 @@ def reachable(area):
 
 # Which kernels compute is asked in one place, kernels_for(); areas that only compute ask nowhere.
 DEVICE_QUESTION = re.compile(r"\bis_(cpu|cuda|privateuseone)\(\)|\bDeviceType::|\bdevice(_type)?\(\)\.type\(\)")
-NO_DEVICE_QUESTIONS = {"kernels", "optim"}
+NO_DEVICE_QUESTIONS = {"kernels", "params", "optim"}
 ASKS_FOR_THE_DEVICE = "src/kernels/kernels.cpp"
 
 

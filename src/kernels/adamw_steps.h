@@ -8,7 +8,7 @@ namespace finetune::kernels {
 
 // An AdamWStep together with the scalars that the arithmetic of its state needs.
 struct AdamWJob {
-  const Parameter* parameter = nullptr;
+  const ParameterTensors* parameter = nullptr;
   AdamWState state;
   double factor = 1.0;
   uint64_t rounding_key = 0;

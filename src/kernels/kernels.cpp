@@ -72,6 +72,8 @@ const Kernels& kernels_for(const Tensor& x) {
 
 namespace finetune {
 
+bool is_asynchronous(c10::Device device) { return kernels::kernels_for(device).is_asynchronous; }
+
 const char* kernels_in_use(c10::Device device) { return kernels::kernels_for(device).name; }
 
 }  // namespace finetune

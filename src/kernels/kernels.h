@@ -3,12 +3,16 @@
 
 #include <type_traits>
 
+#include "finetune/kernels/format_lists.h"
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/layer_operations.h"
 #include "finetune/kernels/layer_scratch.h"
+#include "finetune/kernels/partial_sums.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/kernels/quantized_state.h"
+#include "finetune/kernels/softmax_cross_entropy.h"
 #include "finetune/kernels/sum_of_squares.h"
+#include "finetune/kernels/token_product.h"
 #include "finetune/tensor/tensor.h"
 #include "kernels/adamw_numbers.h"
 #include "kernels/adamw_steps.h"
@@ -16,10 +20,6 @@
 #include "kernels/attention_core.h"
 #include "kernels/bias_gelu.h"
 #include "kernels/dropout_numbers.h"
-#include "kernels/format_lists.h"
-#include "kernels/partial_sums.h"
-#include "kernels/softmax_cross_entropy.h"
-#include "kernels/token_product.h"
 
 // The operations that devices implement, as one table per device: cpu/ has vectorised loops, plain/
 // ATen operators (for every device and type, and the reference of the tests), cuda/ kernels
@@ -74,19 +74,10 @@ struct Kernels {
   decltype(kernels::has_token_product)& has_token_product;
   decltype(kernels::token_product)& token_product;
 
-  // target[index] += row for rows [N, C] with their indices [N] int64, in the order of N; both
-  // float32. Rows whose index is `skipped` are left out.
-  void (&add_rows)(const Tensor& target, const Tensor& indices, const Tensor& rows,
-                   int64_t skipped);
-  // The same where target is zero and no row is skipped.
-  void (&sum_rows)(const Tensor& target, const Tensor& indices, const Tensor& rows);
-  // The same into a bfloat16 target as add_rows(): the sum of each index is rounded once, those of
-  // rising indices one after the other with the numbers of `key` from element 0 on. False, with
-  // nothing done, where the device has no kernel for it.
-  bool (&add_rows_stochastically)(const Tensor& target, const Tensor& indices, const Tensor& rows,
-                                  int64_t skipped, const RoundingKey& key);
-
-  // partial_sums.h
+  // finetune/kernels/partial_sums.h
+  decltype(kernels::add_rows)& add_rows;
+  decltype(kernels::sum_rows)& sum_rows;
+  decltype(kernels::add_rows_stochastically)& add_rows_stochastically;
   decltype(kernels::sums_of_rows)& sums_of_rows;
   decltype(kernels::add_partial_sums)& add_partial_sums;
 
@@ -103,11 +94,11 @@ struct Kernels {
   decltype(finetune::mean)& mean;
 
   // update_adamw(), encode() and decode() of finetune/kernels/quantized_state.h
-  void (&update_dynamic)(const Parameter& parameter, const DynamicState& state,
+  void (&update_dynamic)(const ParameterTensors& parameter, const DynamicState& state,
                          const AdamWUpdate& update, const BitsAndBytesNumbers& numbers);
-  void (&update_wide)(const Parameter& parameter, const WideState& state, const AdamWUpdate& update,
-                      const BitsAndBytesNumbers& numbers);
-  void (&update_companded)(const Parameter& parameter, const CompandedState& state,
+  void (&update_wide)(const ParameterTensors& parameter, const WideState& state,
+                      const AdamWUpdate& update, const BitsAndBytesNumbers& numbers);
+  void (&update_companded)(const ParameterTensors& parameter, const CompandedState& state,
                            const AdamWUpdate& update, const AdamWNumbers& numbers);
   // Does all of these updates in a few launches, with the arithmetic of each state. Returns false
   // without doing anything where the device gains nothing by it.

@@ -83,6 +83,19 @@ void add_partial_sums(const std::vector<PartialSums>& sums) {
   if (!sums.empty()) kernels_for(sums.front().target).add_partial_sums(sums);
 }
 
+void add_rows(const Tensor& target, const Tensor& indices, const Tensor& rows, int64_t skipped) {
+  kernels_for(target).add_rows(target, indices, rows, skipped);
+}
+
+void sum_rows(const Tensor& target, const Tensor& indices, const Tensor& rows) {
+  kernels_for(target).sum_rows(target, indices, rows);
+}
+
+bool add_rows_stochastically(const Tensor& target, const Tensor& indices, const Tensor& rows,
+                             int64_t skipped, const RoundingKey& key) {
+  return kernels_for(target).add_rows_stochastically(target, indices, rows, skipped, key);
+}
+
 Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                               const SoftmaxCrossEntropyOptions& options) {
   FT_CHECK(logits.is_contiguous(), "logits are contiguous");

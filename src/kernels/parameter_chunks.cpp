@@ -31,7 +31,7 @@ int64_t chunk_size(const Tensor& weight, int64_t row) {
 // The gradient in chunks; a chunk is copied only if it must be converted or scaled.
 class GradientChunks {
  public:
-  GradientChunks(const Parameter& parameter, double factor, int64_t size)
+  GradientChunks(const ParameterTensors& parameter, double factor, int64_t size)
       : gradient_(flat(parameter.gradient)), factor_(factor) {
     if (gradient_.scalar_type() != at::kFloat || factor != 1.0) {
       scaled_ = at::empty({size}, gradient_.options().dtype(at::kFloat));
@@ -56,7 +56,7 @@ class GradientChunks {
   double factor_;
 };
 
-void check(const Parameter& parameter, int64_t row) {
+void check(const ParameterTensors& parameter, int64_t row) {
   FT_CHECK(parameter.weight.is_contiguous() && parameter.gradient.is_contiguous(),
            "parameters and gradients are contiguous");
   FT_CHECK(row > 0 && parameter.weight.numel() % row == 0, "whole rows");
@@ -71,9 +71,9 @@ constexpr int64_t kUnit = 64;
 // The chunks of some parameters in lists of at most kListedValues.
 class ChunkLists {
  public:
-  ChunkLists(const std::vector<const Parameter*>& parameters, double factor)
+  ChunkLists(const std::vector<const ParameterTensors*>& parameters, double factor)
       : factor_(static_cast<float>(factor)) {
-    for (const Parameter* parameter : parameters) {
+    for (const ParameterTensors* parameter : parameters) {
       check(*parameter, 1);
       FT_CHECK(parameter->weight.scalar_type() == at::kFloat &&
                    parameter->gradient.scalar_type() == at::kFloat,
@@ -147,7 +147,7 @@ Tensor ParameterChunk::of(const Tensor& state) const {
   return state.view(-1).narrow(0, first, count);
 }
 
-void read_gradient_in_chunks(const Parameter& parameter, double factor,
+void read_gradient_in_chunks(const ParameterTensors& parameter, double factor,
                              const std::function<void(const ParameterChunk&)>& read, int64_t row) {
   check(parameter, row);
   const int64_t total = parameter.weight.numel();
@@ -162,7 +162,7 @@ void read_gradient_in_chunks(const Parameter& parameter, double factor,
   }
 }
 
-void update_in_chunks(const Parameter& parameter, double factor, uint64_t rounding_key,
+void update_in_chunks(const ParameterTensors& parameter, double factor, uint64_t rounding_key,
                       const std::function<void(const ParameterChunk&)>& update, int64_t row) {
   check(parameter, row);
   const Tensor weight = flat(parameter.weight);
@@ -193,7 +193,7 @@ void update_in_chunks(const Parameter& parameter, double factor, uint64_t roundi
   }
 }
 
-void update_in_lists(const std::vector<const Parameter*>& parameters, double factor,
+void update_in_lists(const std::vector<const ParameterTensors*>& parameters, double factor,
                      const std::function<void(std::span<const ListedChunk>)>& update) {
   const ChunkLists lists(parameters, factor);
   at::parallel_for(0, lists.units(), kListedValues / kUnit / 4, [&](int64_t begin, int64_t end) {
@@ -203,7 +203,5 @@ void update_in_lists(const std::vector<const Parameter*>& parameters, double fac
     lists.visit(begin, end, update);
   });
 }
-
-bool is_asynchronous(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }
 
 }  // namespace finetune

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include "kernels/float32_product.h"
+#include "finetune/kernels/float32_product.h"
+#include "finetune/kernels/token_product.h"
 #include "kernels/kernels.h"
-#include "kernels/token_product.h"
 
 namespace finetune {
 namespace {

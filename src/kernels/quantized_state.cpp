@@ -49,12 +49,12 @@ AdamWNumbers as_torch(const AdamWUpdate& update) {
           .decay = static_cast<float>(1.0 - update.learning_rate * update.weight_decay)};
 }
 
-bool is_whole(const Tensor& tensor, int64_t count, const Parameter& parameter) {
+bool is_whole(const Tensor& tensor, int64_t count, const ParameterTensors& parameter) {
   return tensor.is_contiguous() && tensor.numel() == count &&
          tensor.device() == parameter.weight.device();
 }
 
-void check_state(const Parameter& parameter, const Tensor& codes1, const Tensor& codes2,
+void check_state(const ParameterTensors& parameter, const Tensor& codes1, const Tensor& codes2,
                  const Tensor& scales1, const Tensor& scales2, int64_t block) {
   const int64_t count = parameter.weight.numel();
   const int64_t blocks = (count + block - 1) / block;
@@ -70,20 +70,21 @@ Tensor dynamic_map(bool is_signed) {
   return at::tensor(at::ArrayRef<float>(values.data(), values.size()), at::kFloat);
 }
 
-void update_adamw(const Parameter& parameter, const DynamicState& state,
+void update_adamw(const ParameterTensors& parameter, const DynamicState& state,
                   const AdamWUpdate& update) {
   check_state(parameter, state.state1, state.state2, state.absmax1, state.absmax2, kDynamicBlock);
   kernels_for(parameter.weight).update_dynamic(parameter, state, update, as_bitsandbytes(update));
 }
 
-void update_adamw(const Parameter& parameter, const WideState& state, const AdamWUpdate& update) {
+void update_adamw(const ParameterTensors& parameter, const WideState& state,
+                  const AdamWUpdate& update) {
   const int64_t count = parameter.weight.numel();
   FT_CHECK(is_whole(state.state1, count, parameter) && is_whole(state.state2, count, parameter),
            "a state of the parameter's size");
   kernels_for(parameter.weight).update_wide(parameter, state, update, as_bitsandbytes(update));
 }
 
-void update_adamw(const Parameter& parameter, const CompandedState& state,
+void update_adamw(const ParameterTensors& parameter, const CompandedState& state,
                   const AdamWUpdate& update) {
   check_state(parameter, state.exp_avg, state.exp_avg_sq, state.exp_avg_scale,
               state.exp_avg_sq_scale, kCompandedGroup);

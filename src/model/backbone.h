@@ -23,7 +23,7 @@ class Backbone {
                                                             const TokenLayout* /*layout*/) const {
     return {};
   }
-  [[nodiscard]] virtual const Tensor& word_embedding() const = 0;  // [V, C]
+  [[nodiscard]] virtual const Weight& word_embedding() const = 0;  // [V, C]
 };
 
 // The layers of a model, under the names scope.0, scope.1, ...

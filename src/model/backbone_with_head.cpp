@@ -12,9 +12,9 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
-#include "finetune/kernels/chunked_cross_entropy.h"
 #include "finetune/model/frozen.h"
 #include "finetune/model/parameter_shapes.h"
+#include "finetune/nn/chunked_cross_entropy.h"
 #include "finetune/tensor/backward.h"
 
 namespace finetune {
@@ -59,11 +59,10 @@ BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head
     : architecture_(architecture_of(config)),
       config_(config),
       options_(options),
-      parts_(make_parts(architecture_, config, head, {parameters_, c10::Device(c10::kMeta)})),
+      parts_(make_parts(architecture_, config, head, nn::Scope(weights_))),
       block_sparse_(block_sparse_options(config)),
       loss_spans_padding_(head == Head::kQuestionAnswering) {
-  store_ =
-      std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients, device);
+  store_ = std::make_unique<ParameterStore>(weights_, options_.weights, options_.gradients, device);
   if (!options_.freeze.empty()) {
     const FrozenParameters frozen(options_.freeze);
     store_->freeze([&](const std::string& name) { return frozen.has(name); });
@@ -158,7 +157,7 @@ Tensor BackboneWithHead::words_loss(const ModelInput& input, const Tensor& hidde
        .softcap = last.softcap});
   // A tied weight is complete after the embeddings' backward pass only.
   return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
-    store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
+    store_->gradients().complete({last.bias, last.is_tied ? Weight() : last.weight});
     return {gradient};
   });
 }
@@ -174,7 +173,7 @@ std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
     const std::shared_ptr<const TokenLayout>& layout) const {
   nn::Mode mode = nn::Mode::kPlain;
   if (options_.fused) mode = c10::GradMode::is_enabled() ? nn::Mode::kTrain : nn::Mode::kEval;
-  nn::PassOptions options{.parameters = options_.fused ? store_.get() : nullptr,
+  nn::PassOptions options{.parameters = store_.get(),
                           .inputs = {.layout = layout, .dropout = input.dropout},
                           .precision = precision,
                           .selective = options_.selective,

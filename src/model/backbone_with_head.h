@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "finetune/kernels/parameter_store.h"
 #include "finetune/model/model.h"
+#include "finetune/params/store.h"
 #include "model/architecture.h"
 
 namespace finetune {
@@ -55,7 +55,7 @@ class BackboneWithHead {
                                             const Tensor& labels, const LmLossOptions& options);
 
   [[nodiscard]] ParameterStore& store() const { return *store_; }
-  [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
+  [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] std::string class_name(const std::string& head) const {
     return architecture_.class_prefix() + "For" + head;
@@ -87,7 +87,7 @@ class BackboneWithHead {
   const Architecture& architecture_;
   ModelConfig config_;
   ModelOptions options_;
-  NamedTensors parameters_;
+  Weights weights_;
   ModelParts parts_;
   std::optional<BlockSparseOptions> block_sparse_;
   bool loss_spans_padding_;

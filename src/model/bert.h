@@ -85,7 +85,7 @@ class EncoderModel final : public Backbone {
   [[nodiscard]] nn::Value pool(const nn::Value& hidden, nn::Pass& p) const override {
     return (*pooler_)(hidden, p);
   }
-  [[nodiscard]] const Tensor& word_embedding() const override {
+  [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_->word_embedding();
   }
 

@@ -77,7 +77,7 @@ class DebertaModel final : public Backbone {
         p.layout() ? p.layout()->longest : input.input_ids.size(1), input.input_ids.device(), p);
     return nn::sequence(layers_, nn::to_precision(embeddings_(input, p), p), p, table);
   }
-  [[nodiscard]] const Tensor& word_embedding() const override {
+  [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_.word_embedding();
   }
 

@@ -171,8 +171,8 @@ Architecture::TiedNames DecoderFamily::tied_names(const ModelConfig& config) con
 
 std::optional<int64_t> DecoderFamily::padding_row(const ModelConfig& config,
                                                   const Parameter& parameter) const {
-  return parameter.role == ParameterRole::kWordEmbedding ? config.decoder.pad_token_id
-                                                         : std::nullopt;
+  return parameter.role() == ParameterRole::kWordEmbedding ? config.decoder.pad_token_id
+                                                           : std::nullopt;
 }
 
 std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,

@@ -104,7 +104,7 @@ class Decoder final : public Backbone {
   nn::Value operator()(const ModelInput& input, nn::Pass& p) override;
   [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
                                                     const TokenLayout* layout) const override;
-  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
+  [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 
  private:
   ModelConfig config_;

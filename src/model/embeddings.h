@@ -20,7 +20,7 @@ class Embeddings {
   virtual ~Embeddings() = default;
   // input_ids [B, T] -> [B, T, C] in float32; [1, N, C] if the pass has a layout
   virtual nn::Value operator()(const ModelInput& input, nn::Pass& p) const = 0;
-  [[nodiscard]] virtual const Tensor& word_embedding() const = 0;  // [V, C]
+  [[nodiscard]] virtual const Weight& word_embedding() const = 0;  // [V, C]
 };
 
 // e = Dropout(LN(word[id] + type[t] + position[p])); p counts only tokens that are not padding and
@@ -29,7 +29,7 @@ class RobertaEmbeddings final : public Embeddings {
  public:
   RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config);
   nn::Value operator()(const ModelInput& input, nn::Pass& p) const override;
-  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
+  [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 
  private:
   int64_t padding_id_;
@@ -53,7 +53,7 @@ class BertEmbeddings : public Embeddings {
   BertEmbeddings(const nn::Scope& scope, const ModelConfig& config,
                  const EmbeddingTables& tables = {});
   nn::Value operator()(const ModelInput& input, nn::Pass& p) const override;
-  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
+  [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 
  protected:
   // Returns word_scale word[id] + type[t] + position[p]: [B, T, C].

@@ -45,16 +45,16 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
   // transformers reads 0 as "not set".
   const double deviation = config.initializer_range != 0.0 ? config.initializer_range : 0.02;
   // Drawn on the CPU, so that every device and format starts from the same numbers.
-  const Tensor values = at::zeros(parameter.weight.sizes());
-  const bool is_weight = parameter.name.ends_with("weight");
-  if (is_weight && is_of_norm(parameter.name)) {
+  const Tensor values = at::zeros(parameter.handle.sizes());
+  const bool is_weight = parameter.name().ends_with("weight");
+  if (is_weight && is_of_norm(parameter.name())) {
     values.fill_(architecture.fresh_norm());
   } else if (is_weight) {
-    const double own = deviation * architecture.fresh_share(config, parameter.name);
+    const double own = deviation * architecture.fresh_share(config, parameter.name());
     if (const auto cutoff = architecture.fresh_cutoff(config)) {
-      fill_truncated_normal(values, own, *cutoff * own, seed, parameter.name);
+      fill_truncated_normal(values, own, *cutoff * own, seed, parameter.name());
     } else {
-      fill_normal(values, own, seed, hash_name(parameter.name));
+      fill_normal(values, own, seed, hash_name(parameter.name()));
     }
     const auto padding = architecture.padding_row(config, parameter);
     if (padding) values[*padding].zero_();
@@ -70,7 +70,7 @@ void draw_weights(ParameterStore& store, const ModelConfig& config, uint64_t see
 
 void draw_weights(Model& model, uint64_t seed, const std::vector<std::string>& names) {
   for (Parameter& parameter : model.store().parameters()) {
-    if (std::ranges::find(names, parameter.name) == names.end()) continue;
+    if (std::ranges::find(names, parameter.name()) == names.end()) continue;
     draw(parameter, model.store(), model.config(), seed);
   }
 }

@@ -81,7 +81,7 @@ class Gpt2Backbone final : public Backbone {
         nn::add({words_(without_padding(input.input_ids, p), p), positions_(places, p)}, p);
     return nn::sequence(layers_, nn::dropout(std::move(x), {.p = dropout_}, p), p);
   }
-  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
+  [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 
  private:
   double dropout_;

@@ -136,8 +136,8 @@ nn::Value CausalLmHead::transform(const HeadInput& in, nn::Pass& p) const {
 }
 
 LmDecoder CausalLmHead::decoder(const Backbone& backbone) const {
-  if (decoder_) return {decoder_->weight(), Tensor(), false, softcap_};
-  return {backbone.word_embedding(), Tensor(), true, softcap_};
+  if (decoder_) return {decoder_->weight(), Weight(), false, softcap_};
+  return {backbone.word_embedding(), Weight(), true, softcap_};
 }
 
 double head_dropout(const ModelConfig& config) {

@@ -105,8 +105,8 @@ class DenseClassifier final : public ModelHead {
 
 // The last layer of a language model: logits = W x + b over the vocabulary.
 struct LmDecoder {
-  Tensor weight;         // [V, C]
-  Tensor bias;           // [V], or undefined
+  Weight weight;         // [V, C]
+  Weight bias;           // [V], or undefined
   bool is_tied;          // the weight is the word embedding
   double softcap = 0.0;  // c: logits x become c tanh(x / c); 0: no soft-capping
 };
@@ -137,9 +137,9 @@ class DenseLmHead : public LmHead {
   [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const final;
 
  private:
-  Tensor bias_;  // [V]; may be undefined; before the transform, as in transformers
+  Weight bias_;  // [V]; may be undefined; before the transform, as in transformers
   HeadTransform transform_;
-  Tensor weight_;  // [V, C]; undefined if tied
+  Weight weight_;  // [V, C]; undefined if tied
 };
 
 // "lm_head" with the exact GELU, whatever hidden_act is.

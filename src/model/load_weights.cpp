@@ -23,7 +23,7 @@ class NameMap {
       : available_(names.begin(), names.end()) {
     const Architecture& architecture = architecture_of(model.config());
     backbone_ = architecture.backbone_name() + ".";
-    for (const NamedTensor& parameter : model.parameters()) parameters_.insert(parameter.name);
+    for (const Weight& weight : model.weights()) parameters_.insert(weight.name());
     for (const std::string& name : names) {
       const std::string own = own_name(name);
       // A tensor with exactly this name has priority over one that is renamed to it.
@@ -160,16 +160,16 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
   report.unexpected = map.unexpected();
   Faults faults;
   for (Parameter& parameter : model.store().parameters()) {
-    const std::string name = map.source_of(parameter.name);
+    const std::string name = map.source_of(parameter.name());
     if (name.empty()) {
-      report.missing.push_back(parameter.name);
+      report.missing.push_back(parameter.name());
       continue;
     }
     interrupt::throw_if_requested("loading " + where);
     const Tensor value = source(name);
-    if (value.sizes() != parameter.weight.sizes()) {
+    if (value.sizes() != parameter.handle.sizes()) {
       report.mismatched.push_back(
-          {parameter.name, value.sizes().vec(), parameter.weight.sizes().vec()});
+          {parameter.name(), value.sizes().vec(), parameter.handle.sizes().vec()});
     } else if (!value.is_floating_point()) {
       faults.add("tensor '" + name +
                  "' holds no floating-point numbers; this version reads no "

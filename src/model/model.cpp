@@ -25,7 +25,7 @@ class BackboneLanguageModel final : public LanguageModel {
                double label_smoothing_factor) override {
     return body_.score(input, positions, labels, label_smoothing_factor);
   }
-  [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
+  [[nodiscard]] const Weights& weights() const override { return body_.weights(); }
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }
   [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
@@ -48,7 +48,7 @@ class EncoderPretrainingModel final : public PretrainingModel {
               const LmLossOptions& options) override {
     return body_.pretraining_terms(input, positions, labels, options);
   }
-  [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
+  [[nodiscard]] const Weights& weights() const override { return body_.weights(); }
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }
   [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
@@ -67,7 +67,7 @@ class EncoderHeadModel final : public HeadModel {
       : head_(head), body_(config, head, seed, device, options) {}
 
   Tensor logits(const ModelInput& input) override { return body_.logits(input); }
-  [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
+  [[nodiscard]] const Weights& weights() const override { return body_.weights(); }
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }
   [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
@@ -94,9 +94,9 @@ class EncoderHeadModel final : public HeadModel {
 
 }  // namespace
 
-NamedTensors Model::trained_parameters() const {
-  NamedTensors trained;
-  for (const size_t place : store().trained()) trained.push_back(parameters()[place]);
+Weights Model::trained_weights() const {
+  Weights trained;
+  for (const size_t id : store().trained()) trained.push_back(weights()[id]);
   return trained;
 }
 

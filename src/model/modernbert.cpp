@@ -86,7 +86,7 @@ class ModernBertModel final : public Backbone {
     return rope_rotations(config_, config_.hidden_size / config_.num_attention_heads, input,
                           layout);
   }
-  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
+  [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 
  private:
   ModelConfig config_;

@@ -29,13 +29,13 @@ int64_t loss_rows_per_chunk(const ModelConfig& config, int64_t head_rows_per_chu
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config, std::optional<Head> head,
                                              const std::vector<std::string>& freeze) {
   const FrozenParameters frozen(freeze);
-  NamedTensors parameters;
-  const ModelParts parts = make_parts(architecture_of(config), config_for(head, config), head,
-                                      {parameters, c10::Device(c10::kMeta)});
+  Weights weights;
+  const ModelParts parts =
+      make_parts(architecture_of(config), config_for(head, config), head, nn::Scope(weights));
   std::vector<ParameterShape> shapes;
-  for (const NamedTensor& parameter : parameters) {
-    shapes.push_back({parameter.name, parameter.tensor.sizes().vec(), parameter.role,
-                      !frozen.has(parameter.name)});
+  for (const Weight& weight : weights) {
+    shapes.push_back(
+        {weight.name(), weight.sizes().vec(), weight.role(), !frozen.has(weight.name())});
   }
   return shapes;
 }
@@ -69,22 +69,22 @@ DryRun run_dry(const ModelConfig& whole, std::optional<Head> head, int64_t lengt
   const c10::NoGradGuard no_grad;
   const c10::Device meta(c10::kMeta);
   const ModelConfig config = with_layers(whole, layers);
-  NamedTensors parameters;
+  Weights weights;
   const ModelParts parts =
-      make_parts(architecture_of(config), config_for(head, config), head, {parameters, meta});
+      make_parts(architecture_of(config), config_for(head, config), head, nn::Scope(weights));
   DryRun result{.scratch = where, .head_tensors = parts.head->hidden_tensors()};
+  for (const Weight& weight : weights) result.parameters += weight.numel();
+  ParameterStore store(weights, WeightFormat::kFloat32, GradientFormat::kFloat32, meta);
   const FrozenParameters frozen(options.freeze);
-  for (const NamedTensor& parameter : parameters) {
-    result.parameters += parameter.tensor.numel();
-    if (frozen.has(parameter.name)) parameter.tensor.set_requires_grad(false);
-  }
+  store.freeze([&](const std::string& name) { return frozen.has(name); });
   const ModelInput input{
       .input_ids = at::empty({rows, length}, at::TensorOptions(meta).dtype(at::kLong)),
       .attention_mask = {},
       .dropout = DropoutStream{}};
   const MetaMemory memory;
   nn::Pass pass(nn::Mode::kTrain,
-                {.inputs = {.dropout = input.dropout},
+                {.parameters = &store,
+                 .inputs = {.dropout = input.dropout},
                  .rotations = parts.backbone->rotations(input, /*layout=*/nullptr),
                  .precision = options.precision,
                  .selective = options.selective,

@@ -17,7 +17,7 @@ class Roberta : public Architecture {
   [[nodiscard]] bool positions_follow_padding() const override { return true; }
   [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& config,
                                                    const Parameter& parameter) const override {
-    if (parameter.name.ends_with("position_embeddings.weight")) return config.pad_token_id;
+    if (parameter.name().ends_with("position_embeddings.weight")) return config.pad_token_id;
     return Architecture::padding_row(config, parameter);
   }
 

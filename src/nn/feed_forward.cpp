@@ -18,7 +18,7 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
     return {.tensor = activation_ == nullptr ? at::gelu(h) : activation_(h)};
   }
   const Activation f = activation_;
-  const Tensor& bias = dense_.bias();
+  const Weight& bias = dense_.bias();
   Value product = dense_.product(x, p);
   const bool needs_gradient = p.trains(bias) || product.slot;
   if (!p.records() || !needs_gradient) {

@@ -17,7 +17,7 @@ Tensor memory_for(Tensor x, at::IntArrayRef shape, const at::TensorOptions& opti
 
 // The matrix of a product, [out, in]: the parameter, or its transpose.
 struct Matrix {
-  Tensor weight;
+  Weight weight;
   bool is_transposed;
 
   [[nodiscard]] Tensor of(const Tensor& values) const {
@@ -26,12 +26,12 @@ struct Matrix {
 };
 
 // y = x W^T + b. Backward: db = sum of dy over rows, dW = dy^T x, dx = dy W.
-Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
+Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p,
                    bool completes = true) {
-  const Tensor& weight = matrix.weight;
+  const Weight& weight = matrix.weight;
   if (p.is_plain()) {
-    const auto added = bias.defined() ? std::optional<Tensor>(bias) : std::nullopt;
-    return {.tensor = at::linear(x.tensor, matrix.of(weight), added)};
+    const auto added = bias.defined() ? std::optional<Tensor>(p.leaf(bias)) : std::nullopt;
+    return {.tensor = at::linear(x.tensor, matrix.of(p.leaf(weight)), added)};
   }
   std::vector<int64_t> sizes = x.tensor.sizes().vec();
   sizes.back() = weight.size(matrix.is_transposed ? 1 : 0);
@@ -80,7 +80,7 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
 
 }  // namespace
 
-Value linear(Value x, const Tensor& weight, const Tensor& bias, Pass& p) {
+Value linear(Value x, const Weight& weight, const Weight& bias, Pass& p) {
   return product_with({weight, false}, bias, std::move(x), p);
 }
 

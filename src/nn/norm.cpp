@@ -38,7 +38,8 @@ LayerNorm::LayerNorm(const Scope& scope, int64_t size, double epsilon, bool has_
 // db = sum(dy).
 Value LayerNorm::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) {
-    return {.tensor = at::layer_norm(x.tensor, {x.tensor.size(-1)}, weight_, bias_, epsilon_)};
+    return {.tensor = at::layer_norm(x.tensor, {x.tensor.size(-1)}, p.leaf(weight_), p.leaf(bias_),
+                                     epsilon_)};
   }
   const auto [normed, mean, deviation] =
       normalize(x.tensor, p.values(weight_), p.values(bias_), epsilon_);
@@ -63,14 +64,14 @@ RmsNorm::RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one
     : weight_(scope.parameter("weight", {size})), epsilon_(epsilon), adds_one_(adds_one) {}
 
 // By ATen's operators, which autograd differentiates.
-Tensor RmsNorm::plainly(const Tensor& x) const {
+Tensor RmsNorm::plainly(const Tensor& x, const Tensor& weight) const {
   const Tensor wide = x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const Tensor unit = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon_);
-  return (unit * (adds_one_ ? weight_ + 1.0 : weight_)).to(x.scalar_type());
+  return (unit * (adds_one_ ? weight + 1.0 : weight)).to(x.scalar_type());
 }
 
 Value RmsNorm::operator()(const Value& x, Pass& p) const {
-  if (p.is_plain()) return {.tensor = plainly(x.tensor)};
+  if (p.is_plain()) return {.tensor = plainly(x.tensor, p.leaf(weight_))};
   const auto norm = [this, &p]() -> kernels::RmsNorm {
     return {.weight = p.values(weight_), .epsilon = epsilon_, .adds_one = adds_one_};
   };

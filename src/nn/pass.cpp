@@ -17,7 +17,7 @@ struct LocalGraph {
   Tensor result;
   std::vector<Tensor> leaves;  // inputs, then parameters, that need a gradient
   std::vector<std::shared_ptr<Slot>> slots;
-  std::vector<Tensor> parameters;  // that train
+  std::vector<Weight> parameters;  // that train
 };
 
 }  // namespace
@@ -72,41 +72,38 @@ Tensor Kept::take() {
   return std::exchange(tensor_, {});
 }
 
-Tensor Pass::values(const Tensor& parameter) const {
-  if (!parameter.defined() || options_.parameters == nullptr) return parameter;
-  return options_.parameters->values(parameter);
+Tensor Pass::values(const Weight& parameter) const {
+  return parameter.defined() ? options_.parameters->values(parameter) : Tensor();
 }
 
-Tensor Pass::factor(const Tensor& parameter) const {
-  if (!parameter.defined() || options_.parameters == nullptr) return parameter;
+Tensor Pass::factor(const Weight& parameter) const {
+  if (!parameter.defined()) return {};
   return options_.parameters->factor(parameter, options_.precision);
 }
 
-void Pass::add(const Tensor& parameter, const Tensor& gradient) {
-  if (parameter.defined() && options_.parameters != nullptr) {
-    options_.parameters->add(parameter, gradient);
-  }
+Tensor Pass::leaf(const Weight& parameter) const {
+  return parameter.defined() ? options_.parameters->tensor(parameter) : Tensor();
 }
 
-void Pass::add_sum_of_rows(const Tensor& parameter, const Tensor& rows) {
-  if (parameter.defined() && options_.parameters != nullptr) {
-    options_.parameters->add_sum_of_rows(parameter, rows);
-  }
+void Pass::add(const Weight& parameter, const Tensor& gradient) {
+  if (parameter.defined()) options_.parameters->gradients().add(parameter, gradient);
 }
 
-void Pass::add_product(const Tensor& weight, const Tensor& dy, const Tensor& x) {
-  if (options_.parameters != nullptr) options_.parameters->add_product(weight, dy, x);
+void Pass::add_sum_of_rows(const Weight& parameter, const Tensor& rows) {
+  if (parameter.defined()) options_.parameters->gradients().add_sum_of_rows(parameter, rows);
 }
 
-void Pass::add_to_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
+void Pass::add_product(const Weight& weight, const Tensor& dy, const Tensor& x) {
+  options_.parameters->gradients().add_product(weight, dy, x);
+}
+
+void Pass::add_to_rows(const Weight& weight, const Tensor& indices, const Tensor& rows,
                        int64_t skipped) {
-  if (options_.parameters != nullptr) {
-    options_.parameters->add_to_indexed_rows(weight, indices, rows, skipped);
-  }
+  options_.parameters->gradients().add_to_indexed_rows(weight, indices, rows, skipped);
 }
 
-void Pass::complete(std::initializer_list<Tensor> parameters) {
-  if (options_.parameters != nullptr) options_.parameters->complete(parameters);
+void Pass::complete(std::initializer_list<Weight> parameters) {
+  options_.parameters->gradients().complete(parameters);
 }
 
 void Pass::begin_layer(const Value& x) {
@@ -118,8 +115,8 @@ void Pass::begin_layer(const Value& x) {
               .stream = static_cast<int64_t>(x.tensor.nbytes())};
 }
 
-bool Pass::trains(const Tensor& parameter) const {
-  const bool trains = parameter.defined() && parameter.requires_grad();
+bool Pass::trains(const Weight& parameter) const {
+  const bool trains = options_.parameters->trains(parameter);
   needs_gradient_ = needs_gradient_ || trains;
   return trains;
 }
@@ -140,15 +137,15 @@ void Pass::record(const Value& result, std::function<void(Tensor dy)> backward) 
 }
 
 // Records an autograd graph of `function` alone, between detached inputs and a detached result.
-Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> parameters,
+Value Pass::differentiate(std::vector<Value> inputs, std::vector<Weight> parameters,
                           const Function& function) {
   std::vector<Tensor> arguments;
   for (const Value& input : inputs) arguments.push_back(input.tensor);
-  for (const Tensor& parameter : parameters) {
-    arguments.push_back(is_plain() ? parameter : values(parameter));
+  for (const Weight& parameter : parameters) {
+    arguments.push_back(is_plain() ? leaf(parameter) : values(parameter));
   }
   LocalGraph graph;
-  for (const Tensor& parameter : parameters) {
+  for (const Weight& parameter : parameters) {
     if (trains(parameter)) graph.parameters.push_back(parameter);
   }
   if (!records()) return result(function(arguments), false);
@@ -177,7 +174,7 @@ Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> paramet
         add(graph.parameters[i - graph.slots.size()], gradients[i]);
       }
     }
-    for (const Tensor& parameter : graph.parameters) complete({parameter});
+    for (const Weight& parameter : graph.parameters) complete({parameter});
   });
   return y;
 }
@@ -222,7 +219,7 @@ void Pass::backward(const Value& result, Tensor gradient) {
     tape_.pop_back();
     if (operation.result->has_gradient()) operation.backward(operation.result->take());
   }
-  if (options_.parameters != nullptr) options_.parameters->add_pending();
+  options_.parameters->gradients().add_pending();
 }
 
 // Hands autograd one node for the whole equation. The anchor, an extra input that needs a gradient,

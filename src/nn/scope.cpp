@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/nn/scope.h"
 
-#include <ATen/ops/empty.h>
-
 namespace finetune::nn {
 
 Scope Scope::operator/(std::string_view name) const {
@@ -11,11 +9,8 @@ Scope Scope::operator/(std::string_view name) const {
   return child;
 }
 
-Tensor Scope::parameter(std::string_view name, c10::IntArrayRef sizes, ParameterRole role) const {
-  Tensor tensor =
-      at::empty(sizes, at::TensorOptions(device_).dtype(at::kFloat)).set_requires_grad(true);
-  list_->push_back({prefix_ + std::string(name), tensor, role});
-  return tensor;
+Weight Scope::parameter(std::string_view name, c10::IntArrayRef sizes, ParameterRole role) const {
+  return list_->emplace_back(list_->size(), prefix_ + std::string(name), sizes, role);
 }
 
 }  // namespace finetune::nn

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/kernels/parameter_chunks.h"
 #include "optim/update_rule.h"
 
@@ -41,7 +42,7 @@ class FusedAdamW final : public UpdateRule {
       if (!update_together(options(), updates, state_of)) UpdateRule::update_all(updates);
       return;
     }
-    if (!is_asynchronous(updates.front().parameter.weight)) return update_listed(updates);
+    if (!is_asynchronous(updates.front().parameter.weight.device())) return update_listed(updates);
     Lists lists;
     StepNumbers steps(updates.front().slot.at("exp_avg").options());
     for (const ParameterUpdate& u : updates) {
@@ -96,7 +97,7 @@ class FusedAdamW final : public UpdateRule {
   }
 
   void update_listed(const std::vector<ParameterUpdate>& updates) const {
-    std::vector<const Parameter*> parameters;
+    std::vector<const ParameterTensors*> parameters;
     std::vector<Tensor> averages, squares, steps;
     StepNumbers numbers(updates.front().slot.at("exp_avg").options());
     for (const ParameterUpdate& u : updates) {

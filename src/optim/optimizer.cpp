@@ -31,11 +31,11 @@ Optimizer::Optimizer(ParameterStore& parameters, std::vector<ParameterGroup> gro
       const Parameter& parameter = parameter_of(slot);
       const OptimizerKind& kind = kind_of(slot);
       slot.is_8bit =
-          kind.is_8bit && kind.is_8bit(parameter.role, parameter.weight.numel(), options);
+          kind.is_8bit && kind.is_8bit(parameter.role(), parameter.weight.numel(), options);
       const std::string refusal = kind.refusal ? kind.refusal(parameter) : "";
       if (!refusal.empty()) {
         throw Error(ErrorKind::kConfig, "optim: '" + kind.name + "' cannot update '" +
-                                            parameter.name + "': " + refusal);
+                                            parameter.name() + "': " + refusal);
       }
     }
   }
@@ -126,7 +126,7 @@ std::vector<ParameterGroup> group_parameters(const ParameterStore& parameters,
   for (size_t i = 0; i < all.size(); ++i) {
     const auto use = std::ranges::find_if(
         uses, [&](const OptimizerUse& one) { return !one.takes || one.takes(all[i]); });
-    FT_CHECK(use != uses.end(), "no optimizer takes " + all[i].name);
+    FT_CHECK(use != uses.end(), "no optimizer takes " + all[i].name());
     const auto index = static_cast<size_t>(use - uses.begin());
     groups[2 * index + (decays[i] ? 0 : 1)].parameters.push_back(i);
   }

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/kernels/parameter_chunks.h"
 #include "finetune/kernels/quantized_state.h"
 #include "finetune/optim/optimizer_kind.h"
@@ -32,7 +33,7 @@ inline AdamWUpdate make_update(const OptimizerOptions& options, const ParameterU
 template <class StateOf>
 bool update_together(const OptimizerOptions& options, const std::vector<ParameterUpdate>& updates,
                      const StateOf& state_of) {
-  if (updates.empty() || !is_asynchronous(updates.front().parameter.weight)) return false;
+  if (updates.empty() || !is_asynchronous(updates.front().parameter.weight.device())) return false;
   std::vector<AdamWStep> steps;
   steps.reserve(updates.size());
   for (const ParameterUpdate& u : updates) {

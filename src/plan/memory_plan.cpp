@@ -12,10 +12,10 @@
 #include "finetune/base/text.h"
 #include "finetune/distributed/owned_tensors.h"
 #include "finetune/distributed/shard_sum.h"
-#include "finetune/kernels/chunked_cross_entropy.h"
-#include "finetune/kernels/waiting_products.h"
 #include "finetune/model/parameter_shapes.h"
+#include "finetune/nn/chunked_cross_entropy.h"
 #include "finetune/optim/optimizer_kind.h"
+#include "finetune/params/gradients.h"
 
 namespace finetune {
 namespace {
@@ -25,10 +25,6 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr double kHoles = 0.02;
 
 int64_t bytes_of(Precision precision) { return precision == Precision::kFloat32 ? 4 : 2; }
-int64_t bytes_of(GradientFormat format) { return format == GradientFormat::kFloat32 ? 4 : 2; }
-int64_t bytes_of(WeightFormat format) {
-  return format == WeightFormat::kFloat32 ? 4 : format == WeightFormat::kSplit ? 3 : 2;
-}
 
 // Values measured by a dry run of the model.
 struct MeasuredModel {
@@ -108,7 +104,7 @@ class Prediction {
     // were loaded.
     MemoryParts parts{.program = work_.is_device ? 0 : work_.program, .gradients = most.gradients};
     parts.data = work_.is_device ? 0 : work_.data;
-    parts.weights = parameters_ * bytes_of(choices_.weights);
+    for (const ParameterShape& shape : shapes_) parts.weights += weight_bytes(shape);
     parts.states = states();
     parts.gradients += (gradient_copies() - 1) * gradients(trained_);
     // Temporary memory of another moment than the head's also counts as the head's, up to its size.
@@ -183,6 +179,11 @@ class Prediction {
     return (model_.num_hidden_layers + again_.every_n_layers - 1) / again_.every_n_layers;
   }
 
+  // Bytes of a parameter's values.
+  [[nodiscard]] int64_t weight_bytes(const ParameterShape& shape) const {
+    return shape.count() * traits_of(choices_.weights).bytes;
+  }
+
   // Bytes of all states; with sharded states, of the rank that has the most.
   [[nodiscard]] int64_t states() const {
     const int64_t processes = work_.divides_states ? work_.processes : 1;
@@ -192,7 +193,7 @@ class Prediction {
                                       .arguments = choices_.optimizer.arguments};
     for (const ParameterShape& shape : shapes_) {
       bytes.push_back(shape.trains ? state_bytes(options, shape.role, shape.sizes) : 0);
-      with_weights.push_back(bytes.back() + shape.count() * bytes_of(choices_.weights));
+      with_weights.push_back(bytes.back() + weight_bytes(shape));
     }
     const std::vector<int64_t> owners = balanced_owners(with_weights, processes);
     std::vector<int64_t> had(static_cast<size_t>(processes), 0);

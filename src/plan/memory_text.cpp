@@ -130,15 +130,6 @@ std::string mebibytes(int64_t bytes) {
   return format_text("{} MiB", (bytes + (1 << 20) - 1) >> 20);
 }
 
-std::string name_of(WeightFormat format) {
-  if (format == WeightFormat::kFloat32) return "float32";
-  return format == WeightFormat::kSplit ? "bfloat16+int8" : "bfloat16";
-}
-
-std::string name_of(GradientFormat format) {
-  return format == GradientFormat::kFloat32 ? "float32" : "bfloat16";
-}
-
 std::string name_of(Precision precision) {
   if (precision == Precision::kFloat32) return "float32";
   return precision == Precision::kBFloat16 ? "bfloat16" : "float16";

@@ -26,7 +26,7 @@ std::string described(const std::string& kind) {
 }
 
 const std::string& name_of(const Optimizer& optimizer, const Optimizer::Slot& slot) {
-  return optimizer.parameters().parameters()[slot.parameter].name;
+  return optimizer.parameters().parameters()[slot.parameter].name();
 }
 
 // Restores slots one after another and records conversions.

@@ -106,7 +106,7 @@ class SafetensorsSource final : public OptimizerSource {
   // Rejects unknown tensors: they belong to another model or version.
   void check_names() const {
     std::set<std::string> prefixes;
-    for (const Parameter& p : optimizer().parameters().parameters()) prefixes.insert(p.name);
+    for (const Parameter& p : optimizer().parameters().parameters()) prefixes.insert(p.name());
     for (const TensorInfo& info : file_.tensors()) {
       const size_t dot = info.name.rfind('.');
       if (dot == std::string::npos || prefixes.count(info.name.substr(0, dot)) == 0) {
@@ -140,14 +140,15 @@ OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* 
   };
   const std::vector<Parameter>& parameters = optimizer.parameters().parameters();
   for (const Parameter& parameter : parameters) {
-    if (parameter.correction.defined()) add(correction_name(parameter.name), parameter.correction);
+    if (parameter.correction.defined())
+      add(correction_name(parameter.name()), parameter.correction);
   }
   if (transformers_reads_states(optimizer)) return file;
   file.metadata[kKindKey] = kinds_text(optimizer);
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     const Optimizer::Slot& slot = optimizer.slots()[i];
     if (slot.updates == 0) continue;
-    const std::string& name = parameters[slot.parameter].name;
+    const std::string& name = parameters[slot.parameter].name();
     if (optimizer.only_kind() == nullptr) {
       file.metadata[tensor_name(name, kKindKey)] = optimizer.kind_of(slot).name;
     }

@@ -45,7 +45,7 @@ class OptimizerSource {
   [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
   // Returns the parameter of a slot.
   [[nodiscard]] const Parameter& parameter(size_t slot) const;
-  [[nodiscard]] const std::string& name(size_t slot) const { return parameter(slot).name; }
+  [[nodiscard]] const std::string& name(size_t slot) const { return parameter(slot).name(); }
   // Returns the descriptor's tensors for a slot of this width.
   [[nodiscard]] std::vector<StateTensor> tensors(size_t slot, bool is_8bit) const;
 

@@ -23,14 +23,14 @@ std::optional<SafetensorsFile> open_corrections(const ParameterStore& store, Fil
   if (!files.exists(path)) return std::nullopt;
   SafetensorsFile file = open_optimizer_tensors(files, path);
   const std::vector<Parameter>& parameters = store.parameters();
-  const auto has = [&](const Parameter& p) { return file.has(correction_name(p.name)); };
+  const auto has = [&](const Parameter& p) { return file.has(correction_name(p.name())); };
   if (std::none_of(parameters.begin(), parameters.end(), has)) return std::nullopt;
   for (const Parameter& parameter : parameters) {
     if (!has(parameter) && !parameter.format.trainable) continue;
-    if (!has(parameter)) reject_state(path, parameter.name, "correction", "is missing");
-    const TensorInfo& info = file.info(correction_name(parameter.name));
+    if (!has(parameter)) reject_state(path, parameter.name(), "correction", "is missing");
+    const TensorInfo& info = file.info(correction_name(parameter.name()));
     if (info.dtype != DType::kI8 || at::IntArrayRef(info.shape) != parameter.weight.sizes()) {
-      reject_state(path, parameter.name, "correction", "is not int8 of the parameter's shape");
+      reject_state(path, parameter.name(), "correction", "is not int8 of the parameter's shape");
     }
   }
   return file;
@@ -44,14 +44,14 @@ class RestoringParameters {
         corrections_(open_corrections(store, files, folder)) {}
 
   void restore(Parameter& parameter) {
-    const TensorInfo& info = weights_.info(parameter.name);
+    const TensorInfo& info = weights_.info(parameter.name());
     if (at::IntArrayRef(info.shape) != parameter.weight.sizes()) {
-      throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": the tensor '" +
-                                        parameter.name + "' has not the shape of the model's");
+      throw Error(ErrorKind::kData, weights_.path_of(parameter.name()) + ": the tensor '" +
+                                        parameter.name() + "' has not the shape of the model's");
     }
-    const bool is_corrected = corrections_ && corrections_->has(correction_name(parameter.name));
+    const bool is_corrected = corrections_ && corrections_->has(correction_name(parameter.name()));
     if (is_corrected && info.dtype != DType::kBF16) {
-      throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": '" + parameter.name +
+      throw Error(ErrorKind::kData, weights_.path_of(parameter.name()) + ": '" + parameter.name() +
                                         "' is not bfloat16, but " + corrections_->path() +
                                         " has a correction for it");
     }
@@ -59,28 +59,27 @@ class RestoringParameters {
     is_wider_ = is_wider_ || info.dtype != DType::kBF16;
     const WeightFormat format = parameter.format.weight;
     if (is_corrected && format == WeightFormat::kSplit) {
-      weights_.read_into(parameter.name, parameter.weight);
+      weights_.read_into(parameter.name(), parameter.weight);
       read_correction(parameter, parameter.correction);
     } else if (is_corrected && format == WeightFormat::kFloat32) {
-      const Tensor weight = weights_.read(parameter.name).to(parameter.weight.device());
+      const Tensor weight = weights_.read(parameter.name()).to(parameter.weight.device());
       Tensor correction = weight.new_empty(weight.sizes(), at::kChar);
       read_correction(parameter, correction);
       join_values(weight, correction, parameter.weight.detach());
     } else if (format == WeightFormat::kSplit) {
-      store_.assign(parameter, weights_.read(parameter.name));
+      store_.assign(parameter, weights_.read(parameter.name()));
     } else {
-      weights_.read_into(parameter.name, parameter.weight);
+      weights_.read_into(parameter.name(), parameter.weight);
     }
     if (!is_finite(parameter.weight.detach())) {
-      throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": the tensor '" +
-                                        parameter.name +
+      throw Error(ErrorKind::kData, weights_.path_of(parameter.name()) + ": the tensor '" +
+                                        parameter.name() +
                                         "' contains NaN or Inf; resume from an older "
                                         "checkpoint with resume_from_checkpoint");
     }
   }
 
   [[nodiscard]] RestoredParameters result() const {
-    static const char* const kNames[] = {"float32", "bfloat16", "split (bfloat16 and int8)"};
     const WeightFormat to = store_.weight_format();
     const WeightFormat from = corrections_                 ? WeightFormat::kSplit
                               : is_bfloat16_ && !is_wider_ ? WeightFormat::kBFloat16
@@ -89,15 +88,15 @@ class RestoringParameters {
     // bfloat16 values are exact in every format, and float32 represents the values of all formats.
     const bool exact = to == WeightFormat::kFloat32 || from == WeightFormat::kBFloat16;
     return {.exact = exact,
-            .line = std::string("weights: ") + kNames[static_cast<size_t>(from)] + " -> " +
-                    kNames[static_cast<size_t>(to)] +
+            .line = std::string("weights: ") + traits_of(from).description + " -> " +
+                    traits_of(to).description +
                     (exact ? ", the same values" : ", rounded to the nearest")};
   }
 
  private:
   void read_correction(const Parameter& parameter, Tensor& target) const {
-    corrections_->read_into(correction_name(parameter.name), target);
-    check_state_values(corrections_->path(), parameter.name, "correction", target);
+    corrections_->read_into(correction_name(parameter.name()), target);
+    check_state_values(corrections_->path(), parameter.name(), "correction", target);
   }
 
   ParameterStore& store_;
@@ -112,18 +111,21 @@ class RestoringParameters {
 LazyTensors checkpoint_tensors(const ParameterStore& parameters, Snapshot* snapshot) {
   LazyTensors tensors;
   for (const Parameter& parameter : parameters.parameters()) {
-    tensors.push_back(lazy_or_held(snapshot, parameter.name, parameter.weight.detach()));
+    if (parameter.format.home != WeightHome::kCheckpoint) continue;
+    tensors.push_back(lazy_or_held(snapshot, parameter.name(), parameter.weight.detach()));
   }
   return tensors;
 }
 
 LazyTensors exported_tensors(const ParameterStore& parameters) {
   LazyTensors tensors = checkpoint_tensors(parameters);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!parameters.parameters()[i].correction.defined()) continue;
-    const Tensor& weight = parameters.parameters()[i].weight;
-    tensors[i].type = at::kFloat;
-    tensors[i].rows = [&parameters, weight](int64_t first, int64_t count) {
+  auto tensor = tensors.begin();
+  for (const Parameter& parameter : parameters.parameters()) {
+    if (parameter.format.home != WeightHome::kCheckpoint) continue;
+    LazyTensor& exported = *tensor++;
+    if (!parameter.correction.defined()) continue;
+    exported.type = at::kFloat;
+    exported.rows = [&parameters, weight = parameter.handle](int64_t first, int64_t count) {
       return parameters.values_of_rows(weight, first, count);
     };
   }
@@ -139,7 +141,9 @@ RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& fi
                                       const std::string& folder) {
   const c10::NoGradGuard no_grad;
   RestoringParameters restoring(parameters, files, folder);
-  for (Parameter& parameter : parameters.parameters()) restoring.restore(parameter);
+  for (Parameter& parameter : parameters.parameters()) {
+    if (parameter.format.home == WeightHome::kCheckpoint) restoring.restore(parameter);
+  }
   return restoring.result();
 }
 

@@ -83,7 +83,7 @@ class ModelPart : public CheckpointPart {
 
   [[nodiscard]] std::string restored() const override {
     int64_t values = 0;
-    for (const NamedTensor& parameter : model_.parameters()) values += parameter.tensor.numel();
+    for (const Weight& weight : model_.weights()) values += weight.numel();
     return format_text("weights ({} values)", values);
   }
 

@@ -419,7 +419,7 @@ TEST_P(EveryTable, UpdatesMatrices) {
     const States states(start);
     std::vector<Tensor> weights;
     for (int i = 0; i < 3; ++i) {
-      const Parameter parameter{.name = "w", .weight = start.clone(), .gradient = gradient};
+      const ParameterTensors parameter{.weight = start.clone(), .gradient = gradient};
       for (int t = 0; t < 3; ++t) {
         if (i == 0) k.update_dynamic(parameter, states.dynamic, update, kTheirNumbers);
         if (i == 1) k.update_wide(parameter, states.wide, update, kTheirNumbers);

@@ -12,8 +12,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "finetune/kernels/separate_gradients.h"
-
 namespace finetune {
 namespace {
 
@@ -70,29 +68,6 @@ TEST(OneThreaded, ThrowsWhenAllHaveReturned) {
   EXPECT_THROW(compute_side_by_side(4, compute), std::runtime_error);
   EXPECT_EQ(done, (std::vector<int>{1, 0, 1, 1}));
   EXPECT_EQ(at::get_num_threads(), 2);
-}
-
-TEST(SeparateGradients, KeepWhatSeveralThreadsAddApart) {
-  const Threads guard(2);
-  const Tensor weight = at::zeros({6, 4}).set_requires_grad(true);
-  const Tensor unused = at::zeros({3}).set_requires_grad(true);
-  ParameterStore store({{"weight", weight}, {"unused", unused}}, WeightFormat::kFloat32,
-                       GradientFormat::kFloat32);
-  int completed = 0;
-  store.on_complete([&](Parameter&) { ++completed; });
-  std::vector<std::vector<Tensor>> gradients(2);
-  compute_side_by_side(2, [&](int64_t i) {
-    const SeparateGradients separate(store, gradients[static_cast<size_t>(i)]);
-    for (int64_t again = 0; again <= i; ++again) store.add(weight, at::ones({6, 4}));
-    store.complete({weight});
-  });
-  EXPECT_TRUE(gradients[0][0].equal(at::ones({6, 4})));
-  EXPECT_TRUE(gradients[1][0].equal(at::ones({6, 4}) * 2));
-  EXPECT_FALSE(gradients[0][1].defined());
-  EXPECT_FALSE(store.parameters()[0].gradient.defined());
-  EXPECT_EQ(completed, 0);
-  store.add(weight, at::ones({6, 4}));
-  EXPECT_TRUE(store.parameters()[0].gradient.equal(at::ones({6, 4})));
 }
 
 }  // namespace

@@ -141,13 +141,14 @@ void kernel(const Tensor& weight, const Tensor& gradient, const WideState& s, bo
       block, s.state1.mutable_data_ptr<float>(), s.state2.mutable_data_ptr<float>(), kTheirNumbers);
 }
 
-void update_plainly(const Parameter& p, const DynamicState& s, const BitsAndBytesNumbers& n) {
+void update_plainly(const ParameterTensors& p, const DynamicState& s,
+                    const BitsAndBytesNumbers& n) {
   kernels::plain::update_dynamic(p, s, {}, n);
 }
-void update_plainly(const Parameter& p, const CompandedState& s, const AdamWNumbers& n) {
+void update_plainly(const ParameterTensors& p, const CompandedState& s, const AdamWNumbers& n) {
   kernels::plain::update_companded(p, s, {}, n);
 }
-void update_plainly(const Parameter& p, const WideState& s, const BitsAndBytesNumbers& n) {
+void update_plainly(const ParameterTensors& p, const WideState& s, const BitsAndBytesNumbers& n) {
   kernels::plain::update_wide(p, s, {}, n);
 }
 
@@ -165,8 +166,7 @@ void expect_kernel_agrees(State (*make)(int64_t), const Numbers& numbers, bool i
       const Tensor gradient = gradient_of(count, t, is_finite);
       kernel(weight, gradient, state, false);
       kernel(portable, gradient, portable_state, true);
-      update_plainly({.name = "w", .weight = expected, .gradient = gradient}, expected_state,
-                     numbers);
+      update_plainly({.weight = expected, .gradient = gradient}, expected_state, numbers);
       expect_same(weight, state, portable, portable_state);
       expect_near(weight, state, expected, expected_state);
     }
@@ -189,7 +189,7 @@ TEST(QuantizedState, LeavesOutElementsWhoseGradientIsNotFinite) {
   Tensor gradient = at::full({300}, 0.5F);
   gradient[3] = kNanState;
   gradient[290] = kInfiniteState;
-  Parameter parameter{.name = "w", .weight = weight, .gradient = gradient};
+  ParameterTensors parameter{.weight = weight, .gradient = gradient};
   update_adamw(parameter, state, update_of(1));
   const Tensor moment = at::empty({300});
   const Tensor square = at::empty({300});
@@ -207,8 +207,8 @@ TEST(QuantizedState, TakesTheFactorToTheGradient) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const Tensor gradient = normal(5000, 3).to(type);
     const Tensor scaled = gradient.to(at::kFloat) * 0.3F;
-    Parameter one{.name = "w", .weight = normal(5000, 1), .gradient = gradient};
-    Parameter two{.name = "w", .weight = normal(5000, 1), .gradient = scaled};
+    ParameterTensors one{.weight = normal(5000, 1), .gradient = gradient};
+    ParameterTensors two{.weight = normal(5000, 1), .gradient = scaled};
     const CompandedState state1 = empty_companded(5000);
     const CompandedState state2 = empty_companded(5000);
     AdamWUpdate update = update_of(1);

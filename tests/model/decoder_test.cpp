@@ -59,7 +59,7 @@ Trained train_decoder(const ModelInput& input, const ModelConfig& config,
   (sum * 0.5).backward();
   Trained result{.loss = sum.item<double>()};
   for (const Parameter& p : model->store().parameters()) {
-    result.names.push_back(p.name);
+    result.names.push_back(p.name());
     result.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
   }
   return result;

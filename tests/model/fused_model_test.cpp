@@ -298,16 +298,16 @@ TEST_P(FusedModel, FrozenParametersChangeNoOtherGradient) {
       EXPECT_EQ(sum.item<double>(), everything.loss);
       const std::vector<Parameter>& parameters = model->store().parameters();
       const FrozenParameters frozen(freeze);
-      EXPECT_LT(model->trained_parameters().size(), parameters.size()) << freeze.front();
+      EXPECT_LT(model->trained_weights().size(), parameters.size()) << freeze.front();
       for (size_t i = 0; i < parameters.size(); ++i) {
         const Parameter& parameter = parameters[i];
-        const bool is_frozen = frozen.has(parameter.name);
+        const bool is_frozen = frozen.has(parameter.name());
         EXPECT_EQ(parameter.format.trainable, !is_frozen);
         ASSERT_EQ(parameter.gradient.defined(), !is_frozen && everything.gradients[i].defined())
-            << parameter.name << " with " << freeze.front();
+            << parameter.name() << " with " << freeze.front();
         if (!parameter.gradient.defined()) continue;
         EXPECT_TRUE(parameter.gradient.equal(everything.gradients[i]))
-            << parameter.name << " with " << freeze.front();
+            << parameter.name() << " with " << freeze.front();
       }
     }
   }
@@ -319,11 +319,11 @@ TEST_P(FusedModel, EveryUsedParameterIsCompletedOnce) {
     config.tie_word_embeddings = tied;
     const auto model = make_language_model(config, 7, kFusedDevice, {.fused = true});
     std::vector<std::string> told;
-    model->store().on_complete([&](Parameter& p) { told.push_back(p.name); });
+    model->store().gradients().on_complete([&](Parameter& p) { told.push_back(p.name()); });
     model->loss_sum(input_of(true), kPositions, kLabels, {}).backward();
     std::vector<std::string> expected;
     for (const Parameter& p : model->store().parameters()) {
-      if (p.gradient.defined()) expected.push_back(p.name);
+      if (p.gradient.defined()) expected.push_back(p.name());
     }
     std::sort(told.begin(), told.end());
     std::sort(expected.begin(), expected.end());

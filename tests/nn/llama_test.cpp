@@ -100,11 +100,11 @@ class LlamaFromParts : public testing::Test {
   LlamaFromParts()
       : golden_(SafetensorsFile::open(FileSystem::local(),
                                       source_dir() + "/tests/fixtures/nn/llama.safetensors")),
-        llama_(nn::Scope(parameters_, c10::Device(c10::kCPU))) {
+        llama_(nn::Scope(parameters_)),
+        store_(parameters_, WeightFormat::kFloat32, GradientFormat::kFloat32) {
     const c10::NoGradGuard no_grad;
-    for (const NamedTensor& parameter : parameters_) {
-      Tensor tensor = parameter.tensor;
-      tensor.copy_(golden_.read(parameter.name));
+    for (Parameter& parameter : store_.parameters()) {
+      store_.assign(parameter, golden_.read(parameter.name()));
     }
   }
 
@@ -113,7 +113,7 @@ class LlamaFromParts : public testing::Test {
   void expect_golden(const Tensor& hidden, const std::vector<Tensor>& gradients) {
     EXPECT_LT((hidden - golden_.read("hidden")).abs().max().item<double>(), 1e-5);
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      const std::string& name = parameters_[i].name;
+      const std::string& name = parameters_[i].name();
       const Tensor expected = golden_.read("gradient." + name);
       ASSERT_TRUE(gradients[i].defined()) << name;
       EXPECT_LT((gradients[i] - expected).norm().item<double>(),
@@ -123,30 +123,32 @@ class LlamaFromParts : public testing::Test {
   }
 
   SafetensorsFile golden_;
-  NamedTensors parameters_;
+  Weights parameters_;
   Llama llama_;
+  ParameterStore store_;
 };
 
 TEST_F(LlamaFromParts, HasTheHiddenStatesAndGradientsOfTransformersInPlainMode) {
-  nn::Pass pass(nn::Mode::kPlain, {.rotations = rotations(golden_.read("input_ids"))});
+  nn::Pass pass(nn::Mode::kPlain,
+                {.parameters = &store_, .rotations = rotations(golden_.read("input_ids"))});
   const Tensor hidden = llama_(golden_.read("input_ids"), pass).tensor;
   (hidden * golden_.read("weight")).sum().backward();
   std::vector<Tensor> gradients;
-  for (const NamedTensor& parameter : parameters_) gradients.push_back(parameter.tensor.grad());
+  for (const NamedTensor& tensor : store_.tensors()) gradients.push_back(tensor.tensor.grad());
   expect_golden(hidden.detach(), gradients);
 }
 
 TEST_F(LlamaFromParts, TrainsOnTheTapeWithEveryWayOfKeeping) {
   const c10::NoGradGuard no_grad;
   for (const int64_t group : {0, 1, 2}) {
-    ParameterStore store(parameters_, WeightFormat::kFloat32, GradientFormat::kFloat32);
-    nn::Pass pass(nn::Mode::kTrain, {.parameters = &store,
+    store_.gradients().clear(/*keep_memory=*/false);
+    nn::Pass pass(nn::Mode::kTrain, {.parameters = &store_,
                                      .rotations = rotations(golden_.read("input_ids")),
                                      .checkpoint_every_n_layers = group});
     const nn::Value hidden = llama_(golden_.read("input_ids"), pass);
     pass.backward(hidden, golden_.read("weight"));
     std::vector<Tensor> gradients;
-    for (const Parameter& parameter : store.parameters()) gradients.push_back(parameter.gradient);
+    for (const Parameter& parameter : store_.parameters()) gradients.push_back(parameter.gradient);
     expect_golden(hidden.tensor, gradients);
   }
 }
@@ -155,14 +157,15 @@ TEST_F(LlamaFromParts, HasItsNamesShapesAndMemoryInADryRun) {
   const c10::NoGradGuard no_grad;
   const c10::Device meta(c10::kMeta);
   const MetaMemory memory;
-  NamedTensors parameters;
-  const Llama llama(nn::Scope(parameters, meta));
+  Weights parameters;
+  const Llama llama{nn::Scope(parameters)};
+  ParameterStore store(parameters, WeightFormat::kFloat32, GradientFormat::kFloat32, meta);
   std::map<std::string, std::vector<int64_t>> made;
   std::map<std::string, std::vector<int64_t>> expected;
-  int64_t weights = 0;
-  for (const NamedTensor& parameter : parameters) {
-    made[parameter.name] = parameter.tensor.sizes().vec();
-    weights += static_cast<int64_t>(parameter.tensor.nbytes());
+  int64_t weights = 4;  // the store's anchor
+  for (const Weight& parameter : parameters) {
+    made[parameter.name()] = parameter.sizes().vec();
+    weights += 4 * parameter.numel();
   }
   for (const TensorInfo& info : golden_.tensors()) {
     if (golden_.has("gradient." + info.name))
@@ -174,8 +177,9 @@ TEST_F(LlamaFromParts, HasItsNamesShapesAndMemoryInADryRun) {
   const auto peak_of = [&](int64_t group) {
     const int64_t before = memory.now();
     const Tensor ids = at::empty({2, 7}, at::TensorOptions(meta).dtype(at::kLong));
-    nn::Pass pass(nn::Mode::kTrain,
-                  {.rotations = rotations(ids), .checkpoint_every_n_layers = group});
+    nn::Pass pass(
+        nn::Mode::kTrain,
+        {.parameters = &store, .rotations = rotations(ids), .checkpoint_every_n_layers = group});
     nn::Value hidden = llama(ids, pass);
     const int64_t kept = memory.now() - before;
     hidden.tensor = Tensor();

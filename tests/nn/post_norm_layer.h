@@ -80,26 +80,27 @@ struct PostNormLayer {
 
 struct RandomLayer {
   LayerCase wanted;
-  NamedTensors parameters;
+  Weights parameters;
+  std::vector<Tensor> values;  // of the parameters
   PostNormLayer layer;
   Tensor x, dy, mask;
   std::optional<DropoutStream> dropout;
 
   explicit RandomLayer(const LayerCase& layer_case)
-      : wanted(layer_case), layer(nn::Scope(parameters, c10::Device(c10::kCPU)), wanted) {
+      : wanted(layer_case), layer(nn::Scope(parameters), wanted) {
     at::manual_seed(17);
     const double spread = 1.0 / std::sqrt(static_cast<double>(wanted.hidden()));
-    for (const NamedTensor& parameter : parameters) {
-      const bool is_norm = parameter.name.find("LayerNorm") != std::string::npos;
-      const bool is_bias = parameter.name.ends_with("bias");
-      const bool is_sharp = parameter.name == "query.weight" || parameter.name == "key.weight";
+    for (const Weight& parameter : parameters) {
+      const bool is_norm = parameter.name().find("LayerNorm") != std::string::npos;
+      const bool is_bias = parameter.name().ends_with("bias");
+      const bool is_sharp = parameter.name() == "query.weight" || parameter.name() == "key.weight";
       double mean = 0.0;
       double deviation = is_sharp ? 1.5 * spread : spread;
       if (is_bias) deviation = 0.3;
       if (is_norm) deviation = 0.2;
       if (is_norm && !is_bias) mean = 1.0;
-      Tensor tensor = parameter.tensor;
-      tensor.set_data(at::randn(tensor.sizes(), wanted.type) * deviation + mean);
+      values.push_back(
+          (at::randn(parameter.sizes(), wanted.type) * deviation + mean).set_requires_grad(true));
     }
     x = at::randn({wanted.batch, wanted.tokens, wanted.hidden()}, wanted.type);
     dy = at::randn({wanted.batch, wanted.tokens, wanted.hidden()}, wanted.type);
@@ -112,8 +113,8 @@ struct RandomLayer {
   }
 
   [[nodiscard]] Tensor weight(const std::string& name) const {
-    for (const NamedTensor& parameter : parameters) {
-      if (parameter.name == name) return parameter.tensor;
+    for (const Weight& parameter : parameters) {
+      if (parameter.name() == name) return values[parameter.id()];
     }
     return {};
   }
@@ -164,17 +165,25 @@ struct RandomLayer {
   // The same equations in the reference mode.
   [[nodiscard]] LayerGradients by_plain_mode() const {
     const Tensor input = x.detach().requires_grad_();
-    nn::Pass pass(nn::Mode::kPlain, {.inputs = {.mask = mask, .dropout = dropout}});
+    const std::unique_ptr<ParameterStore> store = make_store();
+    nn::Pass pass(nn::Mode::kPlain,
+                  {.parameters = store.get(), .inputs = {.mask = mask, .dropout = dropout}});
     return gradients_of(layer({.tensor = input}, pass).tensor, input);
   }
 
   [[nodiscard]] LayerGradients gradients_of(const Tensor& y, const Tensor& input) const {
     std::vector<Tensor> inputs = {input};
-    for (const NamedTensor& parameter : parameters) inputs.push_back(parameter.tensor);
+    inputs.insert(inputs.end(), values.begin(), values.end());
     std::vector<Tensor> gradients = torch::autograd::grad({y}, inputs, {dy});
     return {.y = y.detach(),
             .dx = gradients.front(),
             .weights = {gradients.begin() + 1, gradients.end()}};
+  }
+
+  // With float32 weights on the memory of `values`.
+  [[nodiscard]] std::unique_ptr<ParameterStore> make_store(
+      WeightFormat format = WeightFormat::kFloat32) const {
+    return std::make_unique<ParameterStore>(parameters, values, format, GradientFormat::kFloat32);
   }
 
   [[nodiscard]] nn::PassOptions options(ParameterStore& store,
@@ -206,8 +215,8 @@ struct RandomLayer {
 
   [[nodiscard]] LayerGradients by_hand(Precision precision = Precision::kFloat32,
                                        bool selective = false) const {
-    ParameterStore store(parameters, WeightFormat::kFloat32, GradientFormat::kFloat32);
-    return train(store, options(store, precision, selective));
+    const std::unique_ptr<ParameterStore> store = make_store();
+    return train(*store, options(*store, precision, selective));
   }
 };
 

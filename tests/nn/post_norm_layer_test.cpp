@@ -26,7 +26,7 @@ void expect_near(const RandomLayer& layer, const LayerGradients& actual,
   EXPECT_LT(difference(actual.dx, expected.dx), tolerance) << "dx";
   ASSERT_EQ(actual.weights.size(), expected.weights.size());
   for (size_t i = 0; i < actual.weights.size(); ++i) {
-    const std::string& name = layer.parameters[i].name;
+    const std::string& name = layer.parameters[i].name();
     ASSERT_TRUE(actual.weights[i].defined()) << name;
     if (name == "key.bias") {
       // Adding a constant to all scores of a query changes nothing, so this gradient is noise
@@ -93,7 +93,8 @@ TEST(PostNormLayer, HasTheGradientOfItsOwnDifferences) {
   const RandomLayer layer(wanted);
   const LayerGradients gradients = layer.by_hand();
   const c10::NoGradGuard no_grad;
-  ParameterStore store(layer.parameters, WeightFormat::kFloat32, GradientFormat::kFloat32);
+  const std::unique_ptr<ParameterStore> made = layer.make_store();
+  ParameterStore& store = *made;
   nn::Pass pass(nn::Mode::kEval, layer.options(store));
   const auto loss = [&] {
     return (layer.layer({.tensor = layer.x}, pass).tensor * layer.dy).sum().item<double>();
@@ -114,7 +115,7 @@ TEST(PostNormLayer, HasTheGradientOfItsOwnDifferences) {
   };
   check(layer.x, gradients.dx, "x");
   for (size_t i = 0; i < layer.parameters.size(); ++i) {
-    check(layer.parameters[i].tensor, gradients.weights[i], layer.parameters[i].name);
+    check(layer.values[i], gradients.weights[i], layer.parameters[i].name());
   }
 }
 
@@ -156,16 +157,19 @@ TEST(PostNormLayer, KeepsWhatItsFormulaSays) {
   const c10::Device meta(c10::kMeta);
   for (const bool selective : {false, true}) {
     const LayerCase wanted = {.dropout = 0.1};
-    NamedTensors parameters;
-    const PostNormLayer layer(nn::Scope(parameters, meta), wanted);
+    Weights parameters;
+    const PostNormLayer layer(nn::Scope(parameters), wanted);
+    ParameterStore store(parameters, WeightFormat::kFloat32, GradientFormat::kFloat32, meta);
+    store.gradients().reserve();  // so that they are not counted
     const int64_t rows = wanted.batch * wanted.tokens;
     const int64_t hidden = rows * wanted.hidden() * 4;
     const int64_t intermediate = rows * wanted.intermediate * 4;
     const Tensor x = at::empty({wanted.batch, wanted.tokens, wanted.hidden()},
                                at::TensorOptions(meta).dtype(at::kFloat));
     const MetaMemory memory;
-    nn::Pass pass(nn::Mode::kTrain,
-                  {.inputs = {.dropout = DropoutStream{}}, .selective = selective});
+    nn::Pass pass(
+        nn::Mode::kTrain,
+        {.parameters = &store, .inputs = {.dropout = DropoutStream{}}, .selective = selective});
     nn::Value input = pass.result(x.clone(), true);
     const std::shared_ptr<nn::Slot> dx = input.slot;
     nn::Value y = layer(input, pass);
@@ -192,9 +196,10 @@ TEST(PostNormLayer, PaddedRowsMakeNoNaN) {
 
 TEST(PostNormLayer, CompletesEveryParameterOnce) {
   const RandomLayer layer(kDropped);
-  ParameterStore store(layer.parameters, WeightFormat::kFloat32, GradientFormat::kFloat32);
+  const std::unique_ptr<ParameterStore> made = layer.make_store();
+  ParameterStore& store = *made;
   std::vector<std::string> names;
-  store.on_complete([&](Parameter& parameter) { names.push_back(parameter.name); });
+  store.gradients().on_complete([&](Parameter& parameter) { names.push_back(parameter.name()); });
   (void)layer.train(store, layer.options(store));
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names.size(), 16U);
@@ -205,12 +210,11 @@ TEST(PostNormLayer, ReadsWeightsOfTwentyFourBits) {
   const RandomLayer layer(kDropped);
   const LayerGradients expected = layer.by_hand();
   const c10::NoGradGuard no_grad;
-  std::vector<Tensor> values;
-  for (const NamedTensor& parameter : layer.parameters) {
-    values.push_back(parameter.tensor.detach().clone());
+  const std::unique_ptr<ParameterStore> made = layer.make_store(WeightFormat::kSplit);
+  ParameterStore& store = *made;
+  for (size_t i = 0; i < layer.values.size(); ++i) {
+    store.assign(store.parameters()[i], layer.values[i]);
   }
-  ParameterStore store(layer.parameters, WeightFormat::kSplit, GradientFormat::kFloat32);
-  for (size_t i = 0; i < values.size(); ++i) store.assign(store.parameters()[i], values[i]);
   const LayerGradients actual = layer.train(store, layer.options(store));
   expect_near(layer, actual, expected, 3e-4);
 }

@@ -58,7 +58,7 @@ struct GoldenTrial {
   void update(int64_t last, bool is_even = false) {
     for (; done < last; ++done) {
       for (Parameter& p : store.parameters()) {
-        p.gradient = gradient(p.name, p.weight.sizes(), done + 1, is_even);
+        p.gradient = gradient(p.name(), p.weight.sizes(), done + 1, is_even);
       }
       optimizer->step(kRates[done], 1.0, done);
     }
@@ -87,7 +87,7 @@ void expect_near(const GoldenTrial& run, const std::string& kind, double of_weig
                  double of_states) {
   for (const Optimizer::Slot& slot : run.optimizer->slots()) {
     const Parameter& p = run.store.parameters()[slot.parameter];
-    const std::string name = kind + "." + std::to_string(run.done) + "." + p.name;
+    const std::string name = kind + "." + std::to_string(run.done) + "." + p.name();
     EXPECT_LE(largest(p.weight - golden().read(name)), of_weights) << name;
     for (const auto& [state, values] : slot.state) {
       if (!golden().has(name + "." + state) || !values.is_floating_point()) continue;
@@ -164,10 +164,10 @@ TEST(OptimizerUpdates, Of8BitAdamWAreBitsandbytesOnItsCpuToo) {
   expect_near(run, "bitsandbytes", 0.02 * rates, 0.01);
   for (const Optimizer::Slot& slot : run.optimizer->slots()) {
     const Parameter& p = run.store.parameters()[slot.parameter];
-    EXPECT_EQ(slot.is_8bit, p.name == "layer.weight") << p.name;
+    EXPECT_EQ(slot.is_8bit, p.name() == "layer.weight") << p.name();
     for (const std::string state : {"state1", "state2"}) {
-      const Tensor theirs = golden().read("bitsandbytes.4." + p.name + "." + state);
-      EXPECT_EQ(slot.at(state).scalar_type(), theirs.scalar_type()) << p.name << state;
+      const Tensor theirs = golden().read("bitsandbytes.4." + p.name() + "." + state);
+      EXPECT_EQ(slot.at(state).scalar_type(), theirs.scalar_type()) << p.name() << state;
       if (!slot.is_8bit) continue;
       const Tensor map = dynamic_map(state == "state1");
       const auto decoded = [&](const Tensor& codes) {

@@ -77,7 +77,7 @@ class Trial {
         store_->gradient_format() == GradientFormat::kFloat32 ? at::kFloat : at::kBFloat16;
     for (size_t i = 0; i < store_->parameters().size(); ++i) {
       Parameter& parameter = store_->parameters()[i];
-      if (parameter.name.find("unused") != std::string::npos) continue;
+      if (parameter.name().find("unused") != std::string::npos) continue;
       const auto seed = static_cast<uint64_t>(update * 1000) + i;
       parameter.gradient = normal(parameter.weight.sizes(), seed).to(type);
     }
@@ -142,9 +142,9 @@ TEST(Optimizer, PutsDecayingParametersFirst) {
 TEST(Optimizer, LeavesAParameterWithoutGradientAlone) {
   for_each_combination([](const std::string& kind, const Formats& formats) {
     Trial trial(options_of(kind), formats);
-    const Tensor before = trial.store().values(trial.store().parameters()[5].weight).clone();
+    const Tensor before = trial.store().values(trial.store().parameters()[5].handle).clone();
     trial.update(0, 2);
-    EXPECT_TRUE(at::equal(trial.store().values(trial.store().parameters()[5].weight), before));
+    EXPECT_TRUE(at::equal(trial.store().values(trial.store().parameters()[5].handle), before));
     const Optimizer::Slot& slot = trial.optimizer().slots()[3];
     EXPECT_EQ(slot.parameter, 5U);
     EXPECT_EQ(slot.updates, 0);
@@ -160,10 +160,10 @@ TEST(Optimizer, HasSlotsOfTrainedParametersAlone) {
     for (Parameter& parameter : store.parameters()) store.assign(parameter, normal({8, 4}, 1));
     const Parameter& frozen = store.parameters()[0];
     const Parameter& trained = store.parameters()[1];
-    const Tensor before = store.values(frozen.weight).clone();
+    const Tensor before = store.values(frozen.handle).clone();
     const auto optimizer = make_optimizer(store, {true, true}, options_of(kind));
     for (const Parameter* parameter : {&frozen, &trained}) {
-      store.add(parameter->weight, normal({8, 4}, 2));
+      store.gradients().add(parameter->handle, normal({8, 4}, 2));
     }
     EXPECT_EQ(gradient_norm(store), std::sqrt(sum_of_squares(trained.gradient)));
     optimizer->step(1e-2, 1.0, 0);
@@ -171,8 +171,8 @@ TEST(Optimizer, HasSlotsOfTrainedParametersAlone) {
     ASSERT_EQ(optimizer->slots().size(), 1U);
     EXPECT_EQ(optimizer->slots()[0].parameter, 1U);
     EXPECT_EQ(optimizer->slots()[0].updates, 1);
-    EXPECT_TRUE(store.values(frozen.weight).equal(before));
-    EXPECT_FALSE(store.values(trained.weight).equal(before));
+    EXPECT_TRUE(store.values(frozen.handle).equal(before));
+    EXPECT_FALSE(store.values(trained.handle).equal(before));
   });
 }
 
@@ -181,11 +181,11 @@ TEST(Optimizer, ChangesEveryParameterThatHasAGradient) {
     Trial trial(options_of(kind), formats);
     std::vector<Tensor> before;
     for (const Parameter& p : trial.store().parameters()) {
-      before.push_back(trial.store().values(p.weight).clone());
+      before.push_back(trial.store().values(p.handle).clone());
     }
     trial.update(0, 1);
     for (size_t i = 0; i < 5; ++i) {
-      const Tensor after = trial.store().values(trial.store().parameters()[i].weight);
+      const Tensor after = trial.store().values(trial.store().parameters()[i].handle);
       EXPECT_FALSE(at::equal(after, before[i])) << i;
       EXPECT_TRUE(after.isfinite().all().item<bool>()) << i;
     }
@@ -290,11 +290,11 @@ TEST(Optimizer, FindsTheMinimumOfAQuadratic) {
     const Tensor target = normal({16, 80}, 99);
     for (int64_t i = 0; i < 400; ++i) {
       w.gradient =
-          (trial.store().values(w.weight) - target)
+          (trial.store().values(w.handle) - target)
               .to(formats.gradients == GradientFormat::kFloat32 ? at::kFloat : at::kBFloat16);
       trial.optimizer().step(6e-2 * std::pow(0.99, i), 1.0, i);
     }
-    const double distance = (trial.store().values(w.weight) - target).abs().mean().item<double>();
+    const double distance = (trial.store().values(w.handle) - target).abs().mean().item<double>();
     EXPECT_LT(distance, 0.01);
   });
 }

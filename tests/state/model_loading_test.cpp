@@ -124,8 +124,8 @@ TEST(ModelInMemory, HasTheSameValuesFromAFolderInEveryFormat) {
     const auto drawn = make_loaded(format, true);  // the same seed
     for (size_t i = 0; i < drawn->parameters().size(); ++i) {
       EXPECT_TRUE(loaded->store()
-                      .values(loaded->parameters()[i].tensor)
-                      .equal(drawn->store().values(drawn->parameters()[i].tensor)))
+                      .values(loaded->weights()[i])
+                      .equal(drawn->store().values(drawn->weights()[i])))
           << drawn->parameters()[i].name;
     }
   }

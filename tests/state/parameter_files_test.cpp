@@ -70,8 +70,8 @@ TEST(ParameterFiles, AreReadIntoEveryFormatOfWeights) {
       EXPECT_EQ(result.exact,
                 from == to || to == WeightFormat::kFloat32 || from == WeightFormat::kBFloat16);
       for (size_t i = 0; i < resumed.store.parameters().size(); ++i) {
-        const Tensor before = saved.store.values(saved.store.parameters()[i].weight);
-        const Tensor after = resumed.store.values(resumed.store.parameters()[i].weight);
+        const Tensor before = saved.store.values(saved.store.parameters()[i].handle);
+        const Tensor after = resumed.store.values(resumed.store.parameters()[i].handle);
         if (result.exact) {
           EXPECT_TRUE(at::equal(before, after));
         } else {
@@ -94,7 +94,7 @@ TEST(ParameterFiles, ExportSplitWeightsJoined) {
   const SafetensorsFile file =
       SafetensorsFile::open(FileSystem::local(), join_path(folder.path(), "model.safetensors"));
   for (const Parameter& parameter : optimizer.store.parameters()) {
-    EXPECT_TRUE(at::equal(file.read(parameter.name), optimizer.store.values(parameter.weight)));
+    EXPECT_TRUE(at::equal(file.read(parameter.name()), optimizer.store.values(parameter.handle)));
   }
 }
 
@@ -105,7 +105,7 @@ TEST(ParameterFiles, AreRefusedWhereCorrectionsDoNotFit) {
   const auto refusal = [&](const std::function<void(NamedTensors&)>& damage) {
     NamedTensors corrections;
     for (const Parameter& parameter : saved.store.parameters()) {
-      corrections.push_back({parameter.name + ".correction", parameter.correction});
+      corrections.push_back({parameter.name() + ".correction", parameter.correction});
     }
     damage(corrections);
     MemoryWriter writer;
@@ -150,12 +150,12 @@ TEST(ParameterFiles, KeepFrozenParametersButNoStateOfThem) {
   for (const char* kind : {"adamw", "adamw_companded_8bit"}) {
     for (const WeightFormat format : kFormats) {
       SmallOptimizer saved(options_of(kind), format, "layer.w");
-      const Tensor before = saved.store.values(saved.store.parameters()[0].weight).clone();
+      const Tensor before = saved.store.values(saved.store.parameters()[0].handle).clone();
       const TemporaryFolder folder;
       save_parameters(trained(saved), folder);
       EXPECT_EQ(saved.optimizer->slots().size(), 3U);
       for (const Optimizer::Slot& slot : saved.optimizer->slots()) EXPECT_NE(slot.parameter, 0U);
-      EXPECT_TRUE(saved.store.values(saved.store.parameters()[0].weight).equal(before));
+      EXPECT_TRUE(saved.store.values(saved.store.parameters()[0].handle).equal(before));
 
       SmallOptimizer resumed(options_of(kind), format, "layer.w");
       (void)restore_parameters(resumed.store, FileSystem::local(), folder.path());
@@ -168,6 +168,24 @@ TEST(ParameterFiles, KeepFrozenParametersButNoStateOfThem) {
                 optimizer_file_bytes(*everything.optimizer));
     }
   }
+}
+
+// A parameter that is kept in another folder is neither saved, exported nor restored.
+TEST(ParameterFiles, LeaveOutParametersWithAnotherHome) {
+  SmallOptimizer saved(options_of("adamw"), WeightFormat::kSplit, "layer.w");
+  saved.store.parameters()[0].format.home = WeightHome::kBase;
+  const TemporaryFolder folder;
+  save_parameters(trained(saved), folder);
+  const SafetensorsFile file =
+      SafetensorsFile::open(FileSystem::local(), join_path(folder.path(), "model.safetensors"));
+  EXPECT_FALSE(file.has("layer.w"));
+  EXPECT_EQ(file.tensors().size(), saved.store.parameters().size() - 1);
+  EXPECT_EQ(exported_tensors(saved.store).size(), file.tensors().size());
+
+  SmallOptimizer resumed(options_of("adamw"), WeightFormat::kSplit, "layer.w");
+  resumed.store.parameters()[0].format.home = WeightHome::kBase;
+  (void)restore_parameters(resumed.store, FileSystem::local(), folder.path());
+  testing::expect_same_weights(resumed.store, saved.store);
 }
 
 }  // namespace

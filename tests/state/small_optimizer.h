@@ -59,13 +59,13 @@ struct SmallOptimizer {
   // Updates all parameters except the last.
   SmallOptimizer& update(int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count; ++i) {
-      store.begin_micro_batch({.seed = 1, .update = i, .first_place = 0});
+      store.gradients().begin_micro_batch({.seed = 1, .update = i, .first_place = 0});
       for (size_t p = 0; p + 1 < store.parameters().size(); ++p) {
-        const Tensor& weight = store.parameters()[p].weight;
-        store.add(weight, wave(weight.sizes(), static_cast<double>(i) * 1.7).mul(0.01));
+        const Weight& weight = store.parameters()[p].handle;
+        store.gradients().add(weight, wave(weight.sizes(), static_cast<double>(i) * 1.7).mul(0.01));
       }
       optimizer->step(1e-3, 1.0, i);
-      store.clear_gradients(false);
+      store.gradients().clear(false);
     }
     return *this;
   }
@@ -106,8 +106,8 @@ inline void expect_same_weights(const ParameterStore& left, const ParameterStore
   for (size_t i = 0; i < left.parameters().size(); ++i) {
     const Parameter& a = left.parameters()[i];
     const Parameter& b = right.parameters()[i];
-    EXPECT_TRUE(same_bytes(a.weight.detach(), b.weight.detach())) << a.name;
-    EXPECT_TRUE(same_bytes(a.correction, b.correction)) << a.name;
+    EXPECT_TRUE(same_bytes(a.weight.detach(), b.weight.detach())) << a.name();
+    EXPECT_TRUE(same_bytes(a.correction, b.correction)) << a.name();
   }
 }
 

@@ -25,12 +25,12 @@ const c10::Device kHeadsDevice(c10::kCPU);
 class TableModel final : public HeadModel {
  public:
   TableModel(Tensor table, bool tokens) : tokens_(tokens) {
-    parameters_ = {{"table", table.clone().set_requires_grad(true)}};
-    store_ = std::make_unique<ParameterStore>(parameters_, WeightFormat::kFloat32,
-                                              GradientFormat::kFloat32);
+    store_ = std::make_unique<ParameterStore>(NamedTensors{{"table", table.clone()}},
+                                              WeightFormat::kFloat32, GradientFormat::kFloat32);
+    weights_ = {store_->weight("table")};
   }
 
-  [[nodiscard]] const NamedTensors& parameters() const override { return parameters_; }
+  [[nodiscard]] const Weights& weights() const override { return weights_; }
   [[nodiscard]] ParameterStore& store() override { return *store_; }
   [[nodiscard]] const ParameterStore& store() const override { return *store_; }
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
@@ -42,14 +42,14 @@ class TableModel final : public HeadModel {
                            .view({input.input_ids.size(0), input.input_ids.size(1), -1});
     return tokens_ ? all : all.select(1, 0);
   }
-  [[nodiscard]] const Tensor& table() const { return parameters_[0].tensor; }
+  [[nodiscard]] const Tensor& table() const { return store_->tensor(weights_[0]); }
 
   ModelInput seen;
 
  private:
   bool tokens_;
   ModelConfig config_;
-  NamedTensors parameters_;
+  Weights weights_;
   std::unique_ptr<ParameterStore> store_;
 };
 

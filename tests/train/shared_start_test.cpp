@@ -25,8 +25,8 @@ using ::testing::IsEmpty;
 class SharedWeights : public testing::GlooMembers {
  protected:
   static std::vector<Parameter> weights(double last, double correction = 0.0) {
-    std::vector<Parameter> result = {{.name = "a", .weight = at::full({3, 4}, 1.0)},
-                                     {.name = "b", .weight = at::full({5}, last)}};
+    std::vector<Parameter> result = {{{.weight = at::full({3, 4}, 1.0)}, {}, {}},
+                                     {{.weight = at::full({5}, last)}, {}, {}}};
     result.back().correction = at::full({5}, correction, at::kChar);
     return result;
   }

@@ -17,6 +17,11 @@ namespace finetune {
   return std::string_view(kernels_in_use(device)) == "cuda";
 }
 
+// Whether the host runs ahead of the device, so that every launch costs time and every value read
+// by the host makes it wait: callers then launch one operation for many tensors, take whole tensors
+// rather than chunks, and skip checks of values.
+[[nodiscard]] bool is_asynchronous(c10::Device device);
+
 // Returns the bytes that the library of matrix products keeps on this CPU for the code of all sizes
 // it has met, in a model whose largest layer's matrix has `values` values. Measured.
 [[nodiscard]] int64_t product_code_bytes(int64_t values);

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "finetune/kernels/parameter_store.h"
+#include "finetune/kernels/parameter_tensors.h"
 
 namespace finetune {
 
@@ -24,11 +24,11 @@ struct ParameterChunk {
 // Calls `update` for each chunk of a parameter in order. Chunks fit into the processor's cache, so
 // that no complete weight or gradient is converted to float32, and contain whole rows of `row`
 // values. bfloat16 weights are rounded stochastically with `rounding_key`.
-void update_in_chunks(const Parameter& parameter, double factor, uint64_t rounding_key,
+void update_in_chunks(const ParameterTensors& parameter, double factor, uint64_t rounding_key,
                       const std::function<void(const ParameterChunk&)>& update, int64_t row = 1);
 
 // The same for reading gradients only.
-void read_gradient_in_chunks(const Parameter& parameter, double factor,
+void read_gradient_in_chunks(const ParameterTensors& parameter, double factor,
                              const std::function<void(const ParameterChunk&)>& read,
                              int64_t row = 1);
 
@@ -43,11 +43,7 @@ struct ListedChunk {
 // several threads at once, which divide the values evenly; ATen's operators within a call use one
 // thread. Chunks begin at multiples of 64 values, so results do not depend on the number of
 // threads. Requires: weights and gradients in float32, on the CPU.
-void update_in_lists(const std::vector<const Parameter*>& parameters, double factor,
+void update_in_lists(const std::vector<const ParameterTensors*>& parameters, double factor,
                      const std::function<void(std::span<const ListedChunk>)>& update);
-
-// Whether a tensor's device takes whole tensors, and lists of them, rather than chunks: there a
-// launch costs more than memory.
-[[nodiscard]] bool is_asynchronous(const Tensor& x);
 
 }  // namespace finetune

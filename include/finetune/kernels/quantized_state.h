@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "finetune/kernels/parameter_store.h"
+#include "finetune/kernels/parameter_tensors.h"
 
 // AdamW with 8-bit moments: storage formats, and an update that reads and writes weight, gradient
 // and state once, in cache-sized blocks. On the CPU vectorised kernels, whose values depend only on
@@ -38,7 +38,8 @@ struct DynamicState {
 // are skipped and their moments zeroed; blocks whose largest moment is below 2^-126 become zeros.
 // (Its CPU path looks codes up in 65,536 equal bins, which turns every smaller second moment into
 // 1.6e-5.)
-void update_adamw(const Parameter& parameter, const DynamicState& state, const AdamWUpdate& update);
+void update_adamw(const ParameterTensors& parameter, const DynamicState& state,
+                  const AdamWUpdate& update);
 void encode(const Tensor& exp_avg, const Tensor& exp_avg_sq, const DynamicState& state);
 void decode(const DynamicState& state, const Tensor& exp_avg, const Tensor& exp_avg_sq);
 
@@ -46,7 +47,8 @@ void decode(const DynamicState& state, const Tensor& exp_avg, const Tensor& exp_
 struct WideState {
   Tensor state1, state2;  // float32, shape of the parameter
 };
-void update_adamw(const Parameter& parameter, const WideState& state, const AdamWUpdate& update);
+void update_adamw(const ParameterTensors& parameter, const WideState& state,
+                  const AdamWUpdate& update);
 
 // FlashOptim's companded format (section 3.2) with groups of 128 and float32 scales:
 //   m: s = max |m|,     x = m / s, q = round(127 * 2 x / (1 + |x|));  x = q / (254 - |q|)
@@ -59,7 +61,7 @@ struct CompandedState {
   Tensor exp_avg_sq_scale;  // float32
 };
 // torch's AdamW (decay first) between decoding and encoding.
-void update_adamw(const Parameter& parameter, const CompandedState& state,
+void update_adamw(const ParameterTensors& parameter, const CompandedState& state,
                   const AdamWUpdate& update);
 void encode(const Tensor& exp_avg, const Tensor& exp_avg_sq, const CompandedState& state);
 void decode(const CompandedState& state, const Tensor& exp_avg, const Tensor& exp_avg_sq);
@@ -72,7 +74,7 @@ struct MomentState {
 // One of several updates made by one call. The parameter has a gradient.
 using AdamWState = std::variant<MomentState, WideState, DynamicState, CompandedState>;
 struct AdamWStep {
-  const Parameter* parameter = nullptr;
+  const ParameterTensors* parameter = nullptr;
   AdamWState state;
   AdamWUpdate update;
 };

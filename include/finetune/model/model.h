@@ -14,6 +14,7 @@
 #include "finetune/model/model_config.h"
 #include "finetune/model/model_options.h"
 #include "finetune/nn/key_value_cache.h"
+#include "finetune/params/store.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -42,14 +43,16 @@ class Model {
   virtual ~Model() = default;
 
   // All parameters, frozen ones too, in transformers' order; a tied one appears once, under its
-  // first name. These are saved, exported and compared. Their values are in the store's format, so
-  // read them through the store unless that format is float32.
-  [[nodiscard]] virtual const NamedTensors& parameters() const = 0;
-  // The parameters that are trained, i.e. that have gradients and optimizer states.
-  [[nodiscard]] NamedTensors trained_parameters() const;
-  // The same tensors as parameters(), in the same order, with their gradients.
+  // first name. These are saved, exported and compared.
+  [[nodiscard]] virtual const Weights& weights() const = 0;
+  // Those that are trained, i.e. that have gradients and optimizer states.
+  [[nodiscard]] Weights trained_weights() const;
+  // Their values and gradients.
   [[nodiscard]] virtual ParameterStore& store() = 0;
   [[nodiscard]] virtual const ParameterStore& store() const = 0;
+  // The tensors that store the values, in the order of weights(); in the reference (ModelOptions)
+  // leaves of autograd.
+  [[nodiscard]] NamedTensors parameters() const { return store().tensors(); }
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
   [[nodiscard]] virtual std::string architecture() const = 0;  // "RobertaForMaskedLM"
 };

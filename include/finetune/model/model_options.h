@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
+#include "finetune/params/format.h"
 
 namespace finetune {
 

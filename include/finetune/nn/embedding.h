@@ -14,12 +14,10 @@ class Embedding {
   // the ids.
   Value operator()(const Tensor& ids, Pass& p, int64_t padding_id = -1) const;
 
-  [[nodiscard]] const Tensor& weight() const { return weight_; }  // [rows, C]
+  [[nodiscard]] const Weight& weight() const { return weight_; }  // [rows, C]
 
  private:
-  [[nodiscard]] Tensor rows(const Tensor& ids, const Pass& p) const;
-
-  Tensor weight_;
+  Weight weight_;
 };
 
 }  // namespace finetune::nn

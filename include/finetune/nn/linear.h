@@ -8,7 +8,7 @@ namespace finetune::nn {
 
 // y = x W^T + b, for x [..., in]. Keeps x; its memory is reused for dx if nothing else refers to
 // it.
-[[nodiscard]] Value linear(Value x, const Tensor& weight, const Tensor& bias, Pass& p);
+[[nodiscard]] Value linear(Value x, const Weight& weight, const Weight& bias, Pass& p);
 
 class Linear {
  public:
@@ -20,13 +20,13 @@ class Linear {
   [[nodiscard]] Value again(Value x, Pass& p) const;
   // x W^T without the bias, for parts that fuse the bias with the next operation.
   [[nodiscard]] Value product(Value x, Pass& p) const {
-    return linear(std::move(x), weight_, Tensor(), p);
+    return linear(std::move(x), weight_, Weight(), p);
   }
-  [[nodiscard]] const Tensor& weight() const { return weight_; }  // [out, in]
-  [[nodiscard]] const Tensor& bias() const { return bias_; }      // [out], or undefined
+  [[nodiscard]] const Weight& weight() const { return weight_; }  // [out, in]
+  [[nodiscard]] const Weight& bias() const { return bias_; }      // [out], or undefined
 
  private:
-  Tensor weight_, bias_;
+  Weight weight_, bias_;
 };
 
 // The same with the weight in GPT-2's layout, [in, out] (transformers' Conv1D).
@@ -36,7 +36,7 @@ class TransposedLinear {
   Value operator()(Value x, Pass& p) const;
 
  private:
-  Tensor weight_, bias_;
+  Weight weight_, bias_;
 };
 
 }  // namespace finetune::nn

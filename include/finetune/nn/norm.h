@@ -12,12 +12,12 @@ class LayerNorm {
   LayerNorm(const Scope& scope, int64_t size, double epsilon, bool has_bias = true);
   Value operator()(const Value& x, Pass& p) const;
 
-  [[nodiscard]] const Tensor& weight() const { return weight_; }
-  [[nodiscard]] const Tensor& bias() const { return bias_; }
+  [[nodiscard]] const Weight& weight() const { return weight_; }
+  [[nodiscard]] const Weight& bias() const { return bias_; }
   [[nodiscard]] double epsilon() const { return epsilon_; }
 
  private:
-  Tensor weight_, bias_;  // [C]
+  Weight weight_, bias_;  // [C]
   double epsilon_;
 };
 
@@ -29,9 +29,9 @@ class RmsNorm {
   Value operator()(const Value& x, Pass& p) const;
 
  private:
-  [[nodiscard]] Tensor plainly(const Tensor& x) const;
+  [[nodiscard]] Tensor plainly(const Tensor& x, const Tensor& weight) const;
 
-  Tensor weight_;  // [C]
+  Weight weight_;  // [C]
   double epsilon_;
   bool adds_one_;
 };

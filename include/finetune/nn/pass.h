@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "finetune/kernels/layer_operations.h"
-#include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/nn/key_value_cache.h"
 #include "finetune/nn/rotation.h"
 #include "finetune/nn/scratch.h"
+#include "finetune/params/store.h"
 #include "finetune/tensor/tensor.h"
 
 // A layer's equation is written once, from parts (linear.h, norm.h, ...), and a Pass runs it:
@@ -38,7 +38,7 @@ enum class Mode {
   kTrain,  // fused kernels and a tape; gradients go to the ParameterStore
   kPlain,  // ATen's operators under autograd: the reference that tests compare with
 };
-// A dry run uses any of these modes on the meta device without a store: it yields shapes and
+// A dry run uses any of these modes with a store on the meta device: it yields shapes and
 // allocations and computes nothing.
 
 // Accumulates the gradient of one value during the backward pass.
@@ -83,7 +83,7 @@ class Kept {
 };
 
 struct PassOptions {
-  ParameterStore* parameters = nullptr;  // null in kPlain and in dry runs
+  ParameterStore* parameters = nullptr;  // never null in a pass; in dry runs on the meta device
   kernels::PassInputs inputs = {};
   std::vector<Rotation> rotations = {};  // of rotary position embeddings, one per kind of layer
   KeyValueCache* cache = nullptr;        // kEval: attention also reads the tokens in the cache
@@ -120,20 +120,22 @@ class Pass {
   [[nodiscard]] Scratch* scratch() const { return is_in_layer_ ? options_.scratch : nullptr; }
 
   // Returns a parameter's values in float32; undefined if the parameter is undefined.
-  [[nodiscard]] Tensor values(const Tensor& parameter) const;
+  [[nodiscard]] Tensor values(const Weight& parameter) const;
   // The same as a factor of this pass's products: on devices it may be in their precision already.
-  [[nodiscard]] Tensor factor(const Tensor& parameter) const;
+  [[nodiscard]] Tensor factor(const Weight& parameter) const;
+  // In kPlain: the parameter as a leaf of autograd; undefined if it is undefined.
+  [[nodiscard]] Tensor leaf(const Weight& parameter) const;
   // Gradients of parameters, or partial sums of them; undefined ones are passed over.
-  void add(const Tensor& parameter, const Tensor& gradient);
+  void add(const Weight& parameter, const Tensor& gradient);
   // The gradient is the sum of rows, which must not change after this backward function.
-  void add_sum_of_rows(const Tensor& parameter, const Tensor& rows);
-  void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
-  void add_to_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
+  void add_sum_of_rows(const Weight& parameter, const Tensor& rows);
+  void add_product(const Weight& weight, const Tensor& dy, const Tensor& x);
+  void add_to_rows(const Weight& weight, const Tensor& indices, const Tensor& rows,
                    int64_t skipped);
-  void complete(std::initializer_list<Tensor> parameters);
+  void complete(std::initializer_list<Weight> parameters);
 
   // Whether the parameter gets a gradient: it is defined and not frozen.
-  [[nodiscard]] bool trains(const Tensor& parameter) const;
+  [[nodiscard]] bool trains(const Weight& parameter) const;
   // Wraps the result of an operation; in kTrain it gets a gradient slot if it needs a gradient: if
   // an input has a slot or a parameter of the operation trains. Below the lowest trained parameter
   // nothing is recorded and nothing kept.
@@ -147,7 +149,7 @@ class Pass {
   // Runs any differentiable function of values and parameters (passed in this order) under
   // autograd. For operations that have no kernel; keeps the inputs and whatever autograd saves.
   using Function = std::function<Tensor(const std::vector<Tensor>&)>;
-  [[nodiscard]] Value differentiate(std::vector<Value> inputs, std::vector<Tensor> parameters,
+  [[nodiscard]] Value differentiate(std::vector<Value> inputs, std::vector<Weight> parameters,
                                     const Function& function);
 
   // Keeps only the input of `segment` and runs the segment again in the backward pass.

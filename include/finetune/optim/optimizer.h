@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "finetune/kernels/parameter_store.h"
 #include "finetune/optim/optimizer_kind.h"
+#include "finetune/params/store.h"
 
 namespace finetune {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "finetune/config/optimizer_names.h"
-#include "finetune/kernels/parameter_store.h"
+#include "finetune/params/store.h"
 
 // An optimizer consists of its arithmetic (UpdateRule) and its descriptor (OptimizerKind); memory
 // plan, checkpoint files and messages are derived from the descriptor.

@@ -9,9 +9,9 @@
 
 #include "finetune/config/load.h"
 #include "finetune/config/techniques.h"
-#include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/model/model.h"
+#include "finetune/params/store.h"
 
 // Predicts the memory of a run before anything is allocated: by a dry run of the model, in which
 // parts and kernels declare what they keep and what they allocate for a while (nn/scratch.h). All

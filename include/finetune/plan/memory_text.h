@@ -10,9 +10,7 @@ namespace finetune {
 // Returns "870 MiB", rounded up.
 [[nodiscard]] std::string mebibytes(int64_t bytes);
 
-// The values' names in the configuration.
-[[nodiscard]] std::string name_of(WeightFormat format);
-[[nodiscard]] std::string name_of(GradientFormat format);
+// The value's name in the configuration.
 [[nodiscard]] std::string name_of(Precision precision);
 // Returns "none", "selective", "every layer" or "every 2 layers".
 [[nodiscard]] std::string describe(const ActivationCheckpointing& checkpointing);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
-#include "finetune/kernels/parameter_store.h"
+#include "finetune/params/store.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/snapshot.h"
 
@@ -14,7 +14,7 @@ namespace finetune {
 // Returns the weights in the format of a checkpoint's model.safetensors: float32, or bfloat16 if
 // they are stored so or split (the corrections are in optimizer.safetensors). The store must
 // outlive the result. Values are read when they are written; with a snapshot they are the current
-// ones.
+// ones. Those whose home is another folder are left out, in all functions here.
 [[nodiscard]] LazyTensors checkpoint_tensors(const ParameterStore& parameters,
                                              Snapshot* snapshot = nullptr);
 // Returns the weights in the format of the finished model: as above, but split ones are joined to
@@ -32,9 +32,10 @@ struct RestoredParameters {
   std::string line;
 };
 
-// Restores every weight of the store from a checkpoint folder of any weight format, one tensor at a
-// time. Split weights are exact if the folder has their corrections; for a store of another format
-// they are joined or rounded to nearest. Throws Error(kData) with path and parameter.
+// Restores every weight of the store whose home is the checkpoint, from a checkpoint folder of any
+// weight format, one tensor at a time. Split weights are exact if the folder has their corrections;
+// for a store of another format they are joined or rounded to nearest. Throws Error(kData) with
+// path and parameter.
 [[nodiscard]] RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& files,
                                                     const std::string& folder);
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
-#include "finetune/kernels/parameter_store.h"
+#include "finetune/kernels/parameter_tensors.h"
 #include "kernels/cpu/loops/adamw_blocks.h"
 #include "kernels/cpu/loops/formats.h"
 
@@ -18,7 +18,7 @@ constexpr int64_t kBlockValues = 2048;
 
 // Pointers to the memory of a parameter on the CPU.
 struct ParameterMemory {
-  explicit ParameterMemory(const Parameter& parameter)
+  explicit ParameterMemory(const ParameterTensors& parameter)
       : count(parameter.weight.numel()),
         weight_is_wide(parameter.weight.scalar_type() == at::kFloat),
         gradient_is_wide(parameter.gradient.scalar_type() == at::kFloat),
@@ -88,7 +88,7 @@ class OpenBlock {
 
 // Calls update(block, index of its first value) for every block, each in one thread.
 template <typename Update>
-void update_in_blocks(const Parameter& parameter, double factor, uint64_t rounding_key,
+void update_in_blocks(const ParameterTensors& parameter, double factor, uint64_t rounding_key,
                       const Update& update) {
   const ParameterMemory memory(parameter);
   const int64_t blocks = (memory.count + kBlockValues - 1) / kBlockValues;

@@ -21,7 +21,7 @@ CompandedBlock block_of(const CompandedState& state, int64_t first) {
 
 }  // namespace
 
-void update_dynamic(const Parameter& parameter, const DynamicState& state,
+void update_dynamic(const ParameterTensors& parameter, const DynamicState& state,
                     const AdamWUpdate& update, const BitsAndBytesNumbers& numbers) {
   update_in_blocks(parameter, update.factor, update.rounding_key,
                    [&](const WeightBlock& block, int64_t first) {
@@ -29,8 +29,8 @@ void update_dynamic(const Parameter& parameter, const DynamicState& state,
                    });
 }
 
-void update_wide(const Parameter& parameter, const WideState& state, const AdamWUpdate& update,
-                 const BitsAndBytesNumbers& numbers) {
+void update_wide(const ParameterTensors& parameter, const WideState& state,
+                 const AdamWUpdate& update, const BitsAndBytesNumbers& numbers) {
   float* state1 = state.state1.mutable_data_ptr<float>();
   float* state2 = state.state2.mutable_data_ptr<float>();
   update_in_blocks(parameter, update.factor, update.rounding_key,
@@ -39,7 +39,7 @@ void update_wide(const Parameter& parameter, const WideState& state, const AdamW
                    });
 }
 
-void update_companded(const Parameter& parameter, const CompandedState& state,
+void update_companded(const ParameterTensors& parameter, const CompandedState& state,
                       const AdamWUpdate& update, const AdamWNumbers& numbers) {
   update_in_blocks(parameter, update.factor, update.rounding_key,
                    [&](const WeightBlock& block, int64_t first) {

@@ -2,7 +2,7 @@
 // Products of float32 matrices by oneDNN. MKL, which ATen calls, uses 256-bit instructions on
 // processors of other makers than Intel; oneDNN generates 512-bit code for all that have them,
 // which is 2.2 times as fast on Zen 5.
-#include "kernels/token_product.h"
+#include "finetune/kernels/token_product.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>

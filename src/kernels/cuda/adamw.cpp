@@ -17,7 +17,7 @@ constexpr int64_t kValuesOfUpdateBlock = 2048;  // kListedValues of device/lists
 enum StateKind : int { kOfTorch, kOfBitsAndBytes, kDynamicCodes, kCompandedCodes };
 enum WeightKind : int { kWideWeight, kBrainWeight, kSplitWeight };
 
-WeightKind weight_kind(const Parameter& parameter) {
+WeightKind weight_kind(const ParameterTensors& parameter) {
   if (parameter.correction.defined()) return kSplitWeight;
   return parameter.weight.scalar_type() == at::kFloat ? kWideWeight : kBrainWeight;
 }
@@ -80,13 +80,13 @@ Tensor dynamic_tables(const Tensor& like) {
 }
 
 void launch_jobs(const std::vector<const AdamWJob*>& jobs) {
-  const Parameter& one = *jobs.front()->parameter;
+  const ParameterTensors& one = *jobs.front()->parameter;
   const StateKind state = kind_of(jobs.front()->state);
   Launch launch(one.weight);
   std::vector<ListedUpdate> entries;
   int64_t blocks = 0;
   for (const AdamWJob* const job : jobs) {
-    const Parameter& parameter = *job->parameter;
+    const ParameterTensors& parameter = *job->parameter;
     ListedUpdate entry = {.weight = launch.changes(parameter.weight),
                           .correction = launch.changes<signed char>(parameter.correction),
                           .gradient = launch.reads(parameter.gradient),
@@ -110,7 +110,7 @@ void launch_jobs(const std::vector<const AdamWJob*>& jobs) {
                             {.x = blocks}, arguments);
 }
 
-AdamWJob job_of(const Parameter& parameter, AdamWState state, const AdamWUpdate& update) {
+AdamWJob job_of(const ParameterTensors& parameter, AdamWState state, const AdamWUpdate& update) {
   return {.parameter = &parameter,
           .state = std::move(state),
           .factor = update.factor,
@@ -122,7 +122,7 @@ AdamWJob job_of(const Parameter& parameter, AdamWState state, const AdamWUpdate&
 bool update_together(const std::vector<AdamWJob>& jobs) {
   std::map<std::tuple<at::ScalarType, StateKind, WeightKind>, std::vector<const AdamWJob*>> groups;
   for (const AdamWJob& job : jobs) {
-    const Parameter& parameter = *job.parameter;
+    const ParameterTensors& parameter = *job.parameter;
     FT_CHECK(parameter.weight.is_contiguous() && parameter.gradient.is_contiguous(),
              "parameters and gradients are contiguous");
     groups[{parameter.gradient.scalar_type(), kind_of(job.state), weight_kind(parameter)}]
@@ -132,21 +132,21 @@ bool update_together(const std::vector<AdamWJob>& jobs) {
   return true;
 }
 
-void update_dynamic(const Parameter& parameter, const DynamicState& state,
+void update_dynamic(const ParameterTensors& parameter, const DynamicState& state,
                     const AdamWUpdate& update, const BitsAndBytesNumbers& numbers) {
   AdamWJob job = job_of(parameter, state, update);
   job.theirs = numbers;
   (void)update_together({job});
 }
 
-void update_wide(const Parameter& parameter, const WideState& state, const AdamWUpdate& update,
-                 const BitsAndBytesNumbers& numbers) {
+void update_wide(const ParameterTensors& parameter, const WideState& state,
+                 const AdamWUpdate& update, const BitsAndBytesNumbers& numbers) {
   AdamWJob job = job_of(parameter, state, update);
   job.theirs = numbers;
   (void)update_together({job});
 }
 
-void update_companded(const Parameter& parameter, const CompandedState& state,
+void update_companded(const ParameterTensors& parameter, const CompandedState& state,
                       const AdamWUpdate& update, const AdamWNumbers& numbers) {
   AdamWJob job = job_of(parameter, state, update);
   job.ours = numbers;

@@ -3,9 +3,9 @@
 
 #include <span>
 
+#include "finetune/kernels/partial_sums.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/partial_sums.h"
 
 namespace finetune::kernels::cuda {
 namespace {

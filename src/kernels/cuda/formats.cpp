@@ -5,10 +5,10 @@
 
 #include <span>
 
+#include "finetune/kernels/format_lists.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/format_lists.h"
 
 namespace finetune::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kernels/softmax_cross_entropy.h"
+#include "finetune/kernels/softmax_cross_entropy.h"
 
 #include <ATen/ops/empty.h>
 

@@ -143,25 +143,25 @@ void update_chunk(const ParameterChunk& chunk, const CompandedState& state, cons
 }
 
 template <typename State, typename Numbers>
-void update_by_chunks(const Parameter& parameter, const State& state, const AdamWUpdate& update,
-                      const Numbers& numbers) {
+void update_by_chunks(const ParameterTensors& parameter, const State& state,
+                      const AdamWUpdate& update, const Numbers& numbers) {
   update_in_chunks(parameter, update.factor, update.rounding_key,
                    [&](const ParameterChunk& chunk) { update_chunk(chunk, state, numbers); });
 }
 
 }  // namespace
 
-void update_dynamic(const Parameter& parameter, const DynamicState& state,
+void update_dynamic(const ParameterTensors& parameter, const DynamicState& state,
                     const AdamWUpdate& update, const BitsAndBytesNumbers& numbers) {
   update_by_chunks(parameter, state, update, numbers);
 }
 
-void update_wide(const Parameter& parameter, const WideState& state, const AdamWUpdate& update,
-                 const BitsAndBytesNumbers& numbers) {
+void update_wide(const ParameterTensors& parameter, const WideState& state,
+                 const AdamWUpdate& update, const BitsAndBytesNumbers& numbers) {
   update_by_chunks(parameter, state, update, numbers);
 }
 
-void update_companded(const Parameter& parameter, const CompandedState& state,
+void update_companded(const ParameterTensors& parameter, const CompandedState& state,
                       const AdamWUpdate& update, const AdamWNumbers& numbers) {
   update_by_chunks(parameter, state, update, numbers);
 }

@@ -17,7 +17,7 @@
 #include "finetune/distributed/bucket_sum.h"
 #include "finetune/distributed/shard_sum.h"
 #include "finetune/kernels/one_threaded.h"
-#include "finetune/kernels/separate_gradients.h"
+#include "finetune/params/gradients.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/save/agreement.h"
@@ -27,7 +27,7 @@ namespace {
 
 // Returns the gradients of all trained parameters; zeros for a parameter without one.
 std::vector<Tensor> open_gradients(ParameterStore& store) {
-  store.open(store.trained());
+  store.gradients().open(store.trained());
   std::vector<Tensor> gradients;
   for (const size_t place : store.trained()) {
     gradients.push_back(store.parameters()[place].gradient);
@@ -84,7 +84,7 @@ class SumOverRanks : public GradientSum {
 
   void clear() override {
     store().release_factors();
-    store().clear_gradients(keeps_gradients());
+    store().gradients().clear(keeps_gradients());
   }
 
  protected:
@@ -157,7 +157,7 @@ class SumOverRanks : public GradientSum {
 class AloneSum final : public SumOverRanks {
  public:
   explicit AloneSum(TrainingRun& run) : SumOverRanks(run) {
-    if (keeps_gradients()) store().reserve_gradients();
+    if (keeps_gradients()) store().gradients().reserve();
   }
 };
 
@@ -167,8 +167,8 @@ class BucketedSum final : public SumOverRanks {
  public:
   explicit BucketedSum(TrainingRun& run)
       : SumOverRanks(run), owns_memory_(may_own_memory(run)), buckets_(make_buckets()) {
-    if (!owns_memory_) store().reserve_gradients();
-    store().on_complete([this](Parameter& parameter) {
+    if (!owns_memory_) store().gradients().reserve();
+    store().gradients().on_complete([this](Parameter& parameter) {
       if (!is_last()) return;
       const auto place = static_cast<size_t>(&parameter - store().parameters().data());
       const std::vector<size_t>& trained = store().trained();
@@ -176,7 +176,7 @@ class BucketedSum final : public SumOverRanks {
       buckets_.ready(static_cast<size_t>(found - trained.begin()), parameter.gradient);
     });
   }
-  ~BucketedSum() override { store().on_complete(nullptr); }
+  ~BucketedSum() override { store().gradients().on_complete(nullptr); }
   BucketedSum(const BucketedSum&) = delete;
   BucketedSum& operator=(const BucketedSum&) = delete;
 
@@ -186,7 +186,7 @@ class BucketedSum final : public SumOverRanks {
     if (owns_memory_) {
       const std::vector<Tensor> memory = buckets_.memory();
       for (size_t i = 0; i < memory.size(); ++i) trained(i).gradient = memory[i];
-      store().clear_gradients(/*keep_memory=*/true);
+      store().gradients().clear(/*keep_memory=*/true);
     }
     buckets_.begin();
   }
@@ -253,7 +253,7 @@ class ShardedSum final : public SumOverRanks {
   void clear() override {
     shards_.reset();
     store().release_factors();
-    store().clear_gradients(/*keep_memory=*/false);
+    store().gradients().clear(/*keep_memory=*/false);
   }
 
  protected:
@@ -274,7 +274,7 @@ class ShardedSum final : public SumOverRanks {
     std::vector<std::vector<Tensor>> gradients(batches.size());
     const auto compute_one = [&](int64_t i) {
       const auto place = static_cast<size_t>(i);
-      const SeparateGradients separate(store(), gradients[place]);
+      const SeparateGradients separate(store().gradients(), gradients[place]);
       losses[place] = backward(batches[place]);
     };
     const auto count = static_cast<int64_t>(batches.size());

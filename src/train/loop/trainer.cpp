@@ -27,9 +27,9 @@ constexpr double kTokensOfShortSample = 32;
 // transformers' floating_point_ops: 6 per token and parameter outside the embeddings.
 double flos_per_token(const Model& model) {
   double flos = 0.0;
-  for (const NamedTensor& parameter : model.parameters()) {
-    if (parameter.role != ParameterRole::kOther) continue;
-    flos += 6.0 * static_cast<double>(parameter.tensor.numel());
+  for (const Weight& weight : model.weights()) {
+    if (weight.role() != ParameterRole::kOther) continue;
+    flos += 6.0 * static_cast<double>(weight.numel());
   }
   return flos;
 }

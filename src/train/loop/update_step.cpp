@@ -97,7 +97,8 @@ StepReport UpdateStep::leave_out(StepReport report) const {
 double UpdateStep::backward(const Batch& batch, const std::vector<double>& scales) {
   const auto seed = static_cast<uint64_t>(run_.args.seed);
   const int64_t step = run_.state.step;
-  run_.store().begin_micro_batch({.seed = seed, .update = step, .first_place = batch.first_place});
+  run_.store().gradients().begin_micro_batch(
+      {.seed = seed, .update = step, .first_place = batch.first_place});
   const std::vector<Tensor> sums = run_.parts.task->loss_sums(
       batch, {.dropout = {.seed = seed, .update = step, .first_place = batch.first_place},
               .scales = scales});
@@ -177,7 +178,7 @@ void UpdateStep::note_overflow(StepReport& report) {
 // Updates each parameter as soon as its gradient is complete. A non-finite gradient updates
 // nothing; if other parameters were updated before it, the run ends without a save.
 void UpdateStep::update_in_backward() {
-  run_.store().on_complete([this](Parameter& parameter) {
+  run_.store().gradients().on_complete([this](Parameter& parameter) {
     const double norm =
         at::linalg_vector_norm(parameter.gradient, 2, std::nullopt, false, at::kFloat)
             .item<double>();

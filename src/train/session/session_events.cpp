@@ -101,8 +101,8 @@ Json start_event(const TrainingRun& run) {
   const Environment environment = run.environment();
   const checkpoint::Owner self = checkpoint::this_process();
   int64_t parameters = 0;
-  for (const NamedTensor& parameter : parts.model->parameters()) {
-    parameters += parameter.tensor.numel();
+  for (const Weight& weight : parts.model->weights()) {
+    parameters += weight.numel();
   }
   Json data = Json::object();
   // Pretraining examples are generated for an epoch, so they cannot be read here.

@@ -6,7 +6,7 @@
 
 #include "finetune/checkpoint/reader.h"
 #include "finetune/distributed/world.h"
-#include "finetune/kernels/parameter_store.h"
+#include "finetune/params/store.h"
 
 // Decisions of rank 0 for all processes, because only rank 0 changes files.
 namespace finetune {

@@ -34,12 +34,12 @@ std::string counted_files(const std::vector<std::string>& paths) {
 std::string model_line(const TrainingRun& run) {
   const TrainingArgs& args = run.args;
   int64_t parameters = 0;
-  for (const NamedTensor& parameter : run.parts.model->parameters()) {
-    parameters += parameter.tensor.numel();
+  for (const Weight& weight : run.parts.model->weights()) {
+    parameters += weight.numel();
   }
   int64_t trained = 0;
-  for (const NamedTensor& parameter : run.parts.model->trained_parameters()) {
-    trained += parameter.tensor.numel();
+  for (const Weight& weight : run.parts.model->trained_weights()) {
+    trained += weight.numel();
   }
   const std::string share =
       trained == parameters ? ""

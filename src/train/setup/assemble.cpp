@@ -215,7 +215,7 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
                     "' holds tensors of another shape than the data or the keys ask for: " +
                     listed(shapes) + advice);
   }
-  if (report.missing.size() == model.parameters().size()) {
+  if (report.missing.size() == model.weights().size()) {
     refuse_key(
         config, "model_name_or_path",
         "'" + folder + "' holds none of the model's " + std::to_string(report.missing.size()) +
@@ -493,8 +493,8 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   // The optimizer.
   if (request.train) {
     std::vector<bool> decays;
-    for (const NamedTensor& parameter : parts.model->parameters()) {
-      decays.push_back(has_weight_decay(parameter.name));
+    for (const Weight& weight : parts.model->weights()) {
+      decays.push_back(has_weight_decay(weight.name()));
     }
     parts.optimizer =
         make_optimizer(parts.model->store(), decays, optimizer_options(args, memory.optimizer));

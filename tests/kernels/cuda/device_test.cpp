@@ -18,7 +18,7 @@
 #include "cuda_on_cpu/cuda_on_cpu.h"
 #include "cuda_on_cpu/kernels.h"
 #include "finetune/base/random.h"
-#include "finetune/kernels/parameter_store.h"
+#include "finetune/params/store.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/runner.h"
@@ -324,20 +324,21 @@ TEST_F(CudaKernels, RoundAddedRowsAsTheCpu) {
   const Tensor indices = at::randint(17, {200}, at::kLong);
   const Tensor start = at::randn({20, 10}).to(at::kBFloat16);
   const RoundingStream stream{.seed = 5, .update = 3, .first_place = 16};
-  const auto gradient_of = [&](ParameterStore& store, const Tensor& weight) {
-    store.begin_micro_batch(stream);
-    store.add(weight, start.to(at::kFloat));
-    store.add_to_indexed_rows(weight, indices, rows, /*skipped=*/3);
+  const auto gradient_of = [&](ParameterStore& store) {
+    const Weight weight = store.weight("w");
+    store.gradients().begin_micro_batch(stream);
+    store.gradients().add(weight, start.to(at::kFloat));
+    store.gradients().add_to_indexed_rows(weight, indices, rows, /*skipped=*/3);
     return store.parameters()[0].gradient;
   };
-  const Tensor weight = at::zeros({20, 10}).requires_grad_();
-  ParameterStore store({{"w", weight}}, WeightFormat::kFloat32, GradientFormat::kBFloat16);
-  const Tensor expected = gradient_of(store, weight);
+  ParameterStore store({{"w", at::zeros({20, 10})}}, WeightFormat::kFloat32,
+                       GradientFormat::kBFloat16);
+  const Tensor expected = gradient_of(store);
 
-  const Tensor other = at::zeros({20, 10}).requires_grad_();
-  ParameterStore own({{"w", other}}, WeightFormat::kFloat32, GradientFormat::kBFloat16);
-  own.begin_micro_batch(stream);
-  own.add(other, start.to(at::kFloat));
+  ParameterStore own({{"w", at::zeros({20, 10})}}, WeightFormat::kFloat32,
+                     GradientFormat::kBFloat16);
+  own.gradients().begin_micro_batch(stream);
+  own.gradients().add(own.weight("w"), start.to(at::kFloat));
   const Tensor actual = own.parameters()[0].gradient;
   const uint64_t key = random::make_key(
       random::mix(stream.seed ^ random::mix(static_cast<uint64_t>(stream.update))),
@@ -381,7 +382,7 @@ TEST_F(CudaKernels, UpdateEveryFormatToTheCpusBits) {
       for (int state = 0; state < 3; ++state) {
         if (state != 0 && count > 100) gradient[100] = 1.0;  // only the dynamic state skips it
         expect_like_cpu(kEqualBits, [&](const Kernels& k) -> Tensors {
-          Parameter parameter{.name = "w", .weight = start.to(one.weight, false, true)};
+          ParameterTensors parameter{.weight = start.to(one.weight, false, true)};
           parameter.gradient = gradient;
           if (one.is_split) parameter.correction = at::zeros({count}, at::kChar);
           const auto blocks = [&](int64_t block) { return at::zeros({(count - 1) / block + 1}); };
@@ -428,23 +429,22 @@ TEST_F(CudaKernels, UpdateAListInOneLaunch) {
                                             },
                                         .is_host = true};
   cuda::set_runner(&counting);
-  std::vector<Parameter> together;
-  std::vector<Parameter> single;
+  std::vector<ParameterTensors> together;
+  std::vector<ParameterTensors> single;
   std::vector<AdamWJob> jobs;
   for (const int64_t count : {70, 5000, 3}) {
-    const Parameter parameter{
-        .name = "w", .weight = at::randn({count}), .gradient = at::randn({count})};
+    const ParameterTensors parameter{.weight = at::randn({count}), .gradient = at::randn({count})};
     together.push_back(parameter);
     single.push_back(parameter);
     single.back().weight = parameter.weight.clone();
   }
-  const auto job_of = [](const Parameter& parameter) -> AdamWJob {
+  const auto job_of = [](const ParameterTensors& parameter) -> AdamWJob {
     return {.parameter = &parameter,
             .state = WideState{at::zeros_like(parameter.weight), at::zeros_like(parameter.weight)},
             .factor = 0.5,
             .theirs = kTheirNumbers};
   };
-  for (const Parameter& parameter : together) jobs.push_back(job_of(parameter));
+  for (const ParameterTensors& parameter : together) jobs.push_back(job_of(parameter));
   counted_launches = 0;
   ASSERT_TRUE(cuda::kKernels.update_together(jobs));
   EXPECT_EQ(counted_launches, 1);

@@ -77,7 +77,8 @@ Result update(const std::vector<Batch>& batches, const std::string& type, bool f
   const std::vector<double> scales = {1.0 / 6, 1.0 / 3};
   Result result;
   for (const Batch& batch : batches) {
-    model->store().begin_micro_batch({.seed = 1, .update = 2, .first_place = batch.first_place});
+    model->store().gradients().begin_micro_batch(
+        {.seed = 1, .update = 2, .first_place = batch.first_place});
     const std::vector<Tensor> sums = task->loss_sums(
         batch,
         {.dropout = {.seed = 1, .update = 2, .first_place = batch.first_place}, .scales = scales});

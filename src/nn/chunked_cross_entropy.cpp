@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // N rows, C hidden, V vocabulary.
-#include "finetune/kernels/chunked_cross_entropy.h"
+#include "finetune/nn/chunked_cross_entropy.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
@@ -16,10 +16,10 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
-#include "kernels/float32_product.h"
-#include "kernels/kernels.h"
-#include "kernels/softmax_cross_entropy.h"
-#include "kernels/token_product.h"
+#include "finetune/kernels/float32_product.h"
+#include "finetune/kernels/kernels_in_use.h"
+#include "finetune/kernels/softmax_cross_entropy.h"
+#include "finetune/kernels/token_product.h"
 
 namespace finetune {
 namespace {
@@ -27,7 +27,7 @@ namespace {
 // How many values of the weight are unpacked, and of its gradient computed, at a time.
 constexpr int64_t kValuesPerBlock = int64_t{1} << 20;
 
-bool runs_ahead(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }
+bool runs_ahead(const Tensor& x) { return is_asynchronous(x.device()); }
 
 // Whether all rows of the weight are used at once: on a device, if none is unpacked, because a
 // launch costs more than memory for the products.
@@ -37,15 +37,15 @@ bool is_used_at_once(const Tensor& weight, Precision precision) {
 }
 
 // Rows of the weight at a time.
-int64_t block_of(const Tensor& weight, Precision precision) {
-  if (is_used_at_once(weight, precision)) return weight.size(0);
+int64_t block_of(const Weight& weight, const ParameterStore& parameters, Precision precision) {
+  if (is_used_at_once(parameters.tensor(weight), precision)) return weight.size(0);
   return std::clamp<int64_t>(kValuesPerBlock / weight.size(1), 1, weight.size(0));
 }
 
 // Passed by address: as inputs of the autograd node they would be edges of the graph.
 struct Arguments {
-  const Tensor& weight;
-  const Tensor& bias;
+  const Weight& weight;
+  const Weight& bias;
   const Tensor& labels;
   ParameterStore& parameters;
   const ChunkedCrossEntropyOptions& options;
@@ -66,14 +66,14 @@ class ChunkedLoss {
         options_(arguments.options),
         with_gradient_(with_gradient),
         vocabulary_(weight_.size(0)),
-        block_(block_of(weight_, options_.precision)) {
+        block_(block_of(weight_, parameters_, options_.precision)) {
     // Converted once instead of twice for each chunk of rows.
-    if (is_used_at_once(weight_, options_.precision)) {
+    if (is_used_at_once(parameters_.tensor(weight_), options_.precision)) {
       operand_ = parameters_.factor(weight_, options_.precision).detach();
     }
     if (!bias_.defined()) return;
     bias_values_ = parameters_.values(bias_).detach();
-    if (!with_gradient || runs_ahead(weight_)) return;
+    if (!with_gradient || runs_ahead(bias_values_)) return;
     bias_gradient_ = at::zeros({vocabulary_}, bias_values_.options());
   }
 
@@ -104,7 +104,7 @@ class ChunkedLoss {
       add_gradients(x_chunk, logits,
                     with_x_gradient ? output.x_gradient.narrow(0, first, count) : Tensor());
     }
-    if (bias_gradient_.defined() && rows > 0) parameters_.add(bias_, bias_gradient_);
+    if (bias_gradient_.defined() && rows > 0) parameters_.gradients().add(bias_, bias_gradient_);
     output.loss = sum.defined() ? sum.to(at::kFloat) : at::zeros({}, x.options().dtype(at::kFloat));
     return output;
   }
@@ -168,8 +168,8 @@ class ChunkedLoss {
     if (bias_gradient_.defined()) {
       bias_gradient_.add_(dlogits.sum(0));
     } else if (bias_.defined()) {  // the rows are partial sums; their memory is used again
-      parameters_.add(bias_, dlogits);
-      parameters_.add_pending();
+      parameters_.gradients().add(bias_, dlogits);
+      parameters_.gradients().add_pending();
     }
     for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
       Tensor part = dlogits.narrow(1, first, count);
@@ -186,13 +186,13 @@ class ChunkedLoss {
         const Tensor product = product_in(options_.precision, part, weight);
         first == 0 ? sum.copy_(product) : sum.add_(product);
       }
-      parameters_.add_product_to_rows(weight_, first, narrow, x);
+      parameters_.gradients().add_product_to_rows(weight_, first, narrow, x);
     });
     if (sum.defined() && !sum.is_same(dx)) dx.copy_(sum);
   }
 
-  const Tensor& weight_;
-  const Tensor& bias_;
+  const Weight& weight_;
+  const Weight& bias_;
   ParameterStore& parameters_;
   const ChunkedCrossEntropyOptions& options_;
   bool with_gradient_;
@@ -236,7 +236,7 @@ class ChunkedCrossEntropyFunction : public torch::autograd::Function<ChunkedCros
   }
 };
 
-void check(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& labels,
+void check(const Tensor& x, const Weight& weight, const Weight& bias, const Tensor& labels,
            const ChunkedCrossEntropyOptions& options) {
   FT_CHECK(x.dim() == 2 && weight.dim() == 2 && x.size(1) == weight.size(1), "x W^T of matrices");
   FT_CHECK(!bias.defined() || bias.numel() == weight.size(0), "a bias for every word");
@@ -269,7 +269,7 @@ int64_t chunked_cross_entropy_scratch(const ChunkedLossSizes& sizes) {
   return logits + copies + 2 * sizes.vocabulary * 4 + blocks;
 }
 
-Tensor chunked_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor chunked_cross_entropy(const Tensor& x, const Weight& weight, const Weight& bias,
                              const Tensor& labels, ParameterStore& parameters,
                              const ChunkedCrossEntropyOptions& options) {
   check(x, weight, bias, labels, options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/kernels/chunked_cross_entropy.h"
+#include "finetune/nn/chunked_cross_entropy.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -18,7 +18,7 @@
 #include <memory>
 
 #include "finetune/base/error.h"
-#include "kernels/softmax_cross_entropy.h"
+#include "finetune/kernels/softmax_cross_entropy.h"
 
 namespace finetune {
 namespace {
@@ -34,22 +34,23 @@ struct Head {
   explicit Head(const Sizes& sizes, WeightFormat format = WeightFormat::kFloat32,
                 GradientFormat gradients = GradientFormat::kFloat32) {
     at::manual_seed(7);
-    weight = at::randn({sizes.vocabulary, sizes.hidden}).requires_grad_(true);
-    bias = at::randn({sizes.vocabulary}).requires_grad_(true);
+    const Tensor values = at::randn({sizes.vocabulary, sizes.hidden});
+    const Tensor bias_values = at::randn({sizes.vocabulary});
     x = at::randn({sizes.rows, sizes.hidden}).requires_grad_(true);
     labels = at::randint(sizes.vocabulary, {sizes.rows}, at::kLong);
-    const Tensor values = weight.detach().clone();
-    const Tensor bias_values = bias.detach().clone();
-    store = std::make_unique<ParameterStore>(NamedTensors{{"weight", weight}, {"bias", bias}},
-                                             format, gradients);
+    store = std::make_unique<ParameterStore>(
+        NamedTensors{{"weight", values.clone()}, {"bias", bias_values.clone()}}, format, gradients);
+    weight = store->weight("weight");
+    bias = store->weight("bias");
     store->assign(store->parameters()[0], values);
     store->assign(store->parameters()[1], bias_values);
-    store->begin_micro_batch({.seed = 1});
+    store->gradients().begin_micro_batch({.seed = 1});
   }
 
   [[nodiscard]] const Tensor& gradient(size_t i) const { return store->parameters()[i].gradient; }
 
-  Tensor weight, bias, x, labels;
+  Weight weight, bias;
+  Tensor x, labels;
   std::unique_ptr<ParameterStore> store;
 };
 
@@ -129,7 +130,7 @@ TEST(ChunkedCrossEntropy, NeedsNoBias) {
   Head head({});
   const Expected expected = expect(head, 0, 1, /*with_bias=*/false);
   const Tensor loss =
-      chunked_cross_entropy(head.x, head.weight, Tensor(), head.labels, *head.store, {});
+      chunked_cross_entropy(head.x, head.weight, Weight(), head.labels, *head.store, {});
   loss.backward();
   EXPECT_LT(relative_error(loss, expected.loss), 1e-6);
   EXPECT_LT(relative_error(head.gradient(0), expected.weight), 1e-5);

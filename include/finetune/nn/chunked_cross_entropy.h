@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
+#include "finetune/params/store.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -27,8 +27,8 @@ struct ChunkedCrossEntropyOptions {
 // weight and bias, because the weight may also be an embedding. Calling backward() with another
 // scale, or twice, is a programming error (std::logic_error). Without grad mode only the loss is
 // computed. Labels and scale are checked only on the CPU, because on a device the check would wait.
-[[nodiscard]] Tensor chunked_cross_entropy(const Tensor& x, const Tensor& weight,
-                                           const Tensor& bias, const Tensor& labels,
+[[nodiscard]] Tensor chunked_cross_entropy(const Tensor& x, const Weight& weight,
+                                           const Weight& bias, const Tensor& labels,
                                            ParameterStore& parameters,
                                            const ChunkedCrossEntropyOptions& options);
 

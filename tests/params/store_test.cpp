@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/kernels/parameter_store.h"
+#include "finetune/params/store.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -23,14 +23,14 @@ namespace {
 struct Fixture {
   explicit Fixture(WeightFormat weights = WeightFormat::kFloat32,
                    GradientFormat gradients = GradientFormat::kFloat32)
-      : matrix(at::zeros({6, 4}).set_requires_grad(true)),
-        bias(at::zeros({6}).set_requires_grad(true)),
-        store({{"matrix", matrix}, {"bias", bias}}, weights, gradients) {}
+      : store({{"matrix", at::zeros({6, 4})}, {"bias", at::zeros({6})}}, weights, gradients),
+        matrix(store.weight("matrix")),
+        bias(store.weight("bias")) {}
 
   Parameter& first() { return store.parameters()[0]; }
 
-  Tensor matrix, bias;
   ParameterStore store;
+  Weight matrix, bias;
 };
 
 constexpr WeightFormat kFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
@@ -60,12 +60,13 @@ TEST(ParameterStore, AddsPartialSumsAsTheirSum) {
   for (const GradientFormat format : {GradientFormat::kFloat32, GradientFormat::kBFloat16}) {
     Fixture whole(WeightFormat::kFloat32, format);
     Fixture partial(WeightFormat::kFloat32, format);
-    for (Fixture* f : {&whole, &partial}) f->store.begin_micro_batch({.seed = 3, .update = 1});
+    for (Fixture* f : {&whole, &partial})
+      f->store.gradients().begin_micro_batch({.seed = 3, .update = 1});
     for (int i = 0; i < 2; ++i) {
-      whole.store.add(whole.bias, parts.sum(0));
-      partial.store.add(partial.bias, parts);
+      whole.store.gradients().add(whole.bias, parts.sum(0));
+      partial.store.gradients().add(partial.bias, parts);
     }
-    partial.store.add_pending();
+    partial.store.gradients().add_pending();
     const Tensor gradient = partial.store.parameters()[1].gradient;
     EXPECT_TRUE(gradient.equal(whole.store.parameters()[1].gradient));
     EXPECT_NE(gradient.abs().sum().item<float>(), 0.0F);
@@ -74,11 +75,11 @@ TEST(ParameterStore, AddsPartialSumsAsTheirSum) {
 
 TEST(ParameterStore, DropsPendingSumsWithTheGradients) {
   Fixture f;
-  f.store.add(f.bias, at::ones({3, 6}));
-  f.store.clear_gradients(/*keep_memory=*/true);
-  f.store.add_pending();
+  f.store.gradients().add(f.bias, at::ones({3, 6}));
+  f.store.gradients().clear(/*keep_memory=*/true);
+  f.store.gradients().add_pending();
   EXPECT_FALSE(f.store.parameters()[1].gradient.defined());
-  EXPECT_THROW(f.store.add(f.bias, at::ones({3, 5})), std::logic_error);
+  EXPECT_THROW(f.store.gradients().add(f.bias, at::ones({3, 5})), std::logic_error);
 }
 
 TEST(ParameterStore, KeepsTheMemoryThatEachFormatPromises) {
@@ -92,18 +93,18 @@ TEST(ParameterStore, KeepsTheMemoryThatEachFormatPromises) {
   EXPECT_EQ(bytes(WeightFormat::kSplit), 3U);
 }
 
-TEST(ParameterStore, ChangesTheFormatBehindTheModulesOwnTensor) {
+TEST(ParameterStore, HasTheTensorOfAWeightInItsFormat) {
   Fixture f(WeightFormat::kBFloat16);
-  EXPECT_EQ(f.matrix.scalar_type(), at::kBFloat16);
-  EXPECT_TRUE(f.matrix.requires_grad());
+  EXPECT_EQ(f.store.tensor(f.matrix).scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(f.store.tensor(f.matrix).requires_grad());
 }
 
 TEST(ParameterStore, AddsProductsAsAutogradDoes) {
   Fixture f;
   const Tensor x = at::randn({2, 5, 4});
   const Tensor dy = at::randn({2, 5, 6});
-  f.store.add_product(f.matrix, dy, x);
-  f.store.add_product(f.matrix, dy, x);
+  f.store.gradients().add_product(f.matrix, dy, x);
+  f.store.gradients().add_product(f.matrix, dy, x);
   const Tensor expected = dy.reshape({-1, 6}).t().mm(x.reshape({-1, 4})) * 2;
   EXPECT_TRUE(at::allclose(f.first().gradient, expected, 1e-5, 1e-5));
 }
@@ -112,7 +113,7 @@ TEST(ParameterStore, AddsProductsToSomeRowsAlone) {
   Fixture f;
   const Tensor x = at::randn({5, 4});
   const Tensor dy = at::randn({5, 2});
-  f.store.add_product_to_rows(f.matrix, 3, dy, x);
+  f.store.gradients().add_product_to_rows(f.matrix, 3, dy, x);
   const Tensor expected = at::zeros({6, 4});
   expected.narrow(0, 3, 2).copy_(dy.t().mm(x));
   EXPECT_TRUE(at::allclose(f.first().gradient, expected, 1e-5, 1e-6));
@@ -123,7 +124,7 @@ TEST(ParameterStore, SumsRowsOfRepeatedIndicesAndSkipsThePadding) {
     Fixture f(WeightFormat::kFloat32, format);
     const Tensor indices = at::randint(0, 6, {40}, at::kLong);
     const Tensor rows = at::randint(-3, 4, {40, 4}).to(at::kFloat);  // exact in bfloat16
-    f.store.add_to_indexed_rows(f.matrix, indices, rows, 1);
+    f.store.gradients().add_to_indexed_rows(f.matrix, indices, rows, 1);
     const Tensor expected = at::zeros({6, 4}).index_add(0, indices, rows);
     expected[1].zero_();
     EXPECT_TRUE(f.first().gradient.to(at::kFloat).equal(expected));
@@ -136,7 +137,7 @@ TEST(ParameterStore, SumsRowsToEqualBitsWhateverTheThreads) {
   const auto sum = [&](int threads) {
     at::set_num_threads(threads);
     Fixture f;
-    f.store.add_to_indexed_rows(f.matrix, indices, rows, -1);
+    f.store.gradients().add_to_indexed_rows(f.matrix, indices, rows, -1);
     return f.first().gradient;
   };
   const Tensor one = sum(1);
@@ -148,10 +149,10 @@ TEST(ParameterStore, RoundsSumsOfBFloat16GradientsWithoutBias) {
   Fixture f(WeightFormat::kFloat32, GradientFormat::kBFloat16);
   // 1/512 of the last place of 1: rounding to nearest would lose each addend.
   const Tensor small = at::ones({6, 4}) * 0x1p-10;
-  f.store.add(f.matrix, at::ones({6, 4}));
+  f.store.gradients().add(f.matrix, at::ones({6, 4}));
   for (int64_t i = 0; i < 4096; ++i) {
-    f.store.begin_micro_batch({.seed = 3, .update = 1, .first_place = i});
-    f.store.add(f.matrix, small);
+    f.store.gradients().begin_micro_batch({.seed = 3, .update = 1, .first_place = i});
+    f.store.gradients().add(f.matrix, small);
   }
   EXPECT_NEAR(f.first().gradient.to(at::kFloat).mean().item<double>(), 5.0, 0.25);
 }
@@ -160,8 +161,8 @@ TEST(ParameterStore, RoundsTheSameSumsToEqualBits) {
   const Tensor gradient = at::randn({6, 4});
   const auto run = [&](int64_t place) {
     Fixture f(WeightFormat::kFloat32, GradientFormat::kBFloat16);
-    f.store.begin_micro_batch({.seed = 3, .update = 1, .first_place = place});
-    for (int i = 0; i < 20; ++i) f.store.add(f.matrix, gradient);
+    f.store.gradients().begin_micro_batch({.seed = 3, .update = 1, .first_place = place});
+    for (int i = 0; i < 20; ++i) f.store.gradients().add(f.matrix, gradient);
     return f.first().gradient;
   };
   EXPECT_TRUE(run(0).equal(run(0)));
@@ -171,38 +172,39 @@ TEST(ParameterStore, RoundsTheSameSumsToEqualBits) {
 TEST(ParameterStore, TellsOfCompleteParametersThatHaveAGradient) {
   Fixture f;
   std::vector<std::string> told;
-  f.store.on_complete([&](Parameter& p) { told.push_back(p.name); });
-  f.store.complete({f.matrix, Tensor(), f.bias});
-  f.store.add(f.bias, at::ones({6}));
-  f.store.complete({f.matrix, f.bias});
+  f.store.gradients().on_complete([&](Parameter& p) { told.push_back(p.name()); });
+  f.store.gradients().complete({f.matrix, Weight(), f.bias});
+  f.store.gradients().add(f.bias, at::ones({6}));
+  f.store.gradients().complete({f.matrix, f.bias});
   EXPECT_EQ(told, std::vector<std::string>{"bias"});
 }
 
 TEST(ParameterStore, StartsFromZeroInKeptMemory) {
   Fixture f;
-  f.store.add(f.matrix, at::ones({6, 4}));
+  f.store.gradients().add(f.matrix, at::ones({6, 4}));
   const void* memory = f.first().gradient.data_ptr();
-  f.store.clear_gradients(/*keep_memory=*/true);
+  f.store.gradients().clear(/*keep_memory=*/true);
   EXPECT_FALSE(f.first().gradient.defined());
-  f.store.add(f.matrix, at::ones({6, 4}));
+  f.store.gradients().add(f.matrix, at::ones({6, 4}));
   EXPECT_EQ(f.first().gradient.data_ptr(), memory);
   EXPECT_TRUE(f.first().gradient.equal(at::ones({6, 4})));
 }
 
-TEST(ParameterStore, RefusesTensorsOfAnotherModel) {
+TEST(ParameterStore, RefusesWeightsOfAnotherModel) {
   Fixture f;
-  EXPECT_THROW(f.store.add(at::ones({6, 4}), at::ones({6, 4})), std::logic_error);
+  const Fixture other;
+  EXPECT_THROW(f.store.gradients().add(other.matrix, at::ones({6, 4})), std::logic_error);
+  EXPECT_THROW((void)f.store.values(other.matrix), std::logic_error);
 }
 
 TEST(ParameterStore, KeepsEachParameterInItsOwnFormat) {
-  const Tensor base = at::zeros({6, 4});
-  const Tensor adapter = at::zeros({6, 4});
-  ParameterStore store({{"base", base}, {"adapter", adapter}},
-                       {{.weight = WeightFormat::kSplit, .trainable = false},
-                        {.gradient = GradientFormat::kBFloat16}});
-  EXPECT_EQ(base.scalar_type(), at::kBFloat16);
+  const Weight base(0, "base", {6, 4}, ParameterRole::kOther);
+  const Weight adapter(1, "adapter", {6, 4}, ParameterRole::kOther);
+  ParameterStore store({base, adapter}, {{.weight = WeightFormat::kSplit, .trainable = false},
+                                         {.gradient = GradientFormat::kBFloat16}});
+  EXPECT_EQ(store.tensor(base).scalar_type(), at::kBFloat16);
   EXPECT_TRUE(store.parameters()[0].correction.defined());
-  EXPECT_EQ(adapter.scalar_type(), at::kFloat);
+  EXPECT_EQ(store.tensor(adapter).scalar_type(), at::kFloat);
   EXPECT_FALSE(store.parameters()[1].correction.defined());
   EXPECT_TRUE(store.has_corrections());
   EXPECT_EQ(store.weight_format(), WeightFormat::kFloat32);  // of trained parameters
@@ -211,8 +213,8 @@ TEST(ParameterStore, KeepsEachParameterInItsOwnFormat) {
   for (Parameter& parameter : store.parameters()) store.assign(parameter, values);
   EXPECT_TRUE(at::allclose(store.values(base), values, 0x1p-15, 0.0));
   EXPECT_TRUE(store.values(adapter).equal(values));
-  store.begin_micro_batch({});
-  store.add(adapter, values);
+  store.gradients().begin_micro_batch({});
+  store.gradients().add(adapter, values);
   EXPECT_EQ(store.parameters()[1].gradient.scalar_type(), at::kBFloat16);
 }
 
@@ -221,44 +223,46 @@ TEST(ParameterStore, MakesNoGradientOfFrozenParameters) {
   f.store.freeze([](const std::string& name) { return name == "matrix"; });
   EXPECT_EQ(f.store.trained(), std::vector<size_t>{1});
   int completed = 0;
-  f.store.on_complete([&](const Parameter&) { ++completed; });
-  f.store.reserve_gradients();
-  f.store.add(f.matrix, at::ones({6, 4}));
-  f.store.add_product(f.matrix, at::ones({5, 6}), at::ones({5, 4}));
-  f.store.add_product_to_rows(f.matrix, 2, at::ones({5, 2}), at::ones({5, 4}));
-  f.store.add_to_indexed_rows(f.matrix, at::zeros({3}, at::kLong), at::ones({3, 4}), -1);
-  f.store.open({0, 1});
-  f.store.add(f.bias, at::ones({6}));
-  f.store.complete({f.matrix, f.bias});
+  f.store.gradients().on_complete([&](const Parameter&) { ++completed; });
+  f.store.gradients().reserve();
+  f.store.gradients().add(f.matrix, at::ones({6, 4}));
+  f.store.gradients().add_product(f.matrix, at::ones({5, 6}), at::ones({5, 4}));
+  f.store.gradients().add_product_to_rows(f.matrix, 2, at::ones({5, 2}), at::ones({5, 4}));
+  f.store.gradients().add_to_indexed_rows(f.matrix, at::zeros({3}, at::kLong), at::ones({3, 4}),
+                                          -1);
+  f.store.gradients().open({0, 1});
+  f.store.gradients().add(f.bias, at::ones({6}));
+  f.store.gradients().complete({f.matrix, f.bias});
   EXPECT_FALSE(f.first().gradient.defined());
   EXPECT_TRUE(f.store.parameters()[1].gradient.equal(at::ones({6})));
   EXPECT_EQ(completed, 1);
-  f.store.clear_gradients(/*keep_memory=*/true);
-  f.store.open({0, 1});
+  f.store.gradients().clear(/*keep_memory=*/true);
+  f.store.gradients().open({0, 1});
   EXPECT_FALSE(f.first().gradient.defined());
 }
 
 // Its memory holds what the last update left.
 TEST(ParameterStore, MakesTheFirstProductTheGradient) {
   Fixture f;
-  f.store.add(f.matrix, at::full({6, 4}, std::numeric_limits<float>::infinity()));
-  f.store.clear_gradients(/*keep_memory=*/true);
+  f.store.gradients().add(f.matrix, at::full({6, 4}, std::numeric_limits<float>::infinity()));
+  f.store.gradients().clear(/*keep_memory=*/true);
   const Tensor dy = at::randn({50, 6});
   const Tensor x = at::randn({50, 4});
   const Tensor product = dy.t().mm(x);
-  f.store.add_product(f.matrix, dy, x);
+  f.store.gradients().add_product(f.matrix, dy, x);
   EXPECT_TRUE(at::allclose(f.first().gradient, product, 1e-6, 1e-6));
-  f.store.add_product(f.matrix, dy, x);
+  f.store.gradients().add_product(f.matrix, dy, x);
   EXPECT_TRUE(at::allclose(f.first().gradient, 2 * product, 1e-6, 1e-6));
-  f.store.clear_gradients(/*keep_memory=*/false);
-  f.store.add_product_to_rows(f.matrix, 1, dy.narrow(1, 1, 2), x);  // the others are zeros
+  f.store.gradients().clear(/*keep_memory=*/false);
+  f.store.gradients().add_product_to_rows(f.matrix, 1, dy.narrow(1, 1, 2),
+                                          x);  // the others are zeros
   EXPECT_TRUE(at::allclose(f.first().gradient.narrow(0, 1, 2), product.narrow(0, 1, 2)));
   EXPECT_EQ(f.first().gradient.count_nonzero().item<int64_t>(), 8);
 }
 
 TEST(ParameterStore, RefusesToFreezeWhatHasAGradient) {
   Fixture f;
-  f.store.add(f.matrix, at::ones({6, 4}));
+  f.store.gradients().add(f.matrix, at::ones({6, 4}));
   EXPECT_THROW(f.store.freeze([](const std::string&) { return true; }), std::logic_error);
 }
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+
+#include "finetune/kernels/parameter_tensors.h"
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// Storage format of a parameter's values.
+enum class WeightFormat {
+  kFloat32,   // 4 bytes a value
+  kBFloat16,  // 2 bytes; updates are rounded stochastically
+  kSplit,     // 3 bytes: bfloat16 and an int8 correction, 24 bits in all (FlashOptim, section 3)
+};
+enum class GradientFormat {
+  kFloat32,
+  kBFloat16,  // 2 bytes; sums are rounded stochastically
+};
+
+// What a format of weights is: one row of the table in params/format.cpp, which is all that knows
+// it besides the kernels that compute in it (the optimizers' updates).
+struct WeightFormatTraits {
+  const char* name;         // as in the key param_dtype
+  const char* description;  // in sentences: "split (bfloat16 and int8)"
+  int64_t bytes;            // of a value
+  at::ScalarType type;      // of ParameterTensors::weight
+  bool has_correction;      // whether ParameterTensors::correction is part of the values
+  // Returns tensors of this shape with memory that is not initialised.
+  ParameterTensors (*allocate)(c10::IntArrayRef sizes, c10::Device device);
+  // Sets all values, rounded to the nearest; `values` of any floating type. Conversion needs
+  // temporary memory of bounded size only.
+  void (*assign)(const ParameterTensors& stored, const Tensor& values);
+  // Returns rows [first, first + count) in float32: a view where nothing needs to be unpacked.
+  Tensor (*rows)(const ParameterTensors& stored, int64_t first, int64_t count);
+  // The rows of these indices [...] int64 in float32: [..., C].
+  Tensor (*gather)(const ParameterTensors& stored, const Tensor& indices);
+};
+[[nodiscard]] const WeightFormatTraits& traits_of(WeightFormat format);
+
+[[nodiscard]] inline const char* name_of(WeightFormat format) { return traits_of(format).name; }
+
+// Bytes of a value, and the name in the key grad_accum_dtype.
+[[nodiscard]] int64_t bytes_of(GradientFormat format);
+[[nodiscard]] const char* name_of(GradientFormat format);
+[[nodiscard]] at::ScalarType type_of(GradientFormat format);
+
+}  // namespace finetune

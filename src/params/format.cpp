@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/params/format.h"
+
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "finetune/kernels/format_lists.h"
+#include "finetune/kernels/formats.h"
+
+namespace finetune {
+namespace {
+
+constexpr int64_t kAssignedAtOnce = int64_t{1} << 20;  // values
+
+Tensor empty(c10::IntArrayRef sizes, c10::Device device, at::ScalarType type) {
+  return at::empty(sizes, at::TensorOptions(device).dtype(type));
+}
+
+// ATen's operator does not support the meta device.
+Tensor look_up(const Tensor& table, const Tensor& indices) {
+  if (!table.is_meta()) return at::embedding(table.detach(), indices);
+  std::vector<int64_t> sizes = indices.sizes().vec();
+  sizes.push_back(table.size(1));
+  return at::empty(sizes, table.detach().options());
+}
+
+// --- float32, as it is ---
+
+Tensor rows_of_float(const ParameterTensors& stored, int64_t first, int64_t count) {
+  return stored.weight.detach().narrow(0, first, count);
+}
+
+Tensor gather_float(const ParameterTensors& stored, const Tensor& indices) {
+  return look_up(stored.weight, indices);
+}
+
+// --- one tensor of another type ---
+
+template <at::ScalarType kType>
+ParameterTensors allocate_one(c10::IntArrayRef sizes, c10::Device device) {
+  return {.weight = empty(sizes, device, kType)};
+}
+
+void assign_one(const ParameterTensors& stored, const Tensor& values) {
+  stored.weight.detach().copy_(values);
+}
+
+Tensor rows_of_one(const ParameterTensors& stored, int64_t first, int64_t count) {
+  return stored.weight.detach().narrow(0, first, count).to(at::kFloat);
+}
+
+Tensor gather_one(const ParameterTensors& stored, const Tensor& indices) {
+  return look_up(stored.weight, indices).to(at::kFloat);
+}
+
+// --- bfloat16 with corrections ---
+
+ParameterTensors allocate_split(c10::IntArrayRef sizes, c10::Device device) {
+  return {.weight = empty(sizes, device, at::kBFloat16),
+          .correction = empty(sizes, device, at::kChar)};
+}
+
+void assign_split(const ParameterTensors& stored, const Tensor& values) {
+  const Tensor from = values.detach().contiguous().flatten();
+  const Tensor weight = stored.weight.detach().flatten();
+  const Tensor correction = stored.correction.flatten();
+  for (int64_t first = 0; first < from.numel(); first += kAssignedAtOnce) {
+    const int64_t count = std::min(kAssignedAtOnce, from.numel() - first);
+    const Tensor exact = from.narrow(0, first, count).to(weight.device(), at::kFloat);
+    split_values(exact, weight.narrow(0, first, count), correction.narrow(0, first, count));
+  }
+}
+
+Tensor rows_of_split(const ParameterTensors& stored, int64_t first, int64_t count) {
+  const Tensor rows = stored.weight.detach().narrow(0, first, count);
+  const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
+  join_values(rows, stored.correction.narrow(0, first, count), values);
+  return values;
+}
+
+Tensor gather_split(const ParameterTensors& stored, const Tensor& indices) {
+  return kernels::joined_rows(stored.weight.detach(), stored.correction, indices);
+}
+
+// By WeightFormat.
+constexpr WeightFormatTraits kFormats[] = {
+    {.name = "float32",
+     .description = "float32",
+     .bytes = 4,
+     .type = at::kFloat,
+     .has_correction = false,
+     .allocate = allocate_one<at::kFloat>,
+     .assign = assign_one,
+     .rows = rows_of_float,
+     .gather = gather_float},
+    {.name = "bfloat16",
+     .description = "bfloat16",
+     .bytes = 2,
+     .type = at::kBFloat16,
+     .has_correction = false,
+     .allocate = allocate_one<at::kBFloat16>,
+     .assign = assign_one,
+     .rows = rows_of_one,
+     .gather = gather_one},
+    {.name = "bfloat16+int8",
+     .description = "split (bfloat16 and int8)",
+     .bytes = 3,
+     .type = at::kBFloat16,
+     .has_correction = true,
+     .allocate = allocate_split,
+     .assign = assign_split,
+     .rows = rows_of_split,
+     .gather = gather_split},
+};
+
+}  // namespace
+
+const WeightFormatTraits& traits_of(WeightFormat format) {
+  return kFormats[static_cast<size_t>(format)];
+}
+
+int64_t bytes_of(GradientFormat format) { return format == GradientFormat::kFloat32 ? 4 : 2; }
+
+const char* name_of(GradientFormat format) {
+  return format == GradientFormat::kFloat32 ? "float32" : "bfloat16";
+}
+
+at::ScalarType type_of(GradientFormat format) {
+  return format == GradientFormat::kFloat32 ? at::kFloat : at::kBFloat16;
+}
+
+}  // namespace finetune

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/params/store.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/kernels/kernels_in_use.h"
+
+namespace finetune {
+namespace {
+
+std::vector<Parameter> allocated(const Weights& weights,
+                                 const std::vector<ParameterFormat>& formats, c10::Device device) {
+  FT_CHECK(formats.size() == weights.size(), "one format a parameter");
+  std::vector<Parameter> parameters;
+  for (const Weight& weight : weights) {
+    const ParameterFormat& format = formats[parameters.size()];
+    FT_CHECK(format.home == WeightHome::kCheckpoint || !format.trainable,
+             "what is trained is saved: " + weight.name());
+    parameters.push_back(
+        {traits_of(format.weight).allocate(weight.sizes(), device), weight, format});
+  }
+  return parameters;
+}
+
+std::vector<Parameter> adopted(const Weights& weights, const std::vector<Tensor>& tensors,
+                               const ParameterFormat& format) {
+  FT_CHECK(tensors.size() == weights.size(), "one tensor a parameter");
+  std::vector<Parameter> parameters;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    FT_CHECK(tensors[i].sizes() == weights[i].sizes(), "a tensor of the weight's shape");
+    const bool is_float = format.weight == WeightFormat::kFloat32;
+    parameters.push_back(
+        {is_float ? ParameterTensors{.weight = tensors[i]}
+                  : traits_of(format.weight).allocate(tensors[i].sizes(), tensors[i].device()),
+         weights[i], format});
+  }
+  return parameters;
+}
+
+Weights weights_of(const NamedTensors& tensors) {
+  Weights weights;
+  for (const NamedTensor& one : tensors) {
+    weights.emplace_back(weights.size(), one.name, one.tensor.sizes(), one.role);
+  }
+  return weights;
+}
+
+std::vector<Tensor> tensors_of(const NamedTensors& tensors) {
+  std::vector<Tensor> result;
+  for (const NamedTensor& one : tensors) result.push_back(one.tensor);
+  return result;
+}
+
+bool runs_ahead(const std::vector<Parameter>& parameters) {
+  return !parameters.empty() && is_asynchronous(parameters.front().weight.device());
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(std::vector<Parameter> parameters)
+    : parameters_(std::move(parameters)),
+      factors_(parameters_, runs_ahead(parameters_)),
+      gradients_(parameters_, runs_ahead(parameters_)) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    FT_CHECK(parameters_[i].handle.id() == i, "weights are listed by their ids");
+  }
+  const auto device =
+      parameters_.empty() ? c10::Device(c10::kCPU) : parameters_.front().weight.device();
+  anchor_ = at::zeros({}, at::TensorOptions(device).dtype(at::kFloat)).set_requires_grad(true);
+  find_trained();
+}
+
+ParameterStore::ParameterStore(const Weights& weights, const std::vector<ParameterFormat>& formats,
+                               c10::Device device)
+    : ParameterStore(allocated(weights, formats, device)) {}
+
+ParameterStore::ParameterStore(const Weights& weights, WeightFormat weight, GradientFormat gradient,
+                               c10::Device device)
+    : ParameterStore(
+          weights,
+          std::vector<ParameterFormat>(weights.size(), {.weight = weight, .gradient = gradient}),
+          device) {}
+
+ParameterStore::ParameterStore(const Weights& weights, const std::vector<Tensor>& tensors,
+                               WeightFormat weight, GradientFormat gradient)
+    : ParameterStore(adopted(weights, tensors, {.weight = weight, .gradient = gradient})) {}
+
+ParameterStore::ParameterStore(const NamedTensors& tensors, WeightFormat weight,
+                               GradientFormat gradient)
+    : ParameterStore(weights_of(tensors), tensors_of(tensors), weight, gradient) {}
+
+void ParameterStore::find_trained() {
+  for (const Parameter& parameter : parameters_) {
+    parameter.weight.set_requires_grad(parameter.format.trainable);
+  }
+  gradients_.find_trained();
+}
+
+void ParameterStore::freeze(const std::function<bool(const std::string& name)>& is_frozen) {
+  for (Parameter& parameter : parameters_) {
+    if (is_frozen(parameter.name())) parameter.format.trainable = false;
+  }
+  find_trained();
+}
+
+ParameterFormat ParameterStore::shared_format() const {
+  if (parameters_.empty()) return {};
+  return parameters_[trained().empty() ? 0 : trained().front()].format;
+}
+
+bool ParameterStore::has_corrections() const {
+  return std::ranges::any_of(parameters_,
+                             [](const Parameter& p) { return p.correction.defined(); });
+}
+
+const Parameter& ParameterStore::at(const Weight& weight) const {
+  FT_CHECK(weight.id() < parameters_.size() && parameters_[weight.id()].handle == weight,
+           "no weight of this model: " + weight.name());
+  return parameters_[weight.id()];
+}
+
+const Weight& ParameterStore::weight(const std::string& name) const {
+  const auto found =
+      std::ranges::find_if(parameters_, [&](const Parameter& p) { return p.name() == name; });
+  FT_CHECK(found != parameters_.end(), "no weight of this name: " + name);
+  return found->handle;
+}
+
+NamedTensors ParameterStore::tensors() const {
+  NamedTensors tensors;
+  for (const Parameter& p : parameters_) tensors.push_back({p.name(), p.weight, p.role()});
+  return tensors;
+}
+
+Tensor ParameterStore::values_of_rows(const Weight& weight, int64_t first, int64_t count) const {
+  const Parameter& parameter = at(weight);
+  return traits_of(parameter.format.weight).rows(parameter, first, count);
+}
+
+Tensor ParameterStore::gather_rows(const Weight& weight, const Tensor& indices) const {
+  const Parameter& parameter = at(weight);
+  return traits_of(parameter.format.weight).gather(parameter, indices);
+}
+
+void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
+  const c10::NoGradGuard no_grad;
+  FT_CHECK(values.sizes() == parameter.handle.sizes(), "values of another shape");
+  traits_of(parameter.format.weight).assign(parameter, values);
+}
+
+}  // namespace finetune

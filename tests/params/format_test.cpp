@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/params/format.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+namespace finetune {
+namespace {
+
+constexpr WeightFormat kAllFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
+                                        WeightFormat::kSplit};
+
+// Half a unit in the last place: bfloat16 has 8 significant bits, the correction 8 more.
+constexpr double kTolerances[] = {0.0, 0x1p-8, 0x1p-15};
+
+class EveryWeightFormat : public testing::TestWithParam<WeightFormat> {
+ protected:
+  const WeightFormatTraits& format = traits_of(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(Formats, EveryWeightFormat, testing::ValuesIn(kAllFormats),
+                         [](const auto& test) {
+                           return std::to_string(static_cast<int>(test.param));
+                         });
+
+TEST_P(EveryWeightFormat, GivesBackWhatIsAssigned) {
+  const Tensor values = at::randn({70, 30});
+  const ParameterTensors stored = format.allocate(values.sizes(), at::kCPU);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    format.assign(stored, values.to(type));
+    const Tensor rows = format.rows(stored, 0, 70);
+    EXPECT_EQ(rows.scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::allclose(rows, values, kTolerances[static_cast<size_t>(GetParam())], 0.0));
+    EXPECT_TRUE(format.rows(stored, 9, 5).equal(rows.narrow(0, 9, 5)));
+    const Tensor ids = at::arange(12).flip(0).view({3, 4});
+    EXPECT_TRUE(format.gather(stored, ids).equal(rows.index({ids})));
+  }
+}
+
+TEST_P(EveryWeightFormat, TakesTheBytesAndTypesThatItDeclares) {
+  const ParameterTensors stored = format.allocate({70, 30}, at::kCPU);
+  EXPECT_EQ(stored.weight.scalar_type(), format.type);
+  EXPECT_EQ(stored.correction.defined(), format.has_correction);
+  const size_t correction = format.has_correction ? stored.correction.nbytes() : 0;
+  EXPECT_EQ(stored.weight.nbytes() + correction, static_cast<size_t>(70 * 30 * format.bytes));
+}
+
+// A dry run asks for shapes alone.
+TEST_P(EveryWeightFormat, AllocatesNothingOnTheMetaDevice) {
+  const ParameterTensors stored = format.allocate({1 << 20, 1 << 20}, at::kMeta);
+  EXPECT_TRUE(stored.weight.is_meta());
+  if (GetParam() == WeightFormat::kSplit) return;  // dry runs compute with the others
+  const Tensor ids = at::arange(6, at::TensorOptions(at::kMeta).dtype(at::kLong)).view({2, 3});
+  EXPECT_EQ(format.gather(stored, ids).sizes(), (std::vector<int64_t>{2, 3, 1 << 20}));
+}
+
+}  // namespace
+}  // namespace finetune
