@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -144,22 +145,49 @@ Tensor BackboneWithHead::words_loss(const ModelInput& input, const Tensor& hidde
     return at::cross_entropy_loss(head_logits(input, hidden), labels, {}, at::Reduction::Sum, -100,
                                   options.label_smoothing_factor);
   }
+  WordsHead head = words_head(input, hidden);
+  head.options.label_smoothing_factor = options.label_smoothing_factor;
+  head.options.gradient_scale = options.gradient_scale;
+  return completing(chunked_cross_entropy(head.x, head.decoder.weight, head.decoder.bias, labels,
+                                          *store_, head.options),
+                    head.decoder);
+}
+
+BackboneWithHead::WordsHead BackboneWithHead::words_head(const ModelInput& input,
+                                                         const Tensor& hidden) {
   const auto& head = head_as<LmHead>();
-  const LmDecoder last = head.decoder(*parts_.backbone);
-  const Tensor x = in_head(input, hidden,
-                           [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); });
-  const Tensor sum = chunked_cross_entropy(
-      x, last.weight, last.bias, labels, *store_,
-      {.label_smoothing_factor = options.label_smoothing_factor,
-       .gradient_scale = options.gradient_scale,
-       .rows_per_chunk = loss_rows_per_chunk(config_, options_.head_rows_per_chunk),
-       .precision = precision_of(input),
-       .softcap = last.softcap});
-  // A tied weight is complete after the embeddings' backward pass only.
-  return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
-    store_->gradients().complete({last.bias, last.is_tied ? Weight() : last.weight});
-    return {gradient};
-  });
+  const LmDecoder decoder = head.decoder(*parts_.backbone);
+  return {.x = in_head(input, hidden,
+                       [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); }),
+          .decoder = decoder,
+          .options = {.rows_per_chunk = loss_rows_per_chunk(config_, options_.head_rows_per_chunk),
+                      .precision = precision_of(input),
+                      .softcap = decoder.softcap}};
+}
+
+// A tied weight is complete after the embeddings' backward pass only.
+Tensor BackboneWithHead::completing(const Tensor& tensor, const LmDecoder& decoder) {
+  return attach_backward(
+      tensor, {tensor}, [this, decoder](const Tensor& gradient) -> std::vector<Tensor> {
+        store_->gradients().complete({decoder.bias, decoder.is_tied ? Weight() : decoder.weight});
+        return {gradient};
+      });
+}
+
+Tensor BackboneWithHead::token_log_probs(const ModelInput& input, const Tensor& positions,
+                                         const Tensor& labels) {
+  const Tensor hidden = encode(input).tokens_at(positions);
+  if (!options_.fused) {
+    return at::log_softmax(head_logits(input, hidden), -1)
+        .gather(1, labels.unsqueeze(1))
+        .squeeze(1);
+  }
+  // The gradients are added in the backward pass, before that of x: it tells that they are
+  // complete.
+  WordsHead head = words_head(input, hidden);
+  head.x = completing(head.x, head.decoder);
+  return chunked_log_probs(head.x, head.decoder.weight, head.decoder.bias, labels, *store_,
+                           head.options);
 }
 
 Tensor BackboneWithHead::next_sentence(const ModelInput& input, const Encoded& encoded) {

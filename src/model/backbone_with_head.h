@@ -6,6 +6,7 @@
 #include <string>
 
 #include "finetune/model/model.h"
+#include "finetune/nn/chunked_cross_entropy.h"
 #include "finetune/params/store.h"
 #include "model/architecture.h"
 
@@ -48,6 +49,7 @@ class BackboneWithHead {
   Tensor logits(const ModelInput& given, const Tensor& positions = {});
   Tensor loss_sum(const ModelInput& input, const Tensor& positions, const Tensor& labels,
                   const LmLossOptions& options);
+  Tensor token_log_probs(const ModelInput& input, const Tensor& positions, const Tensor& labels);
   LanguageModel::Scores score(const ModelInput& input, const Tensor& positions,
                               const Tensor& labels, double label_smoothing_factor);
   PretrainingModel::Logits pretraining_logits(const ModelInput& input, const Tensor& positions);
@@ -73,6 +75,15 @@ class BackboneWithHead {
   // Returns the summed cross entropy of a head over the vocabulary, from hidden states [N, C].
   [[nodiscard]] Tensor words_loss(const ModelInput& input, const Tensor& hidden,
                                   const Tensor& labels, const LmLossOptions& options);
+  // What the head's decoder reads, and how a chunked loss computes it.
+  struct WordsHead {
+    Tensor x;
+    LmDecoder decoder;
+    ChunkedCrossEntropyOptions options;
+  };
+  [[nodiscard]] WordsHead words_head(const ModelInput& input, const Tensor& hidden);
+  // Declares the decoder's gradients complete in the backward pass of `tensor`.
+  [[nodiscard]] Tensor completing(const Tensor& tensor, const LmDecoder& decoder);
   [[nodiscard]] Tensor next_sentence(const ModelInput& input, const Encoded& encoded);  // [B, 2]
   // Evaluation may use another precision than training.
   [[nodiscard]] Precision precision_of(const ModelInput& input) const {

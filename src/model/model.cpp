@@ -21,6 +21,10 @@ class BackboneLanguageModel final : public LanguageModel {
                   const LmLossOptions& options) override {
     return body_.loss_sum(input, positions, labels, options);
   }
+  Tensor token_log_probs(const ModelInput& input, const Tensor& positions,
+                         const Tensor& labels) override {
+    return body_.token_log_probs(input, positions, labels);
+  }
   Scores score(const ModelInput& input, const Tensor& positions, const Tensor& labels,
                double label_smoothing_factor) override {
     return body_.score(input, positions, labels, label_smoothing_factor);

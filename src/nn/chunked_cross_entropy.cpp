@@ -20,6 +20,7 @@
 #include "finetune/kernels/kernels_in_use.h"
 #include "finetune/kernels/softmax_cross_entropy.h"
 #include "finetune/kernels/token_product.h"
+#include "finetune/tensor/backward.h"
 
 namespace finetune {
 namespace {
@@ -79,10 +80,63 @@ class ChunkedLoss {
 
   Output run(const Tensor& x, const Tensor& labels, bool with_x_gradient) {
     const int64_t rows = x.size(0);
-    const int64_t chunks = (rows + options_.rows_per_chunk - 1) / options_.rows_per_chunk;
     Output output;
     if (with_x_gradient) output.x_gradient = at::empty_like(x, at::MemoryFormat::Contiguous);
     Tensor sum;  // float64
+    for_each_chunk(
+        x, [&](int64_t first, const Tensor& x_chunk, const Tensor& logits, const Tensor& slopes) {
+          const int64_t count = logits.size(0);
+          const Tensor loss = kernels::softmax_cross_entropy_(
+                                  logits, labels.narrow(0, first, count),
+                                  {.label_smoothing_factor = options_.label_smoothing_factor,
+                                   .gradient_scale = options_.gradient_scale,
+                                   .with_gradient = with_gradient_})
+                                  .sum();
+          sum = sum.defined() ? sum.add_(loss) : loss;
+          if (!with_gradient_) return;
+          if (slopes.defined()) logits.mul_(slopes);
+          add_gradients(x_chunk, logits,
+                        with_x_gradient ? output.x_gradient.narrow(0, first, count) : Tensor());
+        });
+    add_bias_gradient(rows);
+    output.loss = sum.defined() ? sum.to(at::kFloat) : at::zeros({}, x.options().dtype(at::kFloat));
+    return output;
+  }
+
+  // The log probability of each row's label, [N] float32.
+  Tensor log_probs(const Tensor& x, const Tensor& labels) {
+    Tensor result = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
+    for_each_chunk(x, [&](int64_t first, const Tensor& /*x_chunk*/, const Tensor& logits,
+                          const Tensor& /*slopes*/) {
+      const Tensor loss = kernels::softmax_cross_entropy_(
+          logits, labels.narrow(0, first, logits.size(0)), {.with_gradient = false});
+      result.narrow(0, first, logits.size(0)).copy_(loss.neg());
+    });
+    return result;
+  }
+
+  // Adds the gradients of weight and bias for the gradient [N] of log_probs(); returns x's.
+  Tensor log_probs_backward(const Tensor& x, const Tensor& labels, const Tensor& gradient) {
+    Tensor dx = at::empty_like(x, at::MemoryFormat::Contiguous);
+    for_each_chunk(
+        x, [&](int64_t first, const Tensor& x_chunk, const Tensor& logits, const Tensor& slopes) {
+          const int64_t count = logits.size(0);
+          (void)kernels::softmax_cross_entropy_(logits, labels.narrow(0, first, count), {});
+          logits.mul_(gradient.narrow(0, first, count).neg().unsqueeze(1));
+          if (slopes.defined()) logits.mul_(slopes);
+          add_gradients(x_chunk, logits, dx.narrow(0, first, count));
+        });
+    add_bias_gradient(x.size(0));
+    return dx;
+  }
+
+ private:
+  // Calls `visit` with the first row of each chunk, its rows as factors, its logits, which may be
+  // overwritten, and the derivatives of the soft cap, if they are needed.
+  template <typename Visit>
+  void for_each_chunk(const Tensor& x, const Visit& visit) {
+    const int64_t rows = x.size(0);
+    const int64_t chunks = (rows + options_.rows_per_chunk - 1) / options_.rows_per_chunk;
     const int64_t longest = chunks == 0 ? 0 : (rows + chunks - 1) / chunks;
     const Tensor buffer = at::empty({longest, vocabulary_}, x.options().dtype(at::kFloat));
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
@@ -91,25 +145,14 @@ class ChunkedLoss {
       const Tensor x_chunk = as_factor(x.narrow(0, first, count).contiguous());
       const Tensor logits = buffer.narrow(0, 0, count);
       fill_logits(x_chunk, logits);
-      const Tensor slopes = cap(logits);
-      const Tensor loss = kernels::softmax_cross_entropy_(
-                              logits, labels.narrow(0, first, count),
-                              {.label_smoothing_factor = options_.label_smoothing_factor,
-                               .gradient_scale = options_.gradient_scale,
-                               .with_gradient = with_gradient_})
-                              .sum();
-      sum = sum.defined() ? sum.add_(loss) : loss;
-      if (!with_gradient_) continue;
-      if (slopes.defined()) logits.mul_(slopes);
-      add_gradients(x_chunk, logits,
-                    with_x_gradient ? output.x_gradient.narrow(0, first, count) : Tensor());
+      visit(first, x_chunk, logits, cap(logits));
     }
-    if (bias_gradient_.defined() && rows > 0) parameters_.gradients().add(bias_, bias_gradient_);
-    output.loss = sum.defined() ? sum.to(at::kFloat) : at::zeros({}, x.options().dtype(at::kFloat));
-    return output;
   }
 
- private:
+  void add_bias_gradient(int64_t rows) {
+    if (bias_gradient_.defined() && rows > 0) parameters_.gradients().add(bias_, bias_gradient_);
+  }
+
   // Converts rows to the type that products use. On a device in half precision they are cast once,
   // so that the gradient of the weight is a product of 16-bit matrices, which tensor cores
   // multiply. The CPU multiplies the rows as they are.
@@ -279,6 +322,25 @@ Tensor chunked_cross_entropy(const Tensor& x, const Weight& weight, const Weight
   }
   ChunkedLoss loss(arguments, /*with_gradient=*/false);
   return loss.run(x, labels, /*with_x_gradient=*/false).loss;
+}
+
+Tensor chunked_log_probs(const Tensor& x, const Weight& weight, const Weight& bias,
+                         const Tensor& labels, ParameterStore& parameters,
+                         const ChunkedCrossEntropyOptions& options) {
+  check(x, weight, bias, labels, options);
+  Tensor result;
+  {
+    const c10::NoGradGuard no_grad;
+    ChunkedLoss loss({weight, bias, labels, parameters, options}, /*with_gradient=*/false);
+    result = loss.log_probs(x.detach(), labels);
+  }
+  return attach_backward(result, {x, parameters.anchor()},
+                         [rows = x.detach(), weight, bias, labels, &parameters,
+                          options](const Tensor& gradient) -> std::vector<Tensor> {
+                           ChunkedLoss loss({weight, bias, labels, parameters, options},
+                                            /*with_gradient=*/true);
+                           return {loss.log_probs_backward(rows, labels, gradient), Tensor()};
+                         });
 }
 
 }  // namespace finetune

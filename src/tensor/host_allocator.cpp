@@ -46,6 +46,11 @@ void refuse_for_test(size_t bytes) {
   }
 }
 
+// For tests (FINETUNE_TEST_POISON_MEMORY): all memory is NaN when it is allocated and when it is
+// freed, so that what reads a tensor that was consumed, or never written, fails loudly.
+std::atomic<bool> poisons = false;
+constexpr int kPoison = 0xFF;  // every byte: NaN in each floating type
+
 // libtorch's allocator uses posix_memalign, which before glibc 2.38 searches for more than it needs
 // and frees the rest: the hole of a tensor is then too small for the next one of its size, and
 // memory fragments. malloc reuses holes of equal size, and large blocks come from a separate pool.
@@ -55,7 +60,7 @@ class HostAllocator final : public c10::Allocator {
     const c10::Device device(c10::kCPU);
     if (bytes == 0) return {nullptr, device};
     refuse_for_test(bytes);
-    if (bytes >= kPooled && uses_pool) {
+    if (bytes >= kPooled && uses_pool && !poisons) {
       if (void* pooled = pool().take(bytes)) return {pooled, pooled, &release, device};
     }
     void* block = bytes > SIZE_MAX - kHostAlignment ? nullptr : std::malloc(bytes + kHostAlignment);
@@ -64,6 +69,7 @@ class HostAllocator final : public c10::Allocator {
     const auto address = reinterpret_cast<uintptr_t>(block);
     void* data = reinterpret_cast<void*>((address / kHostAlignment + 1) * kHostAlignment);
     block_of(data) = block;
+    if (poisons) std::memset(data, kPoison, bytes);
     return {data, data, &release, device};
   }
 
@@ -76,7 +82,10 @@ class HostAllocator final : public c10::Allocator {
  private:
   static void*& block_of(void* data) { return static_cast<void**>(data)[-1]; }
   static void release(void* data) {
-    if (data != nullptr && !pool().give_back(data)) std::free(block_of(data));
+    if (data == nullptr || pool().give_back(data)) return;
+    void* block = block_of(data);
+    if (poisons) std::memset(block, kPoison, ::malloc_usable_size(block));
+    std::free(block);
   }
 };
 
@@ -88,6 +97,8 @@ void return_freed_memory() {
   if (const char* const limit = std::getenv("FINETUNE_TEST_ALLOCATION_LIMIT")) {
     set_allocation_faults({.largest = std::max(std::atoll(limit), 1LL)});
   }
+  const char* const poison = std::getenv("FINETUNE_TEST_POISON_MEMORY");
+  poisons = poison != nullptr && *poison == '1';
   ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
   ::mallopt(M_TRIM_THRESHOLD, 256 << 10);
 }

@@ -124,6 +124,40 @@ TEST_P(TechniquePairs, ResumeInTheSameBits) {
   EXPECT_EQ(log_without_times(run.out()), log);
 }
 
+// With NaN in all memory that is allocated or freed: nothing reads what was never written or what
+// its owner has consumed.
+TEST(Techniques, ReadNoMemoryThatIsNotTheirs) {
+  const TinyRun::Keys llama = {
+      {"task", "clm"},
+      {"model_type", "llama"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, hidden_size: 32, "
+       "intermediate_size: 64, max_position_embeddings: 64}"}};
+  const TinyRun::Keys deberta = {
+      {"model_type", "deberta-v2"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, intermediate_size: 64, "
+       "max_position_embeddings: 64, relative_attention: true, pos_att_type: [c2p, p2c]}"}};
+  std::vector<Technique> all = kTechniques;
+  all.push_back({"llama", llama});
+  all.push_back({"deberta", deberta});
+  for (const Technique& technique : all) {
+    TinyRun run(kBase);
+    run.set({{"save_steps", "4"}});
+    run.set(technique.keys);
+    std::vector<std::map<std::string, std::string>> files;
+    for (const char* poison : {"0", "1"}) {
+      std::filesystem::remove_all(run.out());
+      ProcessOptions options;
+      options.environment["FINETUNE_TEST_POISON_MEMORY"] = poison;
+      const ProcessResult result = run.train({}, options);
+      ASSERT_EQ(result.code, 0) << technique.name << ": " << result.err;
+      files.push_back(state_files(run.out("checkpoint-4")));
+    }
+    EXPECT_TRUE(files[0] == files[1]) << technique.name;
+  }
+}
+
 // Splitting, recomputing and offloading change no bit of the result.
 TEST(Techniques, RecomputationChangesNoBit) {
   const auto trained = [](const TinyRun::Keys& keys) {

@@ -116,6 +116,29 @@ TEST_P(DecoderModel, HasTheReadableModelsLossAndGradientsWithAndWithoutPadding) 
   }
 }
 
+// With another factor for each token, which is known after the forward pass only.
+TEST_P(DecoderModel, HasTheReadableModelsLogProbabilitiesAndTheirGradients) {
+  const ModelConfig config = golden_config(GetParam());
+  const Tensor factors = at::tensor({0.5F, -2.0F, 0.0F, 1.25F, -0.25F, 3.0F, 1.0F});
+  const auto train = [&](const ModelInput& input, const ModelOptions& options) {
+    const auto model = make_language_model(config, 7, kDecoderDevice, options);
+    const Tensor log_probs = model->token_log_probs(input, kTargets, kNextTokens);
+    const Tensor loss = (log_probs * factors).sum();
+    loss.backward();
+    Trained result{.loss = loss.item<double>()};
+    for (const Parameter& p : model->store().parameters()) {
+      result.names.push_back(p.name());
+      result.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
+    }
+    return result;
+  };
+  const ModelInput input = rows_of_tokens(/*layout=*/false);
+  for (const int64_t rows : {1, 4, 128}) {
+    expect_close(train(input, {.fused = true, .head_rows_per_chunk = rows}), train(input, {}),
+                 2e-5);
+  }
+}
+
 TEST_P(DecoderModel, RecomputingChangesNoBit) {
   const ModelConfig config = golden_config(GetParam(), 0.1);
   for (const bool layout : {false, true}) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <new>
 
 #include "finetune/tensor/device.h"
@@ -43,6 +44,18 @@ TEST(HostAllocator, ThrowsWhereThereIsNoMore) {
 TEST(ReleaseStartupCode, KeepsTheProgramRunning) {
   release_startup_code();
   EXPECT_EQ(at::empty({3}, at::kByte).numel(), 3);
+}
+
+// A raw read of what was freed, as a kernel with a stale address would make it.
+TEST(HostAllocator, PoisonsWhatIsAllocatedAndFreedIfATestAsks) {
+  ::setenv("FINETUNE_TEST_POISON_MEMORY", "1", 1);
+  return_freed_memory();
+  Tensor values = at::empty({1 << 22});
+  EXPECT_TRUE(values.isnan().all().item<bool>());
+  Tensor half = at::empty({100}, at::kBFloat16);
+  EXPECT_TRUE(half.isnan().all().item<bool>());
+  ::unsetenv("FINETUNE_TEST_POISON_MEMORY");
+  return_freed_memory();
 }
 
 }  // namespace

@@ -71,6 +71,10 @@ class LanguageModel : public Model {
   // Summed cross entropy of these logits with labels [N] int64, without materialising all logits.
   [[nodiscard]] virtual Tensor loss_sum(const ModelInput& input, const Tensor& positions,
                                         const Tensor& labels, const LmLossOptions& options) = 0;
+  // The log probability of each of these labels: [N] float32, for losses that compare sequences.
+  // backward() takes any gradient; the logits are computed again for it, never materialised whole.
+  [[nodiscard]] virtual Tensor token_log_probs(const ModelInput& input, const Tensor& positions,
+                                               const Tensor& labels) = 0;
   // Evaluation results of N positions, computed without materialising all logits.
   struct Scores {
     double loss_sum = 0.0;  // cross entropy

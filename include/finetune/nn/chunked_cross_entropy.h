@@ -32,6 +32,15 @@ struct ChunkedCrossEntropyOptions {
                                            ParameterStore& parameters,
                                            const ChunkedCrossEntropyOptions& options);
 
+// Returns log softmax(x W^T + b)[label] of each row: [N] float32. The arguments are those of
+// chunked_cross_entropy(), of the options rows_per_chunk, precision and softcap. backward() takes
+// any gradient [N]: it computes the chunks of logits again, and adds the gradients of weight and
+// bias then. For losses that compare sequences (DPO: Rafailov et al. 2023, eq. 7), where the factor
+// of a token is known only after the forward pass. Twice is a programming error.
+[[nodiscard]] Tensor chunked_log_probs(const Tensor& x, const Weight& weight, const Weight& bias,
+                                       const Tensor& labels, ParameterStore& parameters,
+                                       const ChunkedCrossEntropyOptions& options);
+
 // What a plan of memory knows of such a loss.
 struct ChunkedLossSizes {
   int64_t rows = 0, rows_per_chunk = 128;
