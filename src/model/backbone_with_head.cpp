@@ -20,13 +20,46 @@
 
 namespace finetune {
 
-ModelParts make_parts(const Architecture& architecture, const ModelConfig& config,
-                      std::optional<Head> head, const nn::Scope& root) {
+ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
+  const Architecture& architecture = architecture_of(config);
+  std::optional<nn::LoraTargets> lora;
+  if (config.lora) lora.emplace(*config.lora);
   ModelParts parts;
-  if (architecture.head_comes_first()) parts.head = architecture.make_head(root, config, head);
+  const nn::Scope root(parts.weights, lora ? &*lora : nullptr);
+  std::vector<bool> is_of_head;
+  const auto make_head = [&] {
+    parts.head = architecture.make_head(root.of_outputs(), config, head);
+    is_of_head.resize(parts.weights.size(), true);
+  };
+  if (architecture.head_comes_first()) make_head();
   parts.backbone = architecture.make_backbone(root / architecture.backbone_name(), config, head);
-  if (!parts.head) parts.head = architecture.make_head(root, config, head);
+  is_of_head.resize(parts.weights.size(), false);
+  if (!parts.head) make_head();
+  if (lora) lora->check();
+  // PEFT trains new heads whole, too.
+  const bool trains_head = head && !predicts_words(head);
+  for (const Weight& weight : parts.weights) {
+    parts.is_trained.push_back(!lora || weight.role() == ParameterRole::kAdapter ||
+                               (trains_head && is_of_head[weight.id()]) ||
+                               nn::is_of_modules(weight.name(), config.lora->modules_to_save));
+  }
   return parts;
+}
+
+std::vector<ParameterFormat> parameter_formats(const ModelParts& parts, const ModelConfig& config,
+                                               const ModelOptions& options) {
+  const FrozenParameters frozen(options.freeze);
+  std::vector<ParameterFormat> formats;
+  for (const Weight& weight : parts.weights) {
+    ParameterFormat format{.weight = options.weights, .gradient = options.gradients};
+    format.trainable = parts.is_trained[weight.id()] && !frozen.has(weight.name());
+    if (config.lora && !parts.is_trained[weight.id()]) {
+      format.weight = options.base;
+      format.home = WeightHome::kBase;
+    }
+    formats.push_back(format);
+  }
+  return formats;
 }
 
 ModelConfig config_for(std::optional<Head> head, const ModelConfig& config) {
@@ -60,14 +93,11 @@ BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head
     : architecture_(architecture_of(config)),
       config_(config),
       options_(options),
-      parts_(make_parts(architecture_, config, head, nn::Scope(weights_))),
+      parts_(make_parts(config, head)),
       block_sparse_(block_sparse_options(config)),
-      loss_spans_padding_(head == Head::kQuestionAnswering) {
-  store_ = std::make_unique<ParameterStore>(weights_, options_.weights, options_.gradients, device);
-  if (!options_.freeze.empty()) {
-    const FrozenParameters frozen(options_.freeze);
-    store_->freeze([&](const std::string& name) { return frozen.has(name); });
-  }
+      loss_spans_padding_(head == Head::kQuestionAnswering),
+      store_(std::make_unique<ParameterStore>(
+          parts_.weights, parameter_formats(parts_, config_, options_), device)) {
   if (options_.draw_weights) draw_weights(*store_, config_, seed);
 }
 

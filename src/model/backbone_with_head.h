@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "finetune/model/model.h"
 #include "finetune/nn/chunked_cross_entropy.h"
@@ -12,14 +13,19 @@
 
 namespace finetune {
 
-// The two children of a model.
+// The two children of a model and their parameters.
 struct ModelParts {
   std::unique_ptr<Backbone> backbone;
   std::unique_ptr<ModelHead> head;
+  Weights weights;               // in the order in which transformers numbers them
+  std::vector<bool> is_trained;  // by weight: without an adapter all of them
 };
-// Creates both in the order in which transformers numbers their parameters, which `root` lists.
-[[nodiscard]] ModelParts make_parts(const Architecture& architecture, const ModelConfig& config,
-                                    std::optional<Head> head, const nn::Scope& root);
+// Throws Error(kConfig) if the adapter of the configuration fits no layer of the model.
+[[nodiscard]] ModelParts make_parts(const ModelConfig& config, std::optional<Head> head);
+// The formats of the parameters, with those that `options` freezes.
+[[nodiscard]] std::vector<ParameterFormat> parameter_formats(const ModelParts& parts,
+                                                             const ModelConfig& config,
+                                                             const ModelOptions& options);
 // A head for question answering always has two labels.
 [[nodiscard]] ModelConfig config_for(std::optional<Head> head, const ModelConfig& config);
 
@@ -57,7 +63,7 @@ class BackboneWithHead {
                                             const Tensor& labels, const LmLossOptions& options);
 
   [[nodiscard]] ParameterStore& store() const { return *store_; }
-  [[nodiscard]] const Weights& weights() const { return weights_; }
+  [[nodiscard]] const Weights& weights() const { return parts_.weights; }
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] std::string class_name(const std::string& head) const {
     return architecture_.class_prefix() + "For" + head;
@@ -98,7 +104,6 @@ class BackboneWithHead {
   const Architecture& architecture_;
   ModelConfig config_;
   ModelOptions options_;
-  Weights weights_;
   ModelParts parts_;
   std::optional<BlockSparseOptions> block_sparse_;
   bool loss_spans_padding_;

@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "finetune/kernels/normal.h"
 #include "model/backbone_with_head.h"
@@ -47,7 +48,13 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
   // Drawn on the CPU, so that every device and format starts from the same numbers.
   const Tensor values = at::zeros(parameter.handle.sizes());
   const bool is_weight = parameter.name().ends_with("weight");
-  if (is_weight && is_of_norm(parameter.name())) {
+  if (parameter.role() == ParameterRole::kAdapter) {
+    // As PEFT: A by Kaiming's rule with a = sqrt(5), B zero, so that the model starts as the base.
+    const double inputs = static_cast<double>(values.size(1));
+    if (parameter.name().ends_with("lora_A.weight")) {
+      fill_uniform(values, 1.0 / std::sqrt(inputs), seed, hash_name(parameter.name()));
+    }
+  } else if (is_weight && is_of_norm(parameter.name())) {
     values.fill_(architecture.fresh_norm());
   } else if (is_weight) {
     const double own = deviation * architecture.fresh_share(config, parameter.name());

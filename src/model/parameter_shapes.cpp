@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "finetune/model/frozen.h"
 #include "finetune/tensor/meta_memory.h"
 #include "model/backbone_with_head.h"
 
@@ -28,14 +27,15 @@ int64_t loss_rows_per_chunk(const ModelConfig& config, int64_t head_rows_per_chu
 
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config, std::optional<Head> head,
                                              const std::vector<std::string>& freeze) {
-  const FrozenParameters frozen(freeze);
-  Weights weights;
-  const ModelParts parts =
-      make_parts(architecture_of(config), config_for(head, config), head, nn::Scope(weights));
+  const ModelParts parts = make_parts(config_for(head, config), head);
+  ModelOptions options;
+  options.freeze = freeze;
+  const std::vector<ParameterFormat> formats = parameter_formats(parts, config, options);
   std::vector<ParameterShape> shapes;
-  for (const Weight& weight : weights) {
-    shapes.push_back(
-        {weight.name(), weight.sizes().vec(), weight.role(), !frozen.has(weight.name())});
+  for (const Weight& weight : parts.weights) {
+    const ParameterFormat& format = formats[weight.id()];
+    shapes.push_back({weight.name(), weight.sizes().vec(), weight.role(), format.trainable,
+                      format.home == WeightHome::kBase});
   }
   return shapes;
 }
@@ -69,14 +69,12 @@ DryRun run_dry(const ModelConfig& whole, std::optional<Head> head, int64_t lengt
   const c10::NoGradGuard no_grad;
   const c10::Device meta(c10::kMeta);
   const ModelConfig config = with_layers(whole, layers);
-  Weights weights;
-  const ModelParts parts =
-      make_parts(architecture_of(config), config_for(head, config), head, nn::Scope(weights));
+  const ModelParts parts = make_parts(config_for(head, config), head);
   DryRun result{.scratch = where, .head_tensors = parts.head->hidden_tensors()};
-  for (const Weight& weight : weights) result.parameters += weight.numel();
-  ParameterStore store(weights, WeightFormat::kFloat32, GradientFormat::kFloat32, meta);
-  const FrozenParameters frozen(options.freeze);
-  store.freeze([&](const std::string& name) { return frozen.has(name); });
+  for (const Weight& weight : parts.weights) result.parameters += weight.numel();
+  ModelOptions wide;  // the formats of weights do not change what is kept
+  wide.freeze = options.freeze;
+  ParameterStore store(parts.weights, parameter_formats(parts, config, wide), meta);
   const ModelInput input{
       .input_ids = at::empty({rows, length}, at::TensorOptions(meta).dtype(at::kLong)),
       .attention_mask = {},
@@ -118,7 +116,7 @@ KeptBytes kept_for_backward(const ModelConfig& config, std::optional<Head> head,
   }
   // A decoder's last norm belongs to the head, which keeps the stream that it reads in float32.
   if (is_causal(config)) kept.embeddings = length * config.hidden_size * 4;
-  if (given.freeze.empty()) return kept;
+  if (given.freeze.empty() && !config.lora) return kept;
   const int64_t layers = config.num_hidden_layers;
   const int64_t of_row = run_dry(config, head, length, given, where, layers).kept;
   const int64_t of_rows = run_dry(config, head, length, given, where, layers, 2).kept;

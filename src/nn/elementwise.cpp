@@ -14,20 +14,22 @@
 
 namespace finetune::nn {
 
+Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p) {
+  const std::optional<DropoutStream>& stream = p.inputs().dropout;
+  if (!stream || point.p == 0.0) return x;
+  const auto of_tokens = [&](const Tensor& tokens) {
+    if (tokens.is_meta()) return tokens * 1.0;
+    return finetune::dropout(tokens, point.p, *stream, point.layer, point.site, p.layout().get());
+  };
+  return x.dim() == 2 ? of_tokens(x.unsqueeze(1)).squeeze(1) : of_tokens(x);
+}
+
 // y = x f with random factors f of 0 or 1 / (1 - p); dx = dy f. The backward pass draws the same
 // factors again, so no mask is kept.
 Value dropout(Value x, const DropoutPoint& point, Pass& p) {
-  const std::optional<DropoutStream>& stream = p.inputs().dropout;
-  if (!stream || point.p == 0.0) return x;
-  const auto masked = [point, stream = *stream, layout = p.layout()](const Tensor& t) {
-    const auto of_tokens = [&](const Tensor& tokens) {
-      if (tokens.is_meta()) return tokens * 1.0;
-      return finetune::dropout(tokens, point.p, stream, point.layer, point.site, layout.get());
-    };
-    return t.dim() == 2 ? of_tokens(t.unsqueeze(1)).squeeze(1) : of_tokens(t);
-  };
-  const Value y = p.result(masked(x.tensor), x.slot != nullptr);
-  p.record(y, [masked, dx = x.slot](const Tensor& dy) { dx->give(masked(dy)); });
+  if (!p.inputs().dropout || point.p == 0.0) return x;
+  const Value y = p.result(masked(x.tensor, point, p), x.slot != nullptr);
+  p.record(y, [point, &p, dx = x.slot](const Tensor& dy) { dx->give(masked(dy, point, p)); });
   return y;
 }
 

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
+
+#include "finetune/nn/elementwise.h"
 
 namespace finetune::nn {
 namespace {
@@ -15,27 +18,80 @@ Tensor memory_for(Tensor x, at::IntArrayRef shape, const at::TensorOptions& opti
   return x.defined() && owns_memory(x) ? x : at::empty(shape, options);
 }
 
-// The matrix of a product, [out, in]: the parameter, or its transpose.
+// The matrix of a product, [out, in]: the parameter, or its transpose. With an adapter.
 struct Matrix {
   Weight weight;
-  bool is_transposed;
+  bool is_transposed = false;
+  std::optional<LoraTerm> lora = {};
+  bool is_again = false;  // a further call in the same pass: its dropout is another
 
   [[nodiscard]] Tensor of(const Tensor& values) const {
     return is_transposed ? values.t() : values;
   }
+  [[nodiscard]] DropoutPoint dropout() const {
+    const Weight& number = is_again ? lora->b : lora->a;
+    return {lora->dropout, static_cast<int64_t>(number.id()), DropoutSite::kAdapter};
+  }
 };
 
-// y = x W^T + b. Backward: db = sum of dy over rows, dW = dy^T x, dx = dy W.
-Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p,
-                   bool completes = true) {
-  const Weight& weight = matrix.weight;
-  if (p.is_plain()) {
-    const auto added = bias.defined() ? std::optional<Tensor>(p.leaf(bias)) : std::nullopt;
-    return {.tensor = at::linear(x.tensor, matrix.of(p.leaf(weight)), added)};
+Value plain_product(const Matrix& matrix, const Weight& bias, const Value& x, const Pass& p) {
+  const auto added = bias.defined() ? std::optional<Tensor>(p.leaf(bias)) : std::nullopt;
+  Tensor y = at::linear(x.tensor, matrix.of(p.leaf(matrix.weight)), added);
+  if (matrix.lora) {
+    const Tensor dropped = masked(x.tensor, matrix.dropout(), p);
+    y = y + matrix.lora->scale *
+                at::linear(at::linear(dropped, p.leaf(matrix.lora->a)), p.leaf(matrix.lora->b));
   }
+  return {.tensor = y};
+}
+
+// Adds s drop(x) A^T B^T to y. Returns s drop(x) A^T [N, r].
+Tensor add_adapter(const Matrix& matrix, const Tensor& x, const Tensor& y, Pass& p) {
+  const LoraTerm& lora = *matrix.lora;
+  const Precision precision = p.options().precision;
+  const Tensor dropped = masked(x, matrix.dropout(), p);
+  if (Scratch* scratch = p.scratch(); scratch != nullptr && !dropped.is_same(x)) {
+    scratch->adapter = std::max(scratch->adapter, static_cast<int64_t>(dropped.nbytes()));
+  }
+  const Tensor low =
+      linear_in(precision, rows_of(dropped), p.factor(lora.a), Tensor()).mul_(lora.scale);
+  product_into(precision, rows_of(y), low, p.factor(lora.b).t(), 1.0);
+  return low;
+}
+
+// dB = dy^T low, dA = (s dy B)^T drop(x). Returns s dy B [N, r].
+Tensor adapter_gradients(const Matrix& matrix, const Tensor& dy, const Tensor& x, const Tensor& low,
+                         Pass& p) {
+  const LoraTerm& lora = *matrix.lora;
+  p.add_product(lora.b, dy, low);
+  const Tensor d_low = product_in(p.options().precision, dy, p.factor(lora.b)).mul_(lora.scale);
+  p.add_product(lora.a, d_low, rows_of(masked(x, matrix.dropout(), p)));
+  return d_low;
+}
+
+// dx += drop'(s dy B A).
+void give_adapter(const Matrix& matrix, const Tensor& d_low, at::IntArrayRef shape, Slot& dx,
+                  Pass& p) {
+  const LoraTerm& lora = *matrix.lora;
+  const Precision precision = p.options().precision;
+  if (!p.inputs().dropout || lora.dropout == 0.0) {
+    return dx.give_product(precision, d_low, p.factor(lora.a), Tensor());
+  }
+  const Tensor product = product_in(precision, d_low, p.factor(lora.a)).view(shape);
+  dx.give(masked(product, matrix.dropout(), p));
+}
+
+// y = x W^T + b. Backward: db = sum of dy over rows, dW = dy^T x, dx = dy W.
+Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
+  if (p.is_plain()) return plain_product(matrix, bias, x, p);
+  const Weight& weight = matrix.weight;
+  const bool completes = !matrix.is_again;
   std::vector<int64_t> sizes = x.tensor.sizes().vec();
   sizes.back() = weight.size(matrix.is_transposed ? 1 : 0);
-  const bool keeps_input = p.trains(weight);
+  const bool has_trained_weight = p.trains(weight);
+  const bool has_trained_adapter =
+      matrix.lora && (p.trains(matrix.lora->a) || p.trains(matrix.lora->b));
+  const bool keeps_input = has_trained_weight || has_trained_adapter;
   const bool needs_gradient = p.trains(bias) || keeps_input || x.slot;
   // A view keeps the tensor that it is of, also without gradients, and would not own its memory.
   const Value y = p.result(linear_in(p.options().precision, rows_of(x.tensor),
@@ -43,6 +99,8 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p,
                                .view(sizes)
                                .detach(),
                            needs_gradient);
+  Tensor low;
+  if (matrix.lora) low = add_adapter(matrix, x.tensor, y.tensor, p);
   if (Scratch* scratch = p.scratch()) {
     scratch->matrix = std::max(scratch->matrix, weight.numel());
     const bool is_table = x.tensor.dim() == 2;  // shared by all rows
@@ -58,22 +116,33 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p,
   const at::TensorOptions options = x.tensor.options();
   std::vector<int64_t> shape = x.tensor.sizes().vec();
   if (!keeps_input) x = {};  // dx = dy W needs only its shape
-  p.record(y, [&p, matrix, bias, dx, completes, keeps_input, options, shape = std::move(shape),
+  p.record(y, [&p, matrix, bias, dx, completes, has_trained_weight, has_trained_adapter, options,
+               shape = std::move(shape), low = std::move(low),
                kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
     const Tensor dy = rows_of(gradient);
     Tensor input = kept.take();  // undefined if it was not kept
     if (p.trains(bias)) p.add_sum_of_rows(bias, dy);
-    if (keeps_input && matrix.is_transposed) {
+    if (has_trained_weight && matrix.is_transposed) {
       p.add_product(matrix.weight, rows_of(input), dy);
-    } else if (keeps_input) {
+    } else if (has_trained_weight) {
       p.add_product(matrix.weight, dy, rows_of(input));
+    }
+    Tensor d_low;
+    if (has_trained_adapter) {
+      d_low = adapter_gradients(matrix, dy, input, std::exchange(low, {}), p);
+    } else if (matrix.lora) {
+      d_low =
+          product_in(p.options().precision, dy, p.factor(matrix.lora->b)).mul_(matrix.lora->scale);
     }
     if (dx) {
       const Tensor spare =
           dx->has_gradient() ? Tensor() : memory_for(std::move(input), shape, options);
       dx->give_product(p.options().precision, dy, matrix.of(p.factor(matrix.weight)), spare);
+      if (matrix.lora) give_adapter(matrix, d_low, shape, *dx, p);
     }
-    if (completes) p.complete({matrix.weight, bias});
+    if (!completes) return;
+    p.complete({matrix.weight, bias});
+    if (matrix.lora) p.complete({matrix.lora->a, matrix.lora->b});
   });
   return y;
 }
@@ -81,24 +150,35 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p,
 }  // namespace
 
 Value linear(Value x, const Weight& weight, const Weight& bias, Pass& p) {
-  return product_with({weight, false}, bias, std::move(x), p);
-}
-
-Value Linear::again(Value x, Pass& p) const {
-  return product_with({weight_, false}, bias_, std::move(x), p, false);
-}
-
-TransposedLinear::TransposedLinear(const Scope& scope, int64_t inputs, int64_t outputs)
-    : weight_(scope.parameter("weight", {inputs, outputs})),
-      bias_(scope.parameter("bias", {outputs})) {}
-
-Value TransposedLinear::operator()(Value x, Pass& p) const {
-  return product_with({weight_, true}, bias_, std::move(x), p);
+  return product_with({.weight = weight}, bias, std::move(x), p);
 }
 
 Linear::Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias)
     : weight_(scope.parameter("weight", {outputs, inputs})) {
   if (has_bias) bias_ = scope.parameter("bias", {outputs});
+  lora_ = scope.lora(inputs, outputs);
+}
+
+Value Linear::operator()(Value x, Pass& p) const {
+  return product_with({.weight = weight_, .lora = lora_}, bias_, std::move(x), p);
+}
+
+Value Linear::again(Value x, Pass& p) const {
+  return product_with({.weight = weight_, .lora = lora_, .is_again = true}, bias_, std::move(x), p);
+}
+
+Value Linear::product(Value x, Pass& p) const {
+  return product_with({.weight = weight_, .lora = lora_}, Weight(), std::move(x), p);
+}
+
+TransposedLinear::TransposedLinear(const Scope& scope, int64_t inputs, int64_t outputs)
+    : weight_(scope.parameter("weight", {inputs, outputs})),
+      bias_(scope.parameter("bias", {outputs})),
+      lora_(scope.lora(inputs, outputs)) {}
+
+Value TransposedLinear::operator()(Value x, Pass& p) const {
+  return product_with({.weight = weight_, .is_transposed = true, .lora = lora_}, bias_,
+                      std::move(x), p);
 }
 
 }  // namespace finetune::nn

@@ -9,6 +9,23 @@ Scope Scope::operator/(std::string_view name) const {
   return child;
 }
 
+Scope Scope::of_outputs() const {
+  Scope outputs = *this;
+  outputs.is_output_ = true;
+  return outputs;
+}
+
+std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {
+  if (lora_ == nullptr || !lora_->has(prefix_.substr(0, prefix_.size() - 1), is_output_)) {
+    return std::nullopt;
+  }
+  const LoraConfig& config = lora_->config();
+  // In this order of evaluation: A is numbered before B.
+  const Weight a = parameter("lora_A.weight", {config.r, inputs}, ParameterRole::kAdapter);
+  const Weight b = parameter("lora_B.weight", {outputs, config.r}, ParameterRole::kAdapter);
+  return LoraTerm{a, b, config.scale(), config.lora_dropout};
+}
+
 Weight Scope::parameter(std::string_view name, c10::IntArrayRef sizes, ParameterRole role) const {
   return list_->emplace_back(list_->size(), prefix_ + std::string(name), sizes, role);
 }

@@ -31,6 +31,7 @@ enum class DropoutSite : uint32_t {
   kAnswerOutput = 9,        // BigBird's question answering: after the feed-forward part
   kFeedForwardHidden = 10,  // ModernBERT's gated product, before the output projection
   kRelativePositions = 11,  // DeBERTa's relative position embeddings, in each layer
+  kAdapter = 12,            // the input of a LoRA adapter; the layer is its number
 };
 
 // Zeroes elements with probability p and scales the others by 1 / (1 - p).

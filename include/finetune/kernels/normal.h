@@ -11,5 +11,7 @@ namespace finetune {
 // this standard deviation. Row r uses the sequence of (seed, Purpose::kInitialization, stream, r),
 // so the numbers do not depend on threads.
 void fill_normal(const Tensor& values, double deviation, uint64_t seed, uint64_t stream);
+// The same with numbers that are uniform in [-bound, bound).
+void fill_uniform(const Tensor& values, double bound, uint64_t seed, uint64_t stream);
 
 }  // namespace finetune

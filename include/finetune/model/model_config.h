@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "finetune/nn/lora.h"
+
 namespace finetune {
 
 // Rotary position embeddings (RoPE): the members of rope_parameters.
@@ -130,6 +132,10 @@ struct ModelConfig {
 
   // A JSON object with the fields of config.json that are not above; kept for saving.
   std::string other_fields = "{}";
+
+  // Not in config.json: the model is a frozen base with this adapter. Everything that builds a
+  // model, or describes one, reads it here.
+  std::optional<nn::LoraConfig> lora;
 
   // The maximum sequence length: RoBERTa-like models number positions from pad_token_id + 1, and no
   // sequence exceeds kLongestSequence tokens.

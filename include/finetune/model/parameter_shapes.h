@@ -16,6 +16,7 @@ struct ParameterShape {
   std::vector<int64_t> sizes;
   ParameterRole role = ParameterRole::kOther;
   bool trains = true;
+  bool is_base = false;  // of the frozen base of an adapter
 
   [[nodiscard]] int64_t count() const;  // number of values
 };

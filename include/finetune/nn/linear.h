@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+
 #include "finetune/nn/pass.h"
 #include "finetune/nn/scope.h"
 
 namespace finetune::nn {
 
-// y = x W^T + b, for x [..., in]. Keeps x; its memory is reused for dx if nothing else refers to
-// it.
+// y = x W^T + b, for x [..., in]. Keeps x if W trains; its memory is reused for dx if nothing else
+// refers to it.
 [[nodiscard]] Value linear(Value x, const Weight& weight, const Weight& bias, Pass& p);
 
+// The same, and with an adapter in the scope y += s drop(x) A^T B^T (Hu et al. 2021, section 4.1),
+// for which it keeps x and s drop(x) A^T [N, r]; dropout is drawn again. Adapters concern this
+// class and TransposedLinear alone: no other part knows of them.
 class Linear {
  public:
   Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true);
 
-  Value operator()(Value x, Pass& p) const { return linear(std::move(x), weight_, bias_, p); }
+  Value operator()(Value x, Pass& p) const;
   // The same for a further call in a pass that has already called operator(). The backward function
   // of operator() runs last and completes the parameters' gradients.
   [[nodiscard]] Value again(Value x, Pass& p) const;
   // x W^T without the bias, for parts that fuse the bias with the next operation.
-  [[nodiscard]] Value product(Value x, Pass& p) const {
-    return linear(std::move(x), weight_, Weight(), p);
-  }
+  [[nodiscard]] Value product(Value x, Pass& p) const;
   [[nodiscard]] const Weight& weight() const { return weight_; }  // [out, in]
   [[nodiscard]] const Weight& bias() const { return bias_; }      // [out], or undefined
 
  private:
   Weight weight_, bias_;
+  std::optional<LoraTerm> lora_;
 };
 
 // The same with the weight in GPT-2's layout, [in, out] (transformers' Conv1D).
@@ -37,6 +41,7 @@ class TransposedLinear {
 
  private:
   Weight weight_, bias_;
+  std::optional<LoraTerm> lora_;
 };
 
 }  // namespace finetune::nn

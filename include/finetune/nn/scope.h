@@ -3,9 +3,11 @@
 
 #include <c10/util/ArrayRef.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "finetune/nn/lora.h"
 #include "finetune/params/weight.h"
 
 namespace finetune::nn {
@@ -16,12 +18,17 @@ namespace finetune::nn {
 // allocates each parameter in its format.
 class Scope {
  public:
-  // `list` must outlive the scope.
-  explicit Scope(Weights& list) : list_(&list) {}
+  // `list` must outlive the scope; `lora`, which says where an adapter is, the making of parts.
+  explicit Scope(Weights& list, LoraTargets* lora = nullptr) : list_(&list), lora_(lora) {}
 
   // Returns the scope of a child: "encoder" / "layer" / 0 is the prefix "encoder.layer.0.".
   [[nodiscard]] Scope operator/(std::string_view name) const;
   [[nodiscard]] Scope operator/(int64_t index) const { return *this / std::to_string(index); }
+
+  // The same scope for what is not part of the backbone: an output layer has no adapter.
+  [[nodiscard]] Scope of_outputs() const;
+  // The adapter of the linear layer [out, in] in this scope, appended to the list; nullopt: none.
+  [[nodiscard]] std::optional<LoraTerm> lora(int64_t inputs, int64_t outputs) const;
 
   // Appends a parameter to the list.
   [[nodiscard]] Weight parameter(std::string_view name, c10::IntArrayRef sizes,
@@ -29,6 +36,8 @@ class Scope {
 
  private:
   Weights* list_;
+  LoraTargets* lora_;
+  bool is_output_ = false;
   std::string prefix_;
 };
 

@@ -22,6 +22,7 @@ struct Scratch {
   int64_t backward = 0;    // alive at once in the backward pass
   int64_t unkept = 0;      // results alive at once in a layer that keeps nothing
   int64_t rebuilt = 0;     // computed again in the backward pass if the pass is `selective`
+  int64_t adapter = 0;     // of the largest input of an adapter's layer after its dropout
   int64_t by_head = 0;     // of the heads that are computed at once, for any number of rows
   // Numbers of values, not bytes.
   int64_t matrix = 0;   // of the largest weight

@@ -16,6 +16,7 @@ enum class ParameterRole {
   kOther,
   kWordEmbedding,  // the rows of the vocabulary
   kEmbedding,      // another table whose rows are looked up: positions, token types, distances
+  kAdapter,        // a factor of an adapter's low-rank update
 };
 
 struct NamedTensor {

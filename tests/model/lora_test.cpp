@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+// Models with a LoRA adapter: parameters, gradients, and what is not computed.
+#include "finetune/nn/lora.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "finetune/base/error.h"
+#include "finetune/model/model.h"
+#include "finetune/model/model_folder.h"
+#include "finetune/model/parameter_shapes.h"
+#include "support/paths.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+
+const c10::Device kLoraDevice(c10::kCPU);
+const std::vector<std::string> kDecoders = {
+    "llama",  "llama-tied",  "llama-biased", "mistral", "qwen2",   "qwen3", "gemma",
+    "gemma2", "gemma3_text", "phi3",         "olmo2",   "smollm3", "gpt2"};
+
+ModelConfig config_of(const std::string& name, const nn::LoraConfig& lora, double dropout = 0.0) {
+  ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);
+  config.initializer_range = 0.2;  // else every gradient is about 0
+  config.decoder.attention_dropout = config.attention_probs_dropout_prob = dropout;
+  config.decoder.resid_pdrop = config.decoder.embd_pdrop = dropout;
+  config.lora = lora;
+  return config;
+}
+
+ModelInput input_with(double dropout) {
+  at::manual_seed(1);
+  const Tensor lengths = at::tensor({11, 7, 11, 8}, at::kLong);
+  ModelInput input{.input_ids = at::randint(4, 32, {4, 11}, at::kLong), .attention_mask = {}};
+  input.attention_mask = at::arange(11, at::kLong).lt(lengths.unsqueeze(1));
+  if (dropout > 0.0) input.dropout = DropoutStream{.seed = 5, .update = 3, .first_place = 8};
+  return input;
+}
+
+const Tensor kPlaces = at::tensor({0, 3, 11, 16, 25, 33, 39}, at::kLong);
+const Tensor kNext = at::tensor({5, 30, 7, 8, 31, 3, 9}, at::kLong);
+
+// B is zero at first, so that A would have no gradient.
+void draw_second_factors(Model& model) {
+  at::manual_seed(9);
+  for (Parameter& parameter : model.store().parameters()) {
+    if (!parameter.name().ends_with("lora_B.weight")) continue;
+    model.store().assign(parameter, at::randn(parameter.handle.sizes()) * 0.3);
+  }
+}
+
+struct Step {
+  double loss = 0.0;
+  std::vector<std::string> names = {};
+  std::vector<Tensor> gradients = {};
+};
+
+Step step_of(const ModelConfig& config, const ModelOptions& options, double dropout = 0.0) {
+  const auto model = make_language_model(config, 7, kLoraDevice, options);
+  draw_second_factors(*model);
+  const Tensor sum = model->loss_sum(input_with(dropout), kPlaces, kNext, {.gradient_scale = 0.5});
+  (sum * 0.5).backward();
+  Step step{.loss = sum.item<double>()};
+  for (const Parameter& p : model->store().parameters()) {
+    step.names.push_back(p.name());
+    step.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
+  }
+  return step;
+}
+
+// Orders of sums differ, so gradients agree to four or five digits (of gemma2, whose scores are
+// soft-capped, to 2.6e-5).
+void expect_close(const Step& a, const Step& b, double tolerance) {
+  EXPECT_NEAR(a.loss, b.loss, tolerance * std::abs(b.loss));
+  double largest = 0.0;
+  for (const Tensor& gradient : b.gradients) {
+    if (gradient.defined()) largest = std::max(largest, gradient.norm().item<double>());
+  }
+  EXPECT_GT(largest, 0.0);
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    ASSERT_EQ(a.gradients[i].defined(), b.gradients[i].defined()) << a.names[i];
+    if (!a.gradients[i].defined()) continue;
+    const Tensor expected = b.gradients[i].to(at::kFloat);
+    const double difference = (a.gradients[i].to(at::kFloat) - expected).norm().item<double>();
+    EXPECT_LE(difference, tolerance * (expected.norm().item<double>() + 0.02 * largest))
+        << a.names[i];
+  }
+}
+
+bool equal_bits(const Step& a, const Step& b) {
+  bool equal = a.loss == b.loss;
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    if (a.gradients[i].defined()) equal = equal && a.gradients[i].equal(b.gradients[i]);
+  }
+  return equal;
+}
+
+class LoraModel : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Families, LoraModel, ::testing::ValuesIn(kDecoders),
+                         [](const auto& shown) {
+                           std::string name = shown.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_P(LoraModel, HasTheReadableModelsLossAndGradients) {
+  for (const double dropout : {0.0, 0.2}) {
+    const ModelConfig config = config_of(GetParam(), {.r = 4, .lora_dropout = dropout}, dropout);
+    expect_close(step_of(config, {.fused = true}, dropout), step_of(config, {}, dropout), 4e-5);
+  }
+}
+
+// Only the factors have gradients; recomputing draws the same dropout again.
+TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
+  const ModelConfig config = config_of(GetParam(), {.r = 4, .lora_dropout = 0.2}, 0.2);
+  const Step kept = step_of(config, {.fused = true}, 0.2);
+  for (size_t i = 0; i < kept.names.size(); ++i) {
+    const bool is_factor = kept.names[i].find(".lora_") != std::string::npos;
+    EXPECT_EQ(kept.gradients[i].defined(), is_factor) << kept.names[i];
+  }
+  EXPECT_TRUE(
+      equal_bits(step_of(config, {.fused = true, .checkpoint_every_n_layers = 1}, 0.2), kept));
+  EXPECT_TRUE(equal_bits(step_of(config, {.fused = true, .selective = true}, 0.2), kept));
+}
+
+TEST_P(LoraModel, StartsAsItsBase) {
+  ModelConfig config = config_of(GetParam(), {.r = 4});
+  const ModelInput input = input_with(0.0);
+  const auto with = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  config.lora = {};
+  const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const c10::NoGradGuard no_grad;
+  EXPECT_TRUE(with->logits(input, kPlaces).equal(base->logits(input, kPlaces)));
+}
+
+// The frozen base in bfloat16 computes as its values do in float32.
+TEST_P(LoraModel, ComputesWithABaseOfSixteenBits) {
+  const ModelConfig config = config_of(GetParam(), {.r = 4});
+  const auto narrow =
+      make_language_model(config, 7, kLoraDevice, {.fused = true, .base = WeightFormat::kBFloat16});
+  const auto wide = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  for (size_t i = 0; i < wide->weights().size(); ++i) {
+    Parameter& parameter = wide->store().parameters()[i];
+    wide->store().assign(parameter, narrow->store().values(narrow->weights()[i]));
+    EXPECT_EQ(narrow->store().parameters()[i].weight.scalar_type(),
+              parameter.format.trainable ? at::kFloat : at::kBFloat16);
+  }
+  for (Model* model : {static_cast<Model*>(narrow.get()), static_cast<Model*>(wide.get())}) {
+    draw_second_factors(*model);
+  }
+  std::vector<Tensor> gradients;
+  for (LanguageModel* model : {narrow.get(), wide.get()}) {
+    model->loss_sum(input_with(0.0), kPlaces, kNext, {}).backward();
+    for (const size_t i : model->store().trained()) {
+      gradients.push_back(model->store().parameters()[i].gradient);
+    }
+  }
+  const size_t half = gradients.size() / 2;
+  for (size_t i = 0; i < half; ++i) EXPECT_TRUE(gradients[i].equal(gradients[half + i])) << i;
+}
+
+TEST_P(LoraModel, IsDescribedAsItIsBuilt) {
+  const ModelConfig config = config_of(GetParam(), {.r = 4});
+  const auto model = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const std::vector<ParameterShape> shapes = parameter_shapes(config, std::nullopt);
+  ASSERT_EQ(shapes.size(), model->weights().size());
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    EXPECT_EQ(shapes[i].name, model->weights()[i].name());
+    EXPECT_EQ(shapes[i].trains, model->store().parameters()[i].format.trainable);
+    EXPECT_EQ(shapes[i].is_base, !shapes[i].trains);
+  }
+  ModelConfig whole = config;
+  whole.lora = {};
+  const ModelOptions options{.fused = true};
+  const KeptBytes adapter = kept_for_backward(config, std::nullopt, 16, options);
+  const KeptBytes all = kept_for_backward(whole, std::nullopt, 16, options);
+  ASSERT_TRUE(adapter.whole.has_value());
+  const int64_t of_all = all.embeddings + config.num_hidden_layers * all.layer;
+  EXPECT_LT(*adapter.whole, of_all + of_all / 4);
+}
+
+std::vector<std::string> adapted(const ModelConfig& config) {
+  std::vector<std::string> modules;
+  const auto model = make_language_model(config, 7, kLoraDevice);
+  for (const Weight& weight : model->weights()) {
+    const size_t end = weight.name().find(".lora_A.weight");
+    if (end != std::string::npos) modules.push_back(weight.name().substr(0, end));
+  }
+  return modules;
+}
+
+TEST(LoraTargets, AreMatchedAsPeftMatchesThem) {
+  const auto of = [](const std::vector<std::string>& targets, bool is_pattern = false) {
+    return adapted(
+        config_of("llama", {.r = 4, .target_modules = targets, .is_pattern = is_pattern}));
+  };
+  EXPECT_EQ(of({"all-linear"}).size(), 2 * 7U);
+  EXPECT_EQ(of({"q_proj", "self_attn.v_proj"}),
+            (std::vector<std::string>{
+                "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj",
+                "model.layers.1.self_attn.q_proj", "model.layers.1.self_attn.v_proj"}));
+  EXPECT_EQ(of({"model.layers.1.mlp.up_proj"}),
+            std::vector<std::string>{"model.layers.1.mlp.up_proj"});
+  EXPECT_EQ(of({R"(model\.layers\.1\..*(k|o)_proj)"}, true),
+            (std::vector<std::string>{"model.layers.1.self_attn.k_proj",
+                                      "model.layers.1.self_attn.o_proj"}));
+}
+
+TEST(LoraTargets, ThatFitNothingAreRefusedWithTheLayersThatThereAre) {
+  const auto refusal = [](const nn::LoraConfig& lora) -> std::string {
+    try {
+      (void)make_language_model(config_of("llama", lora), 7, kLoraDevice);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(
+      refusal({.target_modules = {"proj"}}),
+      HasSubstr("no linear layer of the model is named 'proj'; it has down_proj, gate_proj, "
+                "k_proj, o_proj, q_proj, up_proj, v_proj (or all-linear)"));
+  EXPECT_THAT(refusal({.target_modules = {"lm_head", "q_proj"}}),
+              HasSubstr("'lm_head' is an output layer"));
+  EXPECT_THAT(refusal({.target_modules = {"(q"}, .is_pattern = true}),
+              HasSubstr("no regular expression"));
+}
+
+TEST(LoraTargets, LeaveModulesThatAreSavedWholeAlone) {
+  const ModelConfig config = config_of("llama", {.r = 4, .modules_to_save = {"lm_head", "o_proj"}});
+  for (const ParameterShape& shape : parameter_shapes(config, std::nullopt)) {
+    const bool is_whole =
+        shape.name == "lm_head.weight" || shape.name.find("o_proj") != std::string::npos;
+    const bool is_factor = shape.name.find(".lora_") != std::string::npos;
+    EXPECT_EQ(shape.trains, is_whole || is_factor) << shape.name;
+    EXPECT_FALSE(is_whole && is_factor) << shape.name;
+  }
+}
+
+TEST(LoraConfig, ScalesAsPeftDoes) {
+  EXPECT_EQ((nn::LoraConfig{.r = 16, .lora_alpha = 32.0}.scale()), 2.0);
+  EXPECT_EQ((nn::LoraConfig{.r = 16, .lora_alpha = 32.0, .use_rslora = true}.scale()), 8.0);
+}
+
+}  // namespace
+}  // namespace finetune
