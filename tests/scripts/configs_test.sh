@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every file in configs/ trains two steps on the text of the project; the pair in two formats is
 # equivalent.
