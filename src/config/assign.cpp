@@ -9,6 +9,7 @@
 #include "config/other_names.h"
 #include "config/paths.h"
 #include "config/scalars.h"
+#include "config/text.h"
 #include "config/values.h"
 #include "config/words.h"
 #include "finetune/base/json.h"
@@ -17,13 +18,6 @@ namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string lower_case(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
 
 std::string number_text(double value) {
   const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
