@@ -160,7 +160,7 @@ class Assignment {
   }
 
   // Returns the value, or the value for which it is another spelling.
-  Node spelled(const Node& value) const {
+  [[nodiscard]] Node spelled(const Node& value) const {
     for (const auto& [spelling, meaning] : field_.spec.spellings) {
       const bool is_text = value.is_scalar() && lower_case(value.text) == spelling;
       const bool is_no_items =
