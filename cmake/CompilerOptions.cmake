@@ -17,7 +17,10 @@ if(FINETUNE_CCACHE AND FINETUNE_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCH
   set(CMAKE_CXX_COMPILER_LAUNCHER ${FINETUNE_CCACHE_PROGRAM})
 endif()
 
-if(FINETUNE_SANITIZE)
+if(FINETUNE_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=thread)
+elseif(FINETUNE_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined
                       -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=address,undefined)

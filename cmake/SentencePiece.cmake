@@ -17,7 +17,10 @@ endif()
 
 set(_sentencepiece_flags "-w -fPIC")
 set(_sentencepiece_build ${_sentencepiece_root}/build-${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION})
-if(FINETUNE_SANITIZE OR FINETUNE_FUZZ)
+if(FINETUNE_SANITIZE STREQUAL "thread")
+  string(APPEND _sentencepiece_flags " -fsanitize=thread -fno-omit-frame-pointer")
+  string(APPEND _sentencepiece_build "-thread")
+elseif(FINETUNE_SANITIZE OR FINETUNE_FUZZ)
   # Containers cross the border: half of them instrumented gives false reports.
   string(APPEND _sentencepiece_flags " -fsanitize=address -fno-omit-frame-pointer")
   string(APPEND _sentencepiece_build "-sanitize")

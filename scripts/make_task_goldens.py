@@ -26,12 +26,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
+import make_goldens
 import numpy
 import torch
 import transformers
 from transformers import Trainer, TrainingArguments
-
-import make_goldens
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "tests" / "fixtures" / "parity" / "tasks"
@@ -132,8 +131,7 @@ def make_tokenizer(family, folder):
 
 def make_neox_tokenizer():
     """ModernBERT's: GPT-NeoX's BPE of bytes with BERT's special tokens."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
-    from tokenizers import pre_tokenizers, processors, trainers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()

@@ -28,6 +28,24 @@ fail() {
   exit 1
 }
 
+# usage SCRIPT: prints the comment at the beginning of a script, its help, and exits.
+usage() {
+  sed -n '3,${/^#/!q;s/^# \{0,1\}//p}' "$1"
+  exit 0
+}
+
+# need COMMAND HOW: fails where a command is not on PATH.
+need() { command -v "$1" >/dev/null || fail "$1 was not found; $2"; }
+
+# Prints the C++ compiler of clang: FINETUNE_CLANG, else the first that is installed.
+find_clang() {
+  local name
+  for name in ${FINETUNE_CLANG:+"$FINETUNE_CLANG"} clang++ clang++-14; do
+    if command -v "$name"; then return; fi
+  done
+  fail "clang++ was not found; install the package clang-14 or name another with FINETUNE_CLANG"
+}
+
 # The libraries that the binary links, and what the tests need besides.
 build_packages=(nlohmann-json3-dev libcli11-dev libspdlog-dev libyaml-cpp-dev libutf8proc-dev
                  libpcre2-dev libxxhash-dev zlib1g-dev libzstd-dev)

@@ -90,7 +90,7 @@ def run_peer(args):
 
     attend = flash if args.peer == "flash" else sparse_peer(args, args.peer == "module")
     seconds, processor, most = [], [], 0
-    for i in range(args.runs + 1):
+    for _ in range(args.runs + 1):
         shape = (args.batch, args.tokens, args.hidden)
         inputs = [torch.randn(shape, requires_grad=True) for _ in range(3)]
         gradient = torch.randn(shape)
@@ -124,7 +124,7 @@ def measure_all(args):
     session = datetime.datetime.now().isoformat(timespec="seconds")
     jobs = [(name, args.tokens) for name in NAMES]
     jobs += [(name, n) for n in args.lengths for name in ("ours", "flash", "transformers")]
-    for again in range(args.repeats):
+    for _ in range(args.repeats):
         for name, tokens in jobs:
             if name == "transformers" and tokens > 8192:
                 continue  # its dense tensor takes 4 GiB a layer and more

@@ -133,7 +133,7 @@ def measure_tokenizers(arguments, scratch):
     rows = []
 
     def compare(name, folder, files, encode, peer):
-        for megabytes, unit in ((0, "the files"), (arguments.megabytes, "")):
+        for megabytes in (0, arguments.megabytes):
             text = repeated(files, megabytes, scratch / "text")
             mine = min(
                 (ours(build, "encode", folder, text, 1) for _ in range(arguments.turns)),

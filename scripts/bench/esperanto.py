@@ -14,7 +14,6 @@ further sets of masks as the peer's, because masks, and with them the loss, are 
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile

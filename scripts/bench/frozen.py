@@ -71,7 +71,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     seconds = {name: [] for name in VARIANTS}
-    peaks = {name: 0.0 for name in VARIANTS}
+    peaks = dict.fromkeys(VARIANTS, 0.0)
     for _ in range(options.rounds):
         for name, freeze in VARIANTS.items():
             start, _ = train(options.binary, freeze, FEW)

@@ -128,9 +128,7 @@ def peer(args, text, length, env):
         sys.executable, __file__, "--peer", text, "--tokenizer", args.work / "tokenizer",
         "--steps", args.steps, "--length", length,
     ]  # fmt: skip
-    result = subprocess.run(
-        [str(c) for c in command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    result = subprocess.run([str(c) for c in command], env=env, capture_output=True)
     if result.returncode != 0:
         raise SystemExit(result.stderr.decode()[-2000:])
     return json.loads(result.stdout.splitlines()[-1])

@@ -52,9 +52,9 @@ def read_texts(path, column, limit):
 
 
 def make_model(folder, texts, layers, hidden):
+    import torch
     from tokenizers import BertWordPieceTokenizer
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-    import torch
 
     words = BertWordPieceTokenizer()
     words.train_from_iterator(texts, vocab_size=8000, show_progress=False)

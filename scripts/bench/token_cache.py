@@ -122,7 +122,7 @@ class Bench:
         for name, size in sizes.items():
             corpora[name] = self.folder / f"{name}.txt"
             make_corpus(corpora[name], texts, size * MB)
-        words = "--type byte_level_bpe --vocab_size".split()
+        words = ["--type", "byte_level_bpe", "--vocab_size"]
         train = [options.binary, "tokenizer", "train", *words, options.vocabulary]
         timed(
             [*train, "--output", self.tokenizer, *(options.data / name for name in options.texts)]

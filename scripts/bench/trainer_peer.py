@@ -54,10 +54,9 @@ def make(job):
 
 def rows_of(job, tokenizer):
     """(rows, collator) of a job, made as the run_* scripts make them."""
-    from transformers import DataCollatorWithPadding
-
     import japanese_peer
     from memory_peer import MaskedRows
+    from transformers import DataCollatorWithPadding
 
     settings = {"max_seq_length": job["length"], "doc_stride": 32}
     if job["task"] == "mlm":

@@ -9,6 +9,7 @@
 #include "config/other_names.h"
 #include "config/paths.h"
 #include "config/scalars.h"
+#include "config/text.h"
 #include "config/values.h"
 #include "config/words.h"
 #include "finetune/base/json.h"
@@ -17,13 +18,6 @@ namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string lower_case(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
 
 std::string number_text(double value) {
   const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
@@ -166,7 +160,7 @@ class Assignment {
   }
 
   // Returns the value, or the value for which it is another spelling.
-  Node spelled(const Node& value) const {
+  [[nodiscard]] Node spelled(const Node& value) const {
     for (const auto& [spelling, meaning] : field_.spec.spellings) {
       const bool is_text = value.is_scalar() && lower_case(value.text) == spelling;
       const bool is_no_items =

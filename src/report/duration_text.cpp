@@ -26,7 +26,7 @@ std::string duration_text(double seconds) {
   if (hours < 23.95) return amount(hours, "h");
   const auto whole = static_cast<long long>(std::llround(hours));
   return format_text("{} d{}", whole / 24,
-                     whole % 24 > 0 && whole < 24 * 100 ? format_text(" {} h", whole % 24) : "");
+                     whole % 24 > 0 && whole < 2400 ? format_text(" {} h", whole % 24) : "");
 }
 
 }  // namespace finetune

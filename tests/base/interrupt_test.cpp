@@ -98,8 +98,11 @@ TEST(InterruptDeathTest, LeavesAtOnceOnASecondForwardedSignal) {
   EXPECT_EXIT(
       {
         interrupt::install_handlers();
+        // The thread sanitizer delivers signals when a call blocks.
         interrupt::forward(::getpid(), SIGTERM);
+        ::usleep(1000);
         interrupt::forward(::getpid(), SIGTERM);
+        ::usleep(1000);
       },
       ::testing::ExitedWithCode(128 + SIGTERM), "");
 }

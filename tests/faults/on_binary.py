@@ -425,7 +425,7 @@ def broken_folders(row):
         if "internal error" in said:
             problem = said
         # Restores the folder, as its owner would.
-        if run.out.is_symlink() and not run.out.exists() or run.out.is_file():
+        if (run.out.is_symlink() and not run.out.exists()) or run.out.is_file():
             run.out.unlink()
         if not run.out.exists():
             run.out.mkdir()
@@ -613,7 +613,7 @@ def failing_calls(row):
         code = run.start(fault=f"{calls}@{n}+{times}={action}")
         said = run.said()
         problem = "" if code in (0, 1, 4) else f"ended with {code}: {said}"
-        if code == 1 and "error: " not in said or "internal error" in said:
+        if (code == 1 and "error: " not in said) or "internal error" in said:
             problem = f"no word of why: {said}"
         harmless = action in ("short", "4") and calls in ("write", "pread")
         if harmless and (code != 0 or "warning: saving" in said):

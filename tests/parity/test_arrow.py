@@ -7,12 +7,11 @@ import json
 import subprocess
 from pathlib import Path
 
-from support import TEXT, ParityTest, run_binary
-from test_tasks import FILES, write_config, write_short_training
-
 import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
+from support import TEXT, ParityTest, run_binary
+from test_tasks import FILES, write_config, write_short_training
 
 
 def table_of(path):

@@ -9,7 +9,7 @@ import json
 import random
 import unittest
 
-from support import TEXT, ParityTest, run_binary, scratch_folder
+from support import TEXT, ParityTest, run_binary
 from test_tokenizer import REAL_TEXTS, fuzzed_lines
 
 LIGHTHOUSE = TEXT / "lighthouse.txt"
@@ -181,8 +181,7 @@ class Files(SentencePieceTest):
         self.assert_same(folder, self.all_lines(), theirs)
 
     def unigram(self):
-        from tokenizers import Regex, Tokenizer, decoders, models, normalizers
-        from tokenizers import pre_tokenizers, trainers
+        from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.normalizer = normalizers.Sequence(

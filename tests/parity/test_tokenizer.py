@@ -9,7 +9,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from support import ROOT, TEXT, ParityTest, run_binary, scratch_folder
+from support import TEXT, ParityTest, run_binary, scratch_folder
 
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 # Real texts are not part of the project: set this to a folder to compare on them too.

@@ -6,7 +6,6 @@ import json
 
 import torch
 from safetensors.torch import load_file
-
 from support import MLM, TRAJECTORIES, ParityTest, load_strictly, state, weights
 
 TOLERANCE = 2e-3  # of final weights

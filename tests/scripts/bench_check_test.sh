@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # scripts/bench --check fails if a figure grew and reports what is not comparable. Nothing is
 # measured here; the ctest entry bench.check measures.

@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The cell builds once. The next machine (no build folder, nothing unpacked) starts from the stored
 # binary, finds the finished run and prints that.

@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Every file in configs/ trains two steps on the text of the project; the pair in two formats is
 # equivalent.
@@ -11,6 +12,7 @@ trap 'rm -rf "$folder"' EXIT
   exit 1
 }
 for config in "$root"/configs/*.yaml; do
+  # shellcheck disable=SC2016  # a word of the file, no variable
   head -n 1 "$config" | grep -qx '# yaml-language-server: $schema=../docs/schema.json' ||
     { echo "$config does not name its schema"; exit 1; }
 done

@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The layer check must refuse each of these includes and lines.
 set -eu

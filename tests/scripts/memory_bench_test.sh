@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # scripts/bench/memory.py measures a small model and reports the result.
 set -eu

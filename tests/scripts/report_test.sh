@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The page of `finetune report` in a real browser: drawings, widths, keyboard, and an empty console.
 # REPORT_PICTURES=FOLDER stores the screenshots.

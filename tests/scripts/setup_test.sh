@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Without the right to install, the scripts name the missing packages and the command to install
 # them.

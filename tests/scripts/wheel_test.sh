@@ -72,6 +72,7 @@ done
 # The libraries that the binary needs, and where it searches them.
 installed=$(site_of "$folder/$name/bin/python")/finetune
 dynamic=$(readelf -d "$installed/bin/finetune")
+# shellcheck disable=SC2016  # $ORIGIN is the loader's
 expect 'runpath: [$ORIGIN/../../torch/lib]' "$dynamic"
 strange=$(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic" |
   grep -vxE 'lib(torch|torch_cpu|c10)\.so|libgomp\.so\.1|libstdc\+\+\.so\.6|libgcc_s\.so\.1|lib(m|c|dl|pthread|rt)\.so\.[26]|ld-linux-x86-64\.so\.2' || true)
@@ -93,8 +94,8 @@ bash -n "$share/bash-completion/completions/finetune"
 # A notebook's cell uses the wheel stored in its folder and compiles nothing.
 mkdir -p "$folder/drive/bin"
 cp "$FINETUNE_WHEEL" "$folder/drive/bin/"
-output=$(env -u FINETUNE_WHEEL CXX=/nonexistent FINETUNE_NO_INSTALL=1 FINETUNE_PYTHON=$python HOME=$folder \
-  XDG_CACHE_HOME=$folder/cache "$root/scripts/colab_cell.sh" "$root/configs/smoke.yaml" \
+output=$(env -u FINETUNE_WHEEL CXX=/nonexistent FINETUNE_NO_INSTALL=1 FINETUNE_PYTHON="$python" HOME="$folder" \
+  XDG_CACHE_HOME="$folder/cache" "$root/scripts/colab_cell.sh" "$root/configs/smoke.yaml" \
   "$folder/drive" --max_steps 4 2>&1) || fail "colab_cell.sh: $output"
 expect "==> using the wheel $folder/drive/bin/" "$output"
 [[ -f $folder/drive/runs/smoke/model.safetensors ]] || fail "colab_cell.sh trained nothing"

@@ -253,7 +253,7 @@ class Capture:
 def squad_v2_scores(m, predictions, references):
     """SquadV2._compute of evaluate, with run_qa's no_answer_probability of 0."""
     dataset = [{"paragraphs": [{"qas": references}]}]
-    chances = {key: 0.0 for key in predictions}
+    chances = dict.fromkeys(predictions, 0.0)
     has_answer = m.make_qid_to_has_ans(dataset)
     exact_raw, f1_raw = m.get_raw_scores(dataset, predictions)
     exact = m.apply_no_ans_threshold(exact_raw, chances, has_answer, 1.0)
