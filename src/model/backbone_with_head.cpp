@@ -212,7 +212,7 @@ Tensor BackboneWithHead::token_log_probs(const ModelInput& input, const Tensor& 
         .gather(1, labels.unsqueeze(1))
         .squeeze(1);
   }
-  // The gradients are added in the backward pass, before that of x: it tells that they are
+  // The gradients are added in the backward pass, before that of x, which reports them as
   // complete.
   WordsHead head = words_head(input, hidden);
   head.x = completing(head.x, head.decoder);
