@@ -44,8 +44,9 @@ FileRecord record_in(const CopyPlaces& places, const std::string& path) {
 
 // Whether the model's answers depend on this file.
 bool decides_answers(std::string_view name) {
-  return name == kConfigFile || name == kDataRecordFile || name == kGenerationConfigFile ||
-         name == kChatTemplateFile || is_tokenizer_file_name(name) || is_weight_file_name(name);
+  return name == kConfigFile || name == kAdapterConfigFile || name == kDataRecordFile ||
+         name == kGenerationConfigFile || name == kChatTemplateFile ||
+         is_tokenizer_file_name(name) || is_weight_file_name(name);
 }
 
 std::string temporary_prefix(const std::string& name) { return ".tmp-" + name + "."; }

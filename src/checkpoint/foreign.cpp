@@ -41,7 +41,8 @@ void check_pickled(FileSystem& files, const CheckpointEntry& entry, const std::s
 void inspect_foreign(FileSystem& files, CheckpointEntry& entry, bool verify) {
   check_state(files, entry);
   entry.foreign = true;
-  if (files.type(join_path(entry.path, kConfigFile)) != FileType::kFile) {
+  if (files.type(join_path(entry.path, kConfigFile)) != FileType::kFile &&
+      files.type(join_path(entry.path, kAdapterConfigFile)) != FileType::kFile) {
     reject_checkpoint("config.json is missing");
   }
   check_weight_files(files, find_weight_files(files, entry.path), verify);

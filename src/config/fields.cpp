@@ -8,6 +8,7 @@ namespace finetune {
 
 void TrainingArgs::describe(FieldList& field) {
   ModelArgs::describe(field);
+  AdapterArgs::describe(field);
   DataArgs::describe(field);
   TaskArgs::describe(field);
   LoaderArgs::describe(field);

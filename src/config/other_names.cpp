@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kTrackers = "it takes tensorboard, wandb or mlflow";
 constexpr std::string_view kNoTpu = "libtorch has no TPU device";
-constexpr std::string_view kNoLora = "LoRA and other adapters are not available in this version";
+constexpr std::string_view kNoLora =
+    "adapters other than LoRA, and a start from an adapter, are not available in this version";
 constexpr std::string_view kNoQuantized = "quantized base models are not available in this version";
 constexpr std::string_view kNoChat =
     "chat and instruction data are not available in this version: give plain text";
@@ -272,13 +273,9 @@ std::vector<OtherName> axolotl() {
       {"loss_watchdog_patience", {"divergence_max_tries"}},
       {"noisy_embedding_alpha", {"neftune_noise_alpha"}},
       {"special_tokens", {}, kInTokenizer},
-      {"adapter", {}, kNoLora},
+      {"adapter", {"use_peft"}},
       {"lora_model_dir", {}, kNoLora},
-      {"lora_r", {}, kNoLora},
-      {"lora_alpha", {}, kNoLora},
-      {"lora_dropout", {}, kNoLora},
-      {"lora_target_modules", {}, kNoLora},
-      {"lora_target_linear", {}, kNoLora},
+      {"lora_target_linear", {"lora_target_modules"}, "all-linear is the default"},
       {"load_in_8bit", {}, kNoQuantized},
       {"load_in_4bit", {}, kNoQuantized},
       {"chat_template", {}, kNoChat},
@@ -299,10 +296,7 @@ std::vector<OtherName> axolotl() {
 // ModelConfig and SFTConfig of trl.
 std::vector<OtherName> trl() {
   return {
-      {"use_peft", {}, kNoLora},
-      {"lora_modules_to_save", {}, kNoLora},
-      {"lora_task_type", {}, kNoLora},
-      {"use_rslora", {}, kNoLora},
+      {"lora_task_type", {"task"}},
       {"use_dora", {}, kNoLora},
       {"bnb_4bit_quant_type", {}, kNoQuantized},
       {"use_bnb_nested_quant", {}, kNoQuantized},
@@ -385,7 +379,7 @@ std::vector<OtherName> llama_factory() {
       {"stage", {"task"}},
       {"finetuning_type",
        {},
-       "all weights are trained (full); LoRA is not available in this version"},
+       "all weights are trained (full) unless use_peft: true asks for a LoRA adapter"},
       {"dataset", {"train_file"}},
       {"eval_dataset", {"validation_file"}},
       {"dataset_dir", {"train_file"}, "paths are relative to the configuration's folder"},
@@ -414,10 +408,10 @@ std::vector<OtherName> llama_factory() {
       {"template", {}, kNoChat},
       {"train_on_prompt", {}, kNoChat},
       {"mask_history", {}, kNoChat},
-      {"lora_rank", {}, kNoLora},
-      {"lora_target", {}, kNoLora},
+      {"lora_rank", {"lora_r"}},
+      {"lora_target", {"lora_target_modules"}},
       {"adapter_name_or_path", {}, kNoLora},
-      {"additional_target", {}, kNoLora},
+      {"additional_target", {"lora_modules_to_save"}},
       {"quantization_bit", {}, kNoQuantized},
       {"quantization_method", {}, kNoQuantized},
       {"ds_config", {"deepspeed"}, kSharding},

@@ -13,7 +13,9 @@
 #include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
+#include "finetune/model/model_folder.h"
 #include "model/activation_names.h"
+#include "model/adapter_files.h"
 #include "model/architecture.h"
 #include "model/config_fields.h"
 
@@ -234,6 +236,11 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
 }
 
 ModelConfig read_model_config(const std::string& folder) {
+  if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
+    ModelConfig config = read_model_config(adapter_base(folder, *lora));
+    config.lora = lora;
+    return config;
+  }
   const std::string path = join_path(folder, kConfigFile);
   if (FileSystem::local().type(path) == FileType::kMissing) {
     throw Error(ErrorKind::kConfig, "model_name_or_path: there is no '" + path +

@@ -9,8 +9,10 @@
 #include "finetune/base/interruptible_reads.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/tensor/model_tensors.h"
+#include "model/adapter_files.h"
 
 namespace finetune {
 namespace {
@@ -90,11 +92,6 @@ std::string why_no_model(const std::string& path) {
       "model, with config.json and safetensors";
   if (is_gguf(path)) return "'" + path + "'" + kGguf;
   if (files.type(path) != FileType::kDirectory) return "";
-  if (files.exists(join_path(path, "adapter_config.json"))) {
-    return "'" + path +
-           "' is a PEFT adapter, and adapters are not available in this version; merge it into its "
-           "base with peft's merge_and_unload() and save_pretrained, and name that folder";
-  }
   const std::vector<std::string> names = files.list(path);
   const auto found = std::ranges::find_if(names, is_gguf);
   return found == names.end() ? "" : "'" + join_path(path, *found) + "'" + kGguf;
@@ -122,8 +119,8 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
                                  const std::string& base) {
   FileSystem& files = FileSystem::local();
   const auto has = [&](const char* file) { return files.exists(join_path(name, file)); };
-  if (has(kConfigFile) || has(kTokenizerFile) || has(kVocabularyFile) || has(kVocabularyTextFile) ||
-      std::ranges::any_of(kSentencePieceFiles, has)) {
+  if (has(kConfigFile) || has(kAdapterConfigFile) || has(kTokenizerFile) || has(kVocabularyFile) ||
+      has(kVocabularyTextFile) || std::ranges::any_of(kSentencePieceFiles, has)) {
     return name;
   }
   if (const std::string why = why_no_model(name); !why.empty()) {
@@ -152,8 +149,65 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
                                       name + " (hf is in the package huggingface_hub)");
 }
 
+std::string adapter_base(const std::string& folder, const nn::LoraConfig& lora) {
+  const std::string where = "'" + join_path(folder, kAdapterConfigFile) + "'";
+  if (lora.base_model_name_or_path.empty()) {
+    throw Error(ErrorKind::kData, where +
+                                      " names no base model; write its folder there as "
+                                      "base_model_name_or_path");
+  }
+  try {
+    const std::string base = resolve_model_folder(lora.base_model_name_or_path, where);
+    if (!read_adapter_config(base)) return base;
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kData,
+                std::string(error.what()) +
+                    "; it is the base of the adapter: put it there, or write its new folder in "
+                    "adapter_config.json as base_model_name_or_path");
+  }
+  throw Error(ErrorKind::kData,
+              where + ": the base '" + lora.base_model_name_or_path + "' is an adapter itself");
+}
+
+std::string config_folder(const std::string& folder) {
+  const std::optional<nn::LoraConfig> lora = read_adapter_config(folder);
+  return lora ? adapter_base(folder, *lora) : folder;
+}
+
+WeightFormat stored_format(const std::string& folder) {
+  const ModelTensors tensors = load_model_tensors(FileSystem::local(), config_folder(folder));
+  const bool is_narrow = std::ranges::all_of(
+      tensors.tensors(), [](const TensorInfo& info) { return info.dtype == DType::kBF16; });
+  return is_narrow ? WeightFormat::kBFloat16 : WeightFormat::kFloat32;
+}
+
+namespace {
+
+// Loads the base, then the adapter, whose tensors must all have a place in the model.
+LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraConfig& lora,
+                        const LoadOptions& options) {
+  LoadReport report = load_folder_weights(model, adapter_base(folder, lora), options);
+  const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
+  const ModelTensors tensors = load_model_tensors(*files, folder);
+  std::vector<std::string> names;
+  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
+  const LoadReport own = load_weights(
+      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, {});
+  if (!own.unexpected.empty()) {
+    throw Error(ErrorKind::kData, folder + ": the base has no place for " + listed(own.unexpected) +
+                                      "; it is the adapter of another model");
+  }
+  std::erase_if(report.missing, [&](const std::string& name) { return tensors.has(name); });
+  return report;
+}
+
+}  // namespace
+
 LoadReport load_folder_weights(Model& model, const std::string& folder,
                                const LoadOptions& options) {
+  if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
+    return load_adapter(model, folder, *lora, options);
+  }
   const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
   const ModelTensors tensors = load_model_tensors(*files, folder);
   std::vector<std::string> names;

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/nn/scope.h"
 
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "finetune/base/text.h"
+
 namespace finetune::nn {
 
 Scope Scope::operator/(std::string_view name) const {
@@ -20,6 +25,12 @@ std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {
     return std::nullopt;
   }
   const LoraConfig& config = lora_->config();
+  if (config.r > std::min(inputs, outputs)) {
+    throw Error(ErrorKind::kConfig,
+                format_text("rank {} is above the size of '{}' [{}, {}], where an adapter saves "
+                            "nothing; lower lora_r",
+                            config.r, prefix_.substr(0, prefix_.size() - 1), outputs, inputs));
+  }
   // In this order of evaluation: A is numbered before B.
   const Weight a = parameter("lora_A.weight", {config.r, inputs}, ParameterRole::kAdapter);
   const Weight b = parameter("lora_B.weight", {outputs, config.r}, ParameterRole::kAdapter);

@@ -181,7 +181,7 @@ class Prediction {
 
   // Bytes of a parameter's values.
   [[nodiscard]] int64_t weight_bytes(const ParameterShape& shape) const {
-    return shape.count() * traits_of(choices_.weights).bytes;
+    return shape.count() * traits_of(shape.is_base ? work_.base : choices_.weights).bytes;
   }
 
   // Bytes of all states; with sharded states, of the rank that has the most.
@@ -253,6 +253,7 @@ class Prediction {
     const bool has_unkept_layers = keeps_groups() || measured_->kept.whole;
     if (has_unkept_layers) layer = std::max(layer, rows() * scratch_.unkept + matrix());
     if (scratch_.forward > 0) layer = std::max(layer, rows() * scratch_.forward + matrix());
+    layer += rows() * scratch_.adapter;
     return {gradients(0), kept(), wide_input + layer + scratch_.by_head + kernels_.forward};
   }
 
@@ -267,7 +268,7 @@ class Prediction {
     const int64_t here = hidden(element_);
     // One at a time: a matrix product or an attention.
     const int64_t largest = std::max({products(), kernels_.block_backward, scratch_.by_head});
-    const int64_t others = kernels_.backward + rows() * scratch_.backward;
+    const int64_t others = kernels_.backward + rows() * (scratch_.backward + scratch_.adapter);
     int64_t bytes = here + largest + others;
     if (again_.enabled && again_.selective) bytes += rows() * scratch_.rebuilt;
     if (keeps_groups()) {
@@ -314,11 +315,15 @@ class Prediction {
     return evaluates.bytes() > updates.bytes() ? evaluates : updates;
   }
 
+  // The format of most weights that products read.
+  [[nodiscard]] WeightFormat read_format() const {
+    return model_.lora ? work_.base : choices_.weights;
+  }
   // Bytes of a layer's largest matrix in float32: its unpacked values, or a product that is rounded
   // into its gradient.
   [[nodiscard]] int64_t layer_matrix() const { return 4 * scratch_.matrix; }
   [[nodiscard]] int64_t matrix() const {
-    const bool is_there = choices_.weights == WeightFormat::kFloat32 || takes_weights_as_they_are();
+    const bool is_there = read_format() == WeightFormat::kFloat32 || takes_weights_as_they_are();
     return is_there ? 0 : layer_matrix();
   }
 
@@ -349,7 +354,7 @@ class Prediction {
     return values * element_;
   }
   [[nodiscard]] bool takes_weights_as_they_are() const {
-    return work_.is_device && choices_.weights != WeightFormat::kFloat32 &&
+    return work_.is_device && read_format() != WeightFormat::kFloat32 &&
            choices_.precision == Precision::kBFloat16;
   }
 
@@ -358,7 +363,7 @@ class Prediction {
       return measured_->kept.head_tensors * hidden(4);
     }
     const int64_t rows = predicted_rows(tokens_);
-    const bool is_whole = choices_.weights == WeightFormat::kFloat32 || takes_weights_as_they_are();
+    const bool is_whole = read_format() == WeightFormat::kFloat32 || takes_weights_as_they_are();
     const int64_t loss = chunked_cross_entropy_scratch(
         {.rows = rows,
          .rows_per_chunk = loss_rows_per_chunk(model_, head_rows(choices_, work_.has_kernels)),

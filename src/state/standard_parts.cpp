@@ -45,6 +45,7 @@ class ModelPart : public CheckpointPart {
   ModelPart(Model& model, const ModelConfig& config) : model_(model), config_(config) {}
 
   std::vector<CheckpointFile> save(const SaveScope& scope) override {
+    if (model_.config().lora) return adapter_files(weights(scope.kind, scope.snapshot));
     const LazyTensors tensors = weights(scope.kind, scope.snapshot);
     const bool is_bfloat16 = !tensors.empty() && tensors.front().type == at::kBFloat16;
     std::vector<CheckpointFile> files = {checkpoint::text_file(
@@ -88,6 +89,15 @@ class ModelPart : public CheckpointPart {
   }
 
  private:
+  // The base stays in its folder.
+  std::vector<CheckpointFile> adapter_files(LazyTensors tensors) const {
+    for (LazyTensor& tensor : tensors) tensor.name.insert(0, kAdapterPrefix);
+    return {checkpoint::text_file(kAdapterConfigFile, adapter_config_json(model_)),
+            {kAdapterFile, [tensors = std::move(tensors)](WritableFile& file) {
+               write_safetensors(file, tensors);
+             }}};
+  }
+
   // The corrections of split weights are in the optimizer's file; if that is not saved, the weights
   // are joined when they are written.
   [[nodiscard]] LazyTensors weights(SaveKind kind, Snapshot* snapshot) const {

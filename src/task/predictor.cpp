@@ -51,7 +51,7 @@ const TaskDescriptor& parse_predict_task(const std::string& name) {
 
 const TaskDescriptor& find_predict_task(const std::string& folder) {
   const std::string model = resolve_model_folder(folder, "MODEL_DIR");
-  const std::string path = join_path(model, kConfigFile);
+  const std::string path = join_path(config_folder(model), kConfigFile);
   if (!FileSystem::local().exists(path)) {
     throw Error(ErrorKind::kUsage, "'" + model +
                                        "' holds a tokenizer only, no model (config.json "

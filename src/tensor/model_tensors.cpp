@@ -18,6 +18,40 @@ std::string shape_text(at::IntArrayRef shape) {
   return text + "]";
 }
 
+// An adapter's file, with the names of the model that it adapts.
+class AdapterWeights final : public WeightFile {
+ public:
+  explicit AdapterWeights(std::shared_ptr<const WeightFile> file) : file_(std::move(file)) {
+    for (TensorInfo info : file_->tensors()) {
+      if (!info.name.starts_with(kAdapterPrefix)) {
+        throw Error(ErrorKind::kData, "'" + path() + "': tensor '" + info.name +
+                                          "' does not begin with '" + kAdapterPrefix +
+                                          "'; it is no adapter as PEFT writes it");
+      }
+      info.name.erase(0, std::string_view(kAdapterPrefix).size());
+      tensors_.push_back(std::move(info));
+    }
+  }
+
+  [[nodiscard]] const std::string& path() const override { return file_->path(); }
+  [[nodiscard]] const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  [[nodiscard]] Tensor read(const TensorInfo& info) const override {
+    return file_->read(stored(info));
+  }
+  void read_into(const TensorInfo& info, Tensor& target) const override {
+    file_->read_into(stored(info), target);
+  }
+
+ private:
+  static TensorInfo stored(TensorInfo info) {
+    info.name.insert(0, kAdapterPrefix);
+    return info;
+  }
+
+  std::shared_ptr<const WeightFile> file_;
+  std::vector<TensorInfo> tensors_;
+};
+
 }  // namespace
 
 void reject_missing_tensor(const std::string& path, const std::string& name) {
@@ -69,6 +103,9 @@ ModelTensors load_model_tensors(FileSystem& files, const std::string& folder) {
     model.files_.push_back(weights.format == WeightFiles::Format::kSafetensors
                                ? open_safetensors_weights(files, path)
                                : open_torch_weights(files, path));
+    if (weights.is_adapter) {
+      model.files_.back() = std::make_shared<const AdapterWeights>(model.files_.back());
+    }
     for (const TensorInfo& tensor : model.files_.back()->tensors()) {
       const ModelTensors::Place place{.file = model.files_.size() - 1,
                                       .tensor = model.tensors_.size()};

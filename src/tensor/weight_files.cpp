@@ -44,8 +44,8 @@ constexpr std::array<Foreign, 4> kForeign = {
      {"flax_model.msgpack", "Flax's weights",
       "load it with transformers 4 (from_pretrained(..., from_flax=True)) and save_pretrained() "
       "it"},
-     {"adapter_model.safetensors", "an adapter without its base model",
-      "merge it with peft (merge_and_unload()) and save_pretrained() the result"}}};
+     {"adapter_model.bin", "a pickled adapter",
+      "load it with peft and save_pretrained() it, which writes safetensors"}}};
 
 bool is_shard_name(std::string_view name, std::string_view suffix) {
   const auto allowed = [](char c) {
@@ -111,8 +111,11 @@ void check_is_file(FileSystem& files, const std::string& path) {
 }
 
 WeightFiles read_index(FileSystem& files, const std::string& folder, const Layout& layout) {
-  WeightFiles weights{
-      .format = layout.format, .paths = {}, .index = join_path(folder, layout.index), .owners = {}};
+  WeightFiles weights{.format = layout.format,
+                      .is_adapter = false,
+                      .paths = {},
+                      .index = join_path(folder, layout.index),
+                      .owners = {}};
   check_is_file(files, weights.index);
   for (const auto& [tensor, name] : parse_shard_index(files.read_all(weights.index, kMaxIndexBytes),
                                                       weights.index, layout.suffix)) {
@@ -161,10 +164,19 @@ WeightFiles find_weight_files(FileSystem& files, const std::string& folder) {
     const std::string path = join_path(folder, layout.file);
     if (files.exists(path)) {
       check_is_file(files, path);
-      return {.format = layout.format, .paths = {path}, .index = "", .owners = {}};
+      return {
+          .format = layout.format, .is_adapter = false, .paths = {path}, .index = "", .owners = {}};
     }
     if (files.exists(join_path(folder, layout.index))) return read_index(files, folder, layout);
     looked_for += std::string(looked_for.empty() ? "" : ", ") + layout.file + ", " + layout.index;
+  }
+  if (const std::string path = join_path(folder, kAdapterFile); files.exists(path)) {
+    check_is_file(files, path);
+    return {.format = WeightFiles::Format::kSafetensors,
+            .is_adapter = true,
+            .paths = {path},
+            .index = "",
+            .owners = {}};
   }
   for (const Foreign& foreign : kForeign) {
     if (files.exists(join_path(folder, foreign.file))) {

@@ -39,6 +39,14 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
          "--max_seq_length", "64", "--train_file", kText + "lighthouse.txt"});
     return keys;
   }
+  if (name == "lora.yaml") {  // without a base there is no adapter
+    add({"--model_name_or_path", "null", "--use_peft", "false", "--model_type", "llama",
+         "--config_overrides",
+         "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,"
+         "intermediate_size=64",
+         "--max_seq_length", "64", "--train_file", kText + "lighthouse.txt"});
+    return keys;
+  }
   add({"--config_overrides", kSmallModel});
   if (!brings_its_data(text)) {
     add({"--train_file", kText + "lighthouse.txt", "--validation_file",

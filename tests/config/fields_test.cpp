@@ -34,7 +34,7 @@ std::vector<std::string> declared_members() {
   const std::regex member(R"(^  [A-Za-z][\w:<>]*(?: [\w:<>]+)* (\w+)(?: = [^;]+)?;)");
   std::vector<std::string> names;
   for (const char* part :
-       {"model", "data", "task", "optimizer", "device", "logging", "checkpoint"}) {
+       {"model", "adapter", "data", "task", "optimizer", "device", "logging", "checkpoint"}) {
     std::istringstream header(
         read(kSource + "/include/finetune/config/" + std::string(part) + "_args.h"));
     std::smatch match;

@@ -212,7 +212,6 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
                            "report_to: comet_ml",
                            "report_to: [tensorboard, comet_ml]",
                            "debug: underflow_overflow",
-                           "dtype: bfloat16",
                            "trust_remote_code: true",
                            "dataset_name: wikitext",
                            "ignore_data_skip: true"}) {

@@ -233,6 +233,7 @@ TEST(LoraTargets, ThatFitNothingAreRefusedWithTheLayersThatThereAre) {
                 "k_proj, o_proj, q_proj, up_proj, v_proj (or all-linear)"));
   EXPECT_THAT(refusal({.target_modules = {"lm_head", "q_proj"}}),
               HasSubstr("'lm_head' is an output layer"));
+  EXPECT_THAT(refusal({.r = 1000}), HasSubstr("rank 1000 is above the size of "));
   EXPECT_THAT(refusal({.target_modules = {"(q"}, .is_pattern = true}),
               HasSubstr("no regular expression"));
 }

@@ -46,6 +46,11 @@ for config in "$root"/configs/*; do
       --model_name_or_path null --model_type llama --config_overrides \
       "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,intermediate_size=64"
   fi
+  # The base is the small model that clm.yaml has trained before.
+  if [ "$name" = lora.yaml ]; then
+    set -- --train_file "$root/tests/fixtures/text/lighthouse.txt" --max_seq_length 64 \
+      --model_name_or_path "$folder/clm.yaml"
+  fi
   "$binary" train "$config" --output_dir "$folder/$name" --cache_dir "$folder/cache" \
     --max_steps 2 --logging_steps 1 --load_best_model_at_end false --save_strategy no \
     --eval_strategy no \

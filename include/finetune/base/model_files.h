@@ -10,6 +10,8 @@
 namespace finetune {
 
 inline constexpr char kConfigFile[] = "config.json";
+inline constexpr char kAdapterConfigFile[] =
+    "adapter_config.json";  // PEFT's; its base has config.json
 inline constexpr char kFinetuneStateFile[] = "finetune_state.json";
 inline constexpr char kDataRecordFile[] = "finetune_data.json";  // data/data_record.h
 inline constexpr char kGenerationConfigFile[] = "generation_config.json";

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "finetune/config/adapter_args.h"
 #include "finetune/config/checkpoint_args.h"
 #include "finetune/config/data_args.h"
 #include "finetune/config/device_args.h"
@@ -35,6 +36,7 @@ using ForeignValue = std::variant<bool, std::string, std::optional<bool>, std::o
 // command line, help, dumps, JSON Schema and README are generated from (fields.h). A test fails
 // when one of the two is forgotten. Keys that nothing reads have no member.
 struct TrainingArgs : ModelArgs,
+                      AdapterArgs,
                       DataArgs,
                       TaskArgs,
                       LoaderArgs,

@@ -16,7 +16,20 @@ namespace finetune {
 [[nodiscard]] std::string resolve_model_folder(const std::string& name, const std::string& where,
                                                const std::string& base = "");
 
-// Copies the weights of a model folder by name. Throws Error(kData).
+// Returns the folder of an adapter's base. `folder`: the adapter's, for messages. Throws
+// Error(kData) naming the file in which the base's folder stands.
+[[nodiscard]] std::string adapter_base(const std::string& folder, const nn::LoraConfig& lora);
+// The folder whose config.json describes the model of a folder: that of an adapter's base, else
+// itself.
+[[nodiscard]] std::string config_folder(const std::string& folder);
+// The content of adapter_config.json, with all fields of PEFT 0.21. Requires: the model has an
+// adapter.
+[[nodiscard]] std::string adapter_config_json(const Model& model);
+// The format that holds the weights of a folder, or of its adapter's base, exactly.
+[[nodiscard]] WeightFormat stored_format(const std::string& folder);
+
+// Copies the weights of a model folder by name, of an adapter's folder those of its base and its
+// own. Throws Error(kData).
 LoadReport load_folder_weights(Model& model, const std::string& folder,
                                const LoadOptions& options = {});
 

@@ -24,6 +24,8 @@ struct LoraConfig {
   // module, or its last components ("q_proj", "self_attn.q_proj").
   std::vector<std::string> target_modules = {"all-linear"};
   bool is_pattern = false;
+  // The folder or name of the base, as it is recorded with the adapter; nothing here reads it.
+  std::string base_model_name_or_path = {};
   // Modules that are trained whole and saved with the adapter, by their last components.
   std::vector<std::string> modules_to_save = {};
 

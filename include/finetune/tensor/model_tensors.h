@@ -45,7 +45,8 @@ class ModelTensors {
 };
 
 // Opens what find_weight_files() finds and checks it against the index. A pickled file is a
-// dictionary of tensors by name, or a dictionary that has one under "state_dict" or "model".
+// dictionary of tensors by name, or a dictionary that has one under "state_dict" or "model". The
+// tensors of an adapter have the names of the model that it adapts, without kAdapterPrefix.
 [[nodiscard]] ModelTensors load_model_tensors(FileSystem& files, const std::string& folder);
 
 }  // namespace finetune

@@ -13,6 +13,9 @@ namespace finetune {
 
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kModelIndexFile[] = "model.safetensors.index.json";
+inline constexpr char kAdapterFile[] = "adapter_model.safetensors";
+// Before each name in an adapter's file, where PEFT says which of its models it adapts.
+inline constexpr char kAdapterPrefix[] = "base_model.model.";
 inline constexpr char kPickledModelFile[] = "pytorch_model.bin";
 inline constexpr char kPickledModelIndexFile[] = "pytorch_model.bin.index.json";
 
@@ -20,16 +23,17 @@ struct WeightFiles {
   enum class Format { kSafetensors, kTorch };  // of model.safetensors, of pytorch_model.bin
 
   Format format = Format::kSafetensors;
-  std::vector<std::string> paths;             // sorted; all exist
-  std::string index;                          // path; empty if a single file contains all tensors
+  bool is_adapter = false;         // the weights are those of an adapter, without its base
+  std::vector<std::string> paths;  // sorted; all exist
+  std::string index;               // path; empty if a single file contains all tensors
   std::map<std::string, std::string> owners;  // from the index: tensor -> one of `paths`
 };
 
 // Looks for, in transformers' order: one safetensors file, safetensors shards, one pickled file,
-// pickled shards. An index names plain files in its folder: a shard may be a link, but must not
-// leave the folder, unless it points into the same model in Hugging Face's cache
-// (models--NAME/snapshots/REVISION/file -> models--NAME/blobs/HASH). Throws Error(kData) naming the
-// missing files, or files in an unsupported format.
+// pickled shards; then an adapter's safetensors file. An index names plain files in its folder: a
+// shard may be a link, but must not leave the folder, unless it points into the same model in
+// Hugging Face's cache (models--NAME/snapshots/REVISION/file -> models--NAME/blobs/HASH). Throws
+// Error(kData) naming the missing files, or files in an unsupported format.
 [[nodiscard]] WeightFiles find_weight_files(FileSystem& files, const std::string& folder);
 
 // Returns the file of each tensor from the text of an index. File names must be plain names that

@@ -95,8 +95,9 @@ struct KnownJson {
   std::vector<std::string_view> keys;
   bool is_lines = false;  // one object in each line
 };
-const std::array<KnownJson, 6> kKnownJson = {
+const std::array<KnownJson, 7> kKnownJson = {
     {{.name = kConfigFile, .keys = {"model_type", "architectures"}},
+     {.name = kAdapterConfigFile, .keys = {"peft_type"}},
      {.name = checkpoint::kManifestFile, .keys = {"files"}},
      {.name = checkpoint::kFinetuneStateFile, .keys = {"run_id"}},
      {.name = "eval_results.json", .keys = {"eval_samples", "eval_runtime", "eval_loss"}},

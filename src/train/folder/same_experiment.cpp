@@ -308,6 +308,12 @@ std::string check_starting_model(const LoadedConfig& config, const RunState& sav
   }
   const std::vector<const char*> lost = lost_folders(config, saved, place);
   if (lost.empty()) return "";
+  if (args.use_peft && std::ranges::find(lost, std::string_view(kModelKey)) != lost.end()) {
+    refuse_key(config, kModelKey,
+               "the base '" + *args.model_name_or_path + "' of the adapter in " + place.folder +
+                   " is not on this machine; put it there again: checkpoints hold the adapter "
+                   "alone");
+  }
   log::info(std::string(lost.front()) + " " + list_of(texts_of(to_json(args), lost.front())) +
             " is not on this machine: tokenizer and config.json are taken from " + place.folder);
   return place.folder;

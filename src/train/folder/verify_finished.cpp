@@ -40,9 +40,13 @@ bool is_of(const Manifest& manifest, const RunState& run) {
 
 // Whether the name is that of a finished model's file. For models without a manifest.json.
 bool is_exported_file_name(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kNames = {
-      checkpoint::kConfigFile, checkpoint::kTrainerStateFile, checkpoint::kFinetuneStateFile,
-      checkpoint::kModelFile, checkpoint::kModelIndexFile};
+  constexpr std::array<std::string_view, 7> kNames = {checkpoint::kConfigFile,
+                                                      kAdapterConfigFile,
+                                                      kAdapterFile,
+                                                      checkpoint::kTrainerStateFile,
+                                                      checkpoint::kFinetuneStateFile,
+                                                      checkpoint::kModelFile,
+                                                      checkpoint::kModelIndexFile};
   return std::ranges::find(kNames, name) != kNames.end() || is_tokenizer_file_name(name) ||
          checkpoint::is_result_file_name(name) ||
          (name.starts_with("model-") && checkpoint::is_weight_file_name(name));

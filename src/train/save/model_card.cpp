@@ -51,7 +51,8 @@ std::vector<std::string> names_of(const std::vector<std::string>& paths) {
 std::string metadata(const TrainingRun& run, const Json& evaluation) {
   const TrainingArgs& args = run.args;
   const Pipeline& pipeline = task_of(args).pipeline;
-  std::string text = "---\nlibrary_name: transformers\n";
+  std::string text =
+      "---\nlibrary_name: " + std::string(args.use_peft ? "peft" : "transformers") + "\n";
   if (!pipeline.name.empty()) text += "pipeline_tag: " + std::string(pipeline.name) + "\n";
   if (args.model_name_or_path && is_hub_name(*args.model_name_or_path)) {
     text += "base_model: " + quoted(*args.model_name_or_path) + "\n";
@@ -105,8 +106,13 @@ std::string hyperparameters(const TrainingRun& run) {
 std::string usage(const TrainingRun& run) {
   const Pipeline& pipeline = task_of(run.args).pipeline;
   if (pipeline.class_suffix.empty()) return "";
-  const std::string name = "AutoModel" + std::string(pipeline.class_suffix);
-  return "\n## Use\n\n```python\nfrom transformers import AutoTokenizer, " + name +
+  const bool is_adapter = run.args.use_peft;
+  const std::string name =
+      std::string(is_adapter ? "AutoPeftModel" : "AutoModel") + std::string(pipeline.class_suffix);
+  const std::string imports =
+      is_adapter ? "from peft import " + name + "\nfrom transformers import AutoTokenizer"
+                 : "from transformers import AutoTokenizer, " + name;
+  return "\n## Use\n\n```python\n" + imports +
          "\n\ntokenizer = AutoTokenizer.from_pretrained(\"PATH\")\nmodel = " + name +
          ".from_pretrained(\"PATH\")\n```\n";
 }

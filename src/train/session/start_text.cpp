@@ -241,8 +241,10 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     lines.push_back("  report:        " + command_name() + " report " + folder);
   }
   if (!pipeline.class_suffix.empty()) {
-    lines.push_back("  transformers:  AutoModel" + std::string(pipeline.class_suffix) +
-                    ".from_pretrained(\"" + run.storage.shown_folder() + "\")");
+    lines.push_back(std::string(run.args.use_peft ? "  peft:          AutoPeftModel"
+                                                  : "  transformers:  AutoModel") +
+                    std::string(pipeline.class_suffix) + ".from_pretrained(\"" +
+                    run.storage.shown_folder() + "\")");
   }
   return lines;
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -152,6 +154,20 @@ void check_frozen(const LoadedConfig& config, const Parts& parts) {
   }
 }
 
+// Checks that the adapter fits the model, and chooses the type of its base.
+void settle_base(const LoadedConfig& config, Parts& parts) {
+  const TrainingArgs& args = config.args;
+  try {
+    (void)parameter_shapes(parts.model_config, task_of(args).head(args));
+  } catch (const Error& error) {
+    const bool is_of_rank = std::string_view(error.what()).starts_with("rank ");
+    refuse_key(config, is_of_rank ? "lora_r" : "lora_target_modules", error.what());
+  }
+  parts.base_format = WeightFormat::kFloat32;
+  if (args.dtype == "bfloat16") parts.base_format = WeightFormat::kBFloat16;
+  if (args.dtype == "auto") parts.base_format = stored_format(parts.pretrained);
+}
+
 // bf16 and fp16 hold for evaluation too, as autocast does in transformers.
 ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory,
                            c10::Device device) {
@@ -215,6 +231,14 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
                     "' holds tensors of another shape than the data or the keys ask for: " +
                     listed(shapes) + advice);
   }
+  const auto is_of_adapter = [&](const std::string& name) {
+    return model.store().weight(name).role() == ParameterRole::kAdapter;
+  };
+  std::vector<std::string> fresh;  // of the adapter, without a word: it is what is trained
+  if (is_trained) {
+    std::ranges::copy_if(report.missing, std::back_inserter(fresh), is_of_adapter);
+    draw_weights(model, static_cast<uint64_t>(config.args.seed), fresh);
+  }
   if (report.missing.size() == model.weights().size()) {
     refuse_key(
         config, "model_name_or_path",
@@ -223,7 +247,8 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
             (config.args.config_name ? ", as config_name '" + *config.args.config_name + "' says?"
                                      : "?"));
   }
-  std::vector<std::string> fresh = report.missing;
+  fresh = report.missing;
+  if (is_trained) std::erase_if(fresh, is_of_adapter);
   for (const LoadReport::Mismatch& mismatch : report.mismatched) fresh.push_back(mismatch.name);
   if (!fresh.empty() && !is_trained) {
     refuse_key(config, "model_name_or_path",
@@ -341,6 +366,47 @@ void add_copied_file(const std::string& folder, const char* name, TextFiles& fil
   }
 }
 
+// Puts the adapter that the keys ask for on the starting model.
+void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, StartingPoint& start) {
+  const TrainingArgs& args = config.args;
+  if (request.train && start.model_config.lora) {
+    refuse_key(config, "model_name_or_path",
+               "'" + start.pretrained +
+                   "' is an adapter, and training cannot start from one in this version; name its "
+                   "base '" +
+                   start.model_config.lora->base_model_name_or_path +
+                   "', or merge both with peft's merge_and_unload() and save_pretrained");
+  }
+  if (!args.use_peft) {
+    if (args.dtype == "bfloat16") {
+      refuse_key(config, "dtype",
+                 "is the type of the frozen weights under an adapter (use_peft); of weights that "
+                 "are trained it is param_dtype: bfloat16");
+    }
+    return;
+  }
+  if (args.task != "clm") {
+    refuse_key(config, "use_peft",
+               "is available for task clm in this version, not for " + args.task);
+  }
+  if (start.pretrained.empty()) {
+    refuse_key(config, "use_peft",
+               "trains an adapter on a trained model; name its folder as model_name_or_path");
+  }
+  nn::LoraConfig lora;
+  lora.r = args.lora_r;
+  lora.lora_alpha = args.lora_alpha;
+  lora.lora_dropout = args.lora_dropout;
+  lora.use_rslora = args.use_rslora;
+  lora.target_modules = args.lora_target_modules;
+  lora.modules_to_save = args.lora_modules_to_save;
+  // A path must be found from any folder; a name in Hugging Face's cache stays a name.
+  const std::string& name = *args.model_name_or_path;
+  lora.base_model_name_or_path =
+      start.pretrained == name ? std::filesystem::absolute(name).lexically_normal().string() : name;
+  start.model_config.lora = std::move(lora);
+}
+
 }  // namespace
 
 std::string StartingPoint::config_text() const { return model_config_json(model_config, ""); }
@@ -368,6 +434,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
     start.model_config = read_named_config(config);
   }
   settle_random_blocks(config, request.train, start.model_config);
+  if (request.model_folder.empty()) add_adapter(config, request, start);
   check_tokenizer(config, *start.tokenizer, start.model_config);
   return start;
 }
@@ -458,6 +525,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);
   if (request.train) check_frozen(config, parts);
+  if (parts.model_config.lora) settle_base(config, parts);
   return parts;
 }
 
@@ -468,8 +536,11 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   // The model and the task.
   const MemoryChoices memory = request.memory.value_or(choices_of(args));
   ModelOptions options = model_options(args, memory, parts.device);
-  const bool is_loaded = !parts.pretrained.empty() && request.load_weights;
+  // A checkpoint of an adapter does not restore its base.
+  const bool is_loaded =
+      !parts.pretrained.empty() && (request.load_weights || parts.model_config.lora);
   options.freeze = args.freeze;
+  options.base = parts.base_format;
   // load_pretrained draws missing weights
   options.draw_weights = request.draw_weights && !is_loaded;
   const std::string note = emulated_precision_note(

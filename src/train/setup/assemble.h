@@ -31,6 +31,7 @@ struct Parts {
   std::string starting_config;  // config.json before labels of the data were added
   TextFiles copied_files;       // of the starting model; they go with every saved model
   ModelConfig model_config;
+  WeightFormat base_format = WeightFormat::kFloat32;  // of an adapter's frozen base
   std::unique_ptr<TaskSetup> setup;
   std::shared_ptr<const Dataset> train_data;       // null if nothing is trained
   std::shared_ptr<const Dataset> validation_data;  // null if nothing is evaluated
