@@ -651,7 +651,7 @@ TEST(BestModel, IsTheOneThatIsExportedAndTheSameAfterAnInterruption) {
 TEST(EarlyStopping, StopsAtTheSameStepAfterAnInterruption) {
   TinyRun::Keys keys = kBestModel;
   keys["early_stopping_patience"] = "2";
-  keys["learning_rate"] = "3e-1";
+  keys["early_stopping_threshold"] = "1.0";  // more than the loss falls within five updates
   const TinyRun whole(keys);
   const ProcessResult result = whole.train();
   ASSERT_EQ(result.code, 0) << result.err;
