@@ -383,7 +383,7 @@ TEST(ModelFolder, OfAnotherKindIsRefusedByName) {
   write_file(run.folder() / "t5/config.json", R"({"model_type": "t5"})");
   const std::map<std::string, std::string> expected = {
       {run.folder() / "model.gguf", "is in GGUF"},
-      {run.folder() / "adapter", "is a PEFT adapter"},
+      {run.folder() / "adapter", "only LORA is available"},
       {run.folder() / "t5", "model_type 't5' is not available"},
       {"https://example.com/bert", "is an address, and nothing is downloaded"}};
   for (const auto& [model, why] : expected) {
