@@ -20,6 +20,30 @@
 
 namespace finetune {
 
+namespace {
+
+// Throws if a module that is to be trained whole is not there, or shares its weight with another.
+void check_modules_to_save(const ModelConfig& config, const Weights& weights) {
+  for (const std::string& module : config.lora->modules_to_save) {
+    bool is_there = false;
+    for (const Weight& weight : weights) {
+      if (!nn::is_of_modules(weight.name(), {module})) continue;
+      is_there = true;
+      if (weight.role() == ParameterRole::kWordEmbedding && config.tie_word_embeddings) {
+        throw Error(ErrorKind::kConfig, "modules to save: '" + module +
+                                            "' shares its weight with the output layer, which is "
+                                            "not available in this version; leave it out");
+      }
+    }
+    if (is_there) continue;
+    throw Error(ErrorKind::kConfig,
+                "modules to save: the model has no module '" + module + "'" +
+                    (config.tie_word_embeddings ? " with a weight that is not shared" : ""));
+  }
+}
+
+}  // namespace
+
 ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
   const Architecture& architecture = architecture_of(config);
   std::optional<nn::LoraTargets> lora;
@@ -35,7 +59,10 @@ ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
   parts.backbone = architecture.make_backbone(root / architecture.backbone_name(), config, head);
   is_of_head.resize(parts.weights.size(), false);
   if (!parts.head) make_head();
-  if (lora) lora->check();
+  if (lora) {
+    lora->check();
+    check_modules_to_save(config, parts.weights);
+  }
   // PEFT trains new heads whole, too.
   const bool trains_head = head && !predicts_words(head);
   for (const Weight& weight : parts.weights) {

@@ -233,9 +233,18 @@ TEST(LoraTargets, ThatFitNothingAreRefusedWithTheLayersThatThereAre) {
                 "k_proj, o_proj, q_proj, up_proj, v_proj (or all-linear)"));
   EXPECT_THAT(refusal({.target_modules = {"lm_head", "q_proj"}}),
               HasSubstr("'lm_head' is an output layer"));
+  EXPECT_THAT(refusal({.r = 4, .modules_to_save = {"score"}}),
+              HasSubstr("the model has no module 'score'"));
   EXPECT_THAT(refusal({.r = 1000}), HasSubstr("rank 1000 is above the size of "));
   EXPECT_THAT(refusal({.target_modules = {"(q"}, .is_pattern = true}),
               HasSubstr("no regular expression"));
+}
+
+TEST(LoraTargets, RefuseASharedWeightThatIsToBeSavedWhole) {
+  for (const char* module : {"lm_head", "embed_tokens"}) {
+    const ModelConfig config = config_of("llama-tied", {.r = 4, .modules_to_save = {module}});
+    EXPECT_THROW((void)parameter_shapes(config, std::nullopt), Error) << module;
+  }
 }
 
 TEST(LoraTargets, LeaveModulesThatAreSavedWholeAlone) {

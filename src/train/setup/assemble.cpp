@@ -160,8 +160,12 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   try {
     (void)parameter_shapes(parts.model_config, task_of(args).head(args));
   } catch (const Error& error) {
-    const bool is_of_rank = std::string_view(error.what()).starts_with("rank ");
-    refuse_key(config, is_of_rank ? "lora_r" : "lora_target_modules", error.what());
+    const std::string_view why = error.what();
+    refuse_key(config,
+               why.starts_with("rank ")      ? "lora_r"
+               : why.starts_with("modules ") ? "lora_modules_to_save"
+                                             : "lora_target_modules",
+               error.what());
   }
   parts.base_format = WeightFormat::kFloat32;
   if (args.dtype == "bfloat16") parts.base_format = WeightFormat::kBFloat16;
