@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A LoRA adapter is trained with the guarantees of a whole model, in a folder without the base.
-#include <csignal>
 #include <filesystem>
-#include <random>
 
 #include "integration/tiny_run.h"
 
@@ -57,16 +55,7 @@ TEST_F(AdapterRun, EndsInTheSameBitsAfterKillsAtRandomMoments) {
   const ProcessResult unbroken = whole.train();
   ASSERT_EQ(unbroken.code, 0) << unbroken.err;
   const TinyRun run(keys());
-  std::mt19937 random(20261125);
-  int kills = 0;
-  for (int i = 0; i < 6; ++i) {
-    const double share = static_cast<double>(random() % 1000) / 1000.0;
-    Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
-    process.wait_until(share * unbroken.seconds);
-    process.send(SIGKILL);
-    kills += process.finish().code == 0 ? 0 : 1;
-  }
-  EXPECT_GE(kills, 1);
+  EXPECT_GE(kill_at_random_moments(run, unbroken.seconds, 6, 20261125), 1);
   const ProcessResult result = run.train();
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(adapter_of(run) == adapter_of(whole));

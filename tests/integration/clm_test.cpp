@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Causal language models give the guarantees of encoders: however a run is split and stopped, it
 // ends with the same bits.
-#include <csignal>
 #include <filesystem>
-#include <random>
 
 #include "integration/tiny_run.h"
 
@@ -37,16 +35,7 @@ TEST(CausalLm, EndsInTheSameBitsAfterKillsAtRandomMoments) {
   const ProcessResult unbroken = whole.train();
   ASSERT_EQ(unbroken.code, 0) << unbroken.err;
   const TinyRun run(packed());
-  std::mt19937 random(20261123);
-  int kills = 0;
-  for (int i = 0; i < 8; ++i) {
-    const double share = static_cast<double>(random() % 1000) / 1000.0;
-    Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
-    process.wait_until(share * unbroken.seconds);
-    process.send(SIGKILL);
-    kills += process.finish().code == 0 ? 0 : 1;
-  }
-  EXPECT_GE(kills, 1);
+  EXPECT_GE(kill_at_random_moments(run, unbroken.seconds, 8, 20261123), 1);
   const ProcessResult result = run.train();
   ASSERT_EQ(result.code, 0) << result.err;
   expect_equal(outcome_of(run), outcome_of(whole));

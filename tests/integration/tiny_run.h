@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,6 +116,21 @@ class TinyRun {
   TemporaryFolder folder_;
   Keys config_;
 };
+
+// Starts a run that takes `seconds` and kills it at a random moment, several times. Returns how
+// many of these sessions had not ended before.
+inline int kill_at_random_moments(const TinyRun& run, double seconds, int times, uint32_t seed) {
+  std::mt19937 random(seed);
+  int kills = 0;
+  for (int i = 0; i < times; ++i) {
+    const double share = static_cast<double>(random() % 1000) / 1000.0;
+    Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
+    process.wait_until(share * seconds);
+    process.send(SIGKILL);
+    kills += process.finish().code == 0 ? 0 : 1;
+  }
+  return kills;
+}
 
 // Returns the files with weights and optimizer states of a checkpoint: bytes by file name.
 inline std::map<std::string, std::string> saved_tensors(const std::string& folder) {
