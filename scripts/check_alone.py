@@ -54,7 +54,7 @@ def area_of(path):
 
 
 def command_for(header, known):
-    """The command of the nearest source of the same area; None if there is none."""
+    """The command of the nearest source of the same area; None if the area has no source."""
     area = [path for path in sorted(known) if path.is_relative_to(ROOT) and area_of(path) == area_of(header)]
     area.sort(key=lambda path: path.parent != header.parent)
     return known[area[0]] if area else None
