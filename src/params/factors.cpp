@@ -24,7 +24,7 @@ Tensor Factors::values(const Parameter& parameter) const {
   const WeightFormatTraits& format = traits_of(parameter.format.weight);
   const int64_t rows = parameter.handle.size(0);
   if (!holds_ || parameter.handle.dim() != 1) return format.rows(parameter, 0, rows);
-  const size_t index = index_of(parameter);
+  const size_t index = parameter.handle.id();
   Tensor& held = vectors_[index];
   if (!held.defined()) {
     held = format.rows(parameter, 0, rows);
@@ -39,7 +39,7 @@ Tensor Factors::factor(const Parameter& parameter, Precision precision) {
   const Tensor& weight = parameter.weight;
   if (weight.scalar_type() == type) return weight.detach();  // with a correction too: the nearest
   if (!holds_) return values(parameter).to(type);
-  const size_t index = index_of(parameter);
+  const size_t index = parameter.handle.id();
   Tensor& held = factors_[index];
   if (held.defined() && held.scalar_type() == type) return held;
   held = values(parameter).to(type);

@@ -87,12 +87,6 @@ void Gradients::find_trained() {
   }
 }
 
-Parameter& Gradients::at(const Weight& weight) {
-  FT_CHECK(weight.id() < parameters_.size() && parameters_[weight.id()].handle == weight,
-           "no weight of this model: " + weight.name());
-  return parameters_[weight.id()];
-}
-
 void Gradients::begin_micro_batch(const RoundingStream& stream) {
   if (!rounds_) return;  // several threads may compute a micro-batch each
   stream_ = stream;
@@ -102,7 +96,7 @@ void Gradients::begin_micro_batch(const RoundingStream& stream) {
 Tensor& Gradients::gradient_of(Parameter& parameter) {
   std::vector<Tensor>* separate = SeparateGradients::of(*this);
   if (separate == nullptr) return parameter.gradient;
-  return (*separate)[index_of(parameter)];
+  return (*separate)[parameter.handle.id()];
 }
 
 Tensor& Gradients::open_gradient(Parameter& parameter) {
@@ -112,7 +106,7 @@ Tensor& Gradients::open_gradient(Parameter& parameter) {
     gradient = at::zeros_like(parameter.weight.detach(), at::kFloat);
     return gradient;
   }
-  const size_t index = index_of(parameter);
+  const size_t index = parameter.handle.id();
   Tensor& spare = spare_[index];
   if (spare.defined()) {
     parameter.gradient = std::move(spare);
@@ -130,7 +124,7 @@ bool Gradients::set_product(Parameter& parameter, const Tensor& left, const Tens
   if (gradient.defined() || runs_ahead_ || !is_summed_exactly(parameter)) return false;
   Tensor memory;
   if (&gradient == &parameter.gradient) {
-    memory = std::exchange(spare_[index_of(parameter)], {});
+    memory = std::exchange(spare_[parameter.handle.id()], {});
   }
   if (!memory.defined()) memory = at::empty_like(parameter.weight.detach(), at::kFloat);
   if (kernels::has_token_product(left, right)) {
@@ -144,7 +138,7 @@ bool Gradients::set_product(Parameter& parameter, const Tensor& left, const Tens
 
 // Every addition of a micro-batch to one parameter rounds with different random numbers.
 RoundingKey Gradients::key_of_next_addition(const Parameter& parameter) const {
-  const size_t index = index_of(parameter);
+  const size_t index = parameter.handle.id();
   return {.key = random::make_key(
               random::mix(stream_.seed ^ random::mix(static_cast<uint64_t>(stream_.update))),
               random::Purpose::kGradientRounding,
@@ -153,7 +147,7 @@ RoundingKey Gradients::key_of_next_addition(const Parameter& parameter) const {
 
 RoundingKey Gradients::next_key(const Parameter& parameter) {
   const RoundingKey key = key_of_next_addition(parameter);
-  ++additions_[index_of(parameter)];
+  ++additions_[parameter.handle.id()];
   return key;
 }
 
@@ -181,7 +175,7 @@ void Gradients::add(const Weight& weight, const Tensor& gradient) {
 }
 
 void Gradients::add_partial(Parameter& parameter, const Tensor& parts) {
-  const size_t index = index_of(parameter);
+  const size_t index = parameter.handle.id();
   // One launch does not add to a parameter twice.
   if (std::ranges::any_of(pending_, [&](const Pending& p) { return p.index == index; })) {
     add_pending();
@@ -238,7 +232,7 @@ void Gradients::add_pending() {
 
 void Gradients::add_product_rounded(Parameter& parameter, const Tensor& target,
                                     int64_t first_element, const Tensor& product) {
-  const size_t index = index_of(parameter);
+  const size_t index = parameter.handle.id();
   // One launch does not add to a parameter twice.
   if (std::ranges::any_of(products_, [&](const Pending& p) { return p.index == index; })) {
     add_pending();
@@ -302,7 +296,7 @@ void Gradients::add_to_indexed_rows(const Weight& weight, const Tensor& indices,
   if (is_summed_exactly(parameter)) return kernels::add_rows(target, flat_indices, flat, skipped);
   const RoundingKey key = key_of_next_addition(parameter);
   if (kernels::add_rows_stochastically(target, flat_indices, flat, skipped, key)) {
-    ++additions_[index_of(parameter)];
+    ++additions_[parameter.handle.id()];
     return;
   }
   const Tensor kept = flat_indices.ne(skipped).nonzero().squeeze(1);

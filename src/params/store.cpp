@@ -62,6 +62,12 @@ bool runs_ahead(const std::vector<Parameter>& parameters) {
 
 }  // namespace
 
+size_t index_in(const std::vector<Parameter>& parameters, const Weight& weight) {
+  FT_CHECK(weight.id() < parameters.size() && parameters[weight.id()].handle == weight,
+           "no weight of this model: " + weight.name());
+  return weight.id();
+}
+
 ParameterStore::ParameterStore(std::vector<Parameter> parameters)
     : parameters_(std::move(parameters)),
       factors_(parameters_, runs_ahead(parameters_)),
@@ -116,12 +122,6 @@ ParameterFormat ParameterStore::shared_format() const {
 bool ParameterStore::has_corrections() const {
   return std::ranges::any_of(parameters_,
                              [](const Parameter& p) { return p.correction.defined(); });
-}
-
-const Parameter& ParameterStore::at(const Weight& weight) const {
-  FT_CHECK(weight.id() < parameters_.size() && parameters_[weight.id()].handle == weight,
-           "no weight of this model: " + weight.name());
-  return parameters_[weight.id()];
 }
 
 const Weight& ParameterStore::weight(const std::string& name) const {

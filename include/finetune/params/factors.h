@@ -28,9 +28,6 @@ class Factors {
   void release();
 
  private:
-  [[nodiscard]] size_t index_of(const Parameter& parameter) const {
-    return static_cast<size_t>(&parameter - parameters_.data());
-  }
   // Unpacks the biases and norms that earlier updates asked for, by one launch.
   void hold_vectors();
 

@@ -78,9 +78,8 @@ class Gradients {
  private:
   friend class SeparateGradients;
 
-  [[nodiscard]] Parameter& at(const Weight& weight);
-  [[nodiscard]] size_t index_of(const Parameter& parameter) const {
-    return static_cast<size_t>(&parameter - parameters_.data());
+  [[nodiscard]] Parameter& at(const Weight& weight) {
+    return parameters_[index_in(parameters_, weight)];
   }
   // Where the gradient is while this thread's micro-batch is computed.
   [[nodiscard]] Tensor& gradient_of(Parameter& parameter);

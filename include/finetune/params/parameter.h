@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "finetune/kernels/parameter_tensors.h"
 #include "finetune/params/format.h"
@@ -34,5 +35,9 @@ struct Parameter : ParameterTensors {
   [[nodiscard]] const std::string& name() const { return handle.name(); }
   [[nodiscard]] ParameterRole role() const { return handle.role(); }
 };
+
+// Returns the index of a weight's parameter, which is its id. Throws std::logic_error for a weight
+// of another model.
+[[nodiscard]] size_t index_in(const std::vector<Parameter>& parameters, const Weight& weight);
 
 }  // namespace finetune

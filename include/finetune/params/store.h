@@ -36,7 +36,9 @@ class ParameterStore {
 
   [[nodiscard]] std::vector<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
-  [[nodiscard]] const Parameter& at(const Weight& weight) const;
+  [[nodiscard]] const Parameter& at(const Weight& weight) const {
+    return parameters_[index_in(parameters_, weight)];
+  }
   // Requires: there is a weight of this name.
   [[nodiscard]] const Weight& weight(const std::string& name) const;
   // The tensors that store the parameters, in order: with float32, leaves of autograd.

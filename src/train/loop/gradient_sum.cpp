@@ -170,7 +170,7 @@ class BucketedSum final : public SumOverRanks {
     if (!owns_memory_) store().gradients().reserve();
     store().gradients().on_complete([this](Parameter& parameter) {
       if (!is_last()) return;
-      const auto place = static_cast<size_t>(&parameter - store().parameters().data());
+      const size_t place = parameter.handle.id();
       const std::vector<size_t>& trained = store().trained();
       const auto found = std::ranges::lower_bound(trained, place);
       buckets_.ready(static_cast<size_t>(found - trained.begin()), parameter.gradient);

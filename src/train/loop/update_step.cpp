@@ -184,7 +184,7 @@ void UpdateStep::update_in_backward() {
             .item<double>();
     released_.squares += norm * norm;
     if (std::isfinite(released_.squares)) {
-      const auto place = static_cast<size_t>(&parameter - run_.store().parameters().data());
+      const size_t place = parameter.handle.id();
       run_.parts.optimizer->step_one(place, released_.learning_rate, 1.0, run_.state.step);
       ++released_.updated;
     }
