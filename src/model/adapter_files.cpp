@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
@@ -192,11 +191,7 @@ std::string adapter_config_json(const Model& model) {
   json["target_modules"] = adapted_modules(model.weights());
   json["task_type"] = task_type_of(model.architecture());
   json["use_rslora"] = lora.use_rslora;
-  std::map<std::string, Json> sorted;  // as PEFT writes it
-  for (const auto& [name, value] : json.items()) sorted.emplace(name, value);
-  Json result = Json::object();
-  for (auto& [name, value] : sorted) result[name] = std::move(value);
-  return result.dump(2) + "\n";
+  return nlohmann::json(json).dump(2) + "\n";  // sorted by name, as PEFT writes it
 }
 
 }  // namespace finetune

@@ -30,15 +30,17 @@ void check_modules_to_save(const ModelConfig& config, const Weights& weights) {
       if (!nn::is_of_modules(weight.name(), {module})) continue;
       is_there = true;
       if (weight.role() == ParameterRole::kWordEmbedding && config.tie_word_embeddings) {
-        throw Error(ErrorKind::kConfig, "modules to save: '" + module +
-                                            "' shares its weight with the output layer, which is "
-                                            "not available in this version; leave it out");
+        throw nn::LoraError("lora_modules_to_save",
+                            "modules to save: '" + module +
+                                "' shares its weight with the output layer, which is "
+                                "not available in this version; leave it out");
       }
     }
     if (is_there) continue;
-    throw Error(ErrorKind::kConfig,
-                "modules to save: the model has no module '" + module + "'" +
-                    (config.tie_word_embeddings ? " with a weight that is not shared" : ""));
+    throw nn::LoraError(
+        "lora_modules_to_save",
+        "modules to save: the model has no module '" + module + "'" +
+            (config.tie_word_embeddings ? " with a weight that is not shared" : ""));
   }
 }
 

@@ -174,7 +174,8 @@ std::string config_folder(const std::string& folder) {
   return lora ? adapter_base(folder, *lora) : folder;
 }
 
-WeightFormat stored_format(const std::string& folder) {
+WeightFormat base_format(const ModelConfig& config, const std::string& folder) {
+  if (!config.lora) return WeightFormat::kFloat32;
   const ModelTensors tensors = load_model_tensors(FileSystem::local(), config_folder(folder));
   const bool is_narrow = std::ranges::all_of(
       tensors.tensors(), [](const TensorInfo& info) { return info.dtype == DType::kBF16; });

@@ -59,14 +59,9 @@ Tensor add_adapter(const Matrix& matrix, const Tensor& x, const Tensor& y, Pass&
   return low;
 }
 
-// dB = dy^T low, dA = (s dy B)^T drop(x). Returns s dy B [N, r].
-Tensor adapter_gradients(const Matrix& matrix, const Tensor& dy, const Tensor& x, const Tensor& low,
-                         Pass& p) {
-  const LoraTerm& lora = *matrix.lora;
-  p.add_product(lora.b, dy, low);
-  const Tensor d_low = product_in(p.options().precision, dy, p.factor(lora.b)).mul_(lora.scale);
-  p.add_product(lora.a, d_low, rows_of(masked(x, matrix.dropout(), p)));
-  return d_low;
+// s dy B [N, r]
+Tensor low_gradient(const LoraTerm& lora, const Tensor& dy, const Pass& p) {
+  return product_in(p.options().precision, dy, p.factor(lora.b)).mul_(lora.scale);
 }
 
 // dx += drop'(s dy B A).
@@ -127,12 +122,11 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
     } else if (has_trained_weight) {
       p.add_product(matrix.weight, dy, rows_of(input));
     }
-    Tensor d_low;
+    // dB = dy^T low, dA = (s dy B)^T drop(x).
+    const Tensor d_low = matrix.lora ? low_gradient(*matrix.lora, dy, p) : Tensor();
     if (has_trained_adapter) {
-      d_low = adapter_gradients(matrix, dy, input, std::exchange(low, {}), p);
-    } else if (matrix.lora) {
-      d_low =
-          product_in(p.options().precision, dy, p.factor(matrix.lora->b)).mul_(matrix.lora->scale);
+      p.add_product(matrix.lora->b, dy, std::exchange(low, {}));
+      p.add_product(matrix.lora->a, d_low, rows_of(masked(input, matrix.dropout(), p)));
     }
     if (dx) {
       const Tensor spare =

@@ -40,8 +40,8 @@ LoraTargets::LoraTargets(const LoraConfig& config) : config_(config) {
   try {
     pattern_ = std::make_unique<const Pattern>(Pattern{std::regex(config_.target_modules.front())});
   } catch (const std::regex_error&) {
-    throw Error(ErrorKind::kConfig,
-                "'" + config_.target_modules.front() + "' is no regular expression (ECMAScript)");
+    throw LoraError("lora_target_modules", "'" + config_.target_modules.front() +
+                                               "' is no regular expression (ECMAScript)");
   }
 }
 
@@ -68,19 +68,20 @@ bool LoraTargets::has(const std::string& module, bool is_output) {
 
 void LoraTargets::check() const {
   if (!refused_.empty()) {
-    throw Error(ErrorKind::kConfig,
-                "'" + refused_ +
-                    "' is an output layer, which has no adapter here; train it whole with "
-                    "lora_modules_to_save: [" +
-                    last_component(refused_) + "]");
+    throw LoraError("lora_target_modules",
+                    "'" + refused_ +
+                        "' is an output layer, which has no adapter here; train it whole with "
+                        "lora_modules_to_save: [" +
+                        last_component(refused_) + "]");
   }
   if (has_any_) return;
   std::set<std::string> names;
   for (const std::string& name : linear_) names.insert(last_component(name));
-  throw Error(ErrorKind::kConfig,
-              "no linear layer of the model is named '" + join(config_.target_modules, "', '") +
-                  "'; it has " + join(std::vector<std::string>(names.begin(), names.end()), ", ") +
-                  " (or all-linear)");
+  throw LoraError("lora_target_modules",
+                  "no linear layer of the model is named '" + join(config_.target_modules, "', '") +
+                      "'; it has " +
+                      join(std::vector<std::string>(names.begin(), names.end()), ", ") +
+                      " (or all-linear)");
 }
 
 bool is_of_modules(const std::string& parameter, const std::vector<std::string>& modules) {

@@ -26,10 +26,10 @@ std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {
   }
   const LoraConfig& config = lora_->config();
   if (config.r > std::min(inputs, outputs)) {
-    throw Error(ErrorKind::kConfig,
-                format_text("rank {} is above the size of '{}' [{}, {}], where an adapter saves "
-                            "nothing; lower lora_r",
-                            config.r, prefix_.substr(0, prefix_.size() - 1), outputs, inputs));
+    throw LoraError(
+        "lora_r", format_text("rank {} is above the size of '{}' [{}, {}], where an adapter saves "
+                              "nothing; lower lora_r",
+                              config.r, prefix_.substr(0, prefix_.size() - 1), outputs, inputs));
   }
   // In this order of evaluation: A is numbered before B.
   const Weight a = parameter("lora_A.weight", {config.r, inputs}, ParameterRole::kAdapter);

@@ -25,8 +25,9 @@ namespace finetune {
 // The content of adapter_config.json, with all fields of PEFT 0.21. Requires: the model has an
 // adapter.
 [[nodiscard]] std::string adapter_config_json(const Model& model);
-// The format that holds the weights of a folder, or of its adapter's base, exactly.
-[[nodiscard]] WeightFormat stored_format(const std::string& folder);
+// The format that holds the base of a model with an adapter exactly, as it is stored in a folder or
+// in the base of the adapter there. float32 without an adapter; reads nothing then.
+[[nodiscard]] WeightFormat base_format(const ModelConfig& config, const std::string& folder);
 
 // Copies the weights of a model folder by name, of an adapter's folder those of its base and its
 // own. Throws Error(kData).

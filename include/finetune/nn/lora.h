@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/base/error.h"
 #include "finetune/params/weight.h"
 
 namespace finetune::nn {
@@ -31,6 +32,16 @@ struct LoraConfig {
 
   // s: y = x W^T + b + s drop(x) A^T B^T.
   [[nodiscard]] double scale() const;
+};
+
+// An adapter that does not fit the model, with the key to change.
+class LoraError : public Error {
+ public:
+  LoraError(const char* key, const std::string& why) : Error(ErrorKind::kConfig, why), key_(key) {}
+  [[nodiscard]] const char* key() const { return key_; }
+
+ private:
+  const char* key_;
 };
 
 // The adapter of one linear layer [out, in].

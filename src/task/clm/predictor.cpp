@@ -38,9 +38,9 @@ class TextGenerator final : public Predictor {
       throw Error(ErrorKind::kData, folder_ + ": a " + config_.model_type +
                                         " predicts masked words and generates no text");
     }
-    model_ =
-        make_language_model(config_, 0, device_,
-                            {.fused = true, .draw_weights = false, .base = stored_format(folder_)});
+    model_ = make_language_model(
+        config_, 0, device_,
+        {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
     require_whole(load_folder_weights(*model_, folder_), folder_, "text-generation");
   }
 

@@ -34,9 +34,9 @@ class FillMask final : public Predictor {
     const auto& mask = encoder_.tokenizer().special_tokens().mask;
     if (!mask) throw Error(ErrorKind::kData, folder_ + ": its tokenizer names no mask token");
     mask_ = *mask;
-    model_ =
-        make_language_model(config_, 0, device_,
-                            {.fused = true, .draw_weights = false, .base = stored_format(folder_)});
+    model_ = make_language_model(
+        config_, 0, device_,
+        {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
     require_whole(load_folder_weights(*model_, folder_), folder_, "fill-mask");
   }
 

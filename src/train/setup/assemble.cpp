@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -159,17 +158,12 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   const TrainingArgs& args = config.args;
   try {
     (void)parameter_shapes(parts.model_config, task_of(args).head(args));
-  } catch (const Error& error) {
-    const std::string_view why = error.what();
-    refuse_key(config,
-               why.starts_with("rank ")      ? "lora_r"
-               : why.starts_with("modules ") ? "lora_modules_to_save"
-                                             : "lora_target_modules",
-               error.what());
+  } catch (const nn::LoraError& error) {
+    refuse_key(config, error.key(), error.what());
   }
   parts.base_format = WeightFormat::kFloat32;
   if (args.dtype == "bfloat16") parts.base_format = WeightFormat::kBFloat16;
-  if (args.dtype == "auto") parts.base_format = stored_format(parts.pretrained);
+  if (args.dtype == "auto") parts.base_format = base_format(parts.model_config, parts.pretrained);
 }
 
 // bf16 and fp16 hold for evaluation too, as autocast does in transformers.
@@ -235,14 +229,6 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
                     "' holds tensors of another shape than the data or the keys ask for: " +
                     listed(shapes) + advice);
   }
-  const auto is_of_adapter = [&](const std::string& name) {
-    return model.store().weight(name).role() == ParameterRole::kAdapter;
-  };
-  std::vector<std::string> fresh;  // of the adapter, without a word: it is what is trained
-  if (is_trained) {
-    std::ranges::copy_if(report.missing, std::back_inserter(fresh), is_of_adapter);
-    draw_weights(model, static_cast<uint64_t>(config.args.seed), fresh);
-  }
   if (report.missing.size() == model.weights().size()) {
     refuse_key(
         config, "model_name_or_path",
@@ -251,8 +237,7 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
             (config.args.config_name ? ", as config_name '" + *config.args.config_name + "' says?"
                                      : "?"));
   }
-  fresh = report.missing;
-  if (is_trained) std::erase_if(fresh, is_of_adapter);
+  std::vector<std::string> fresh = report.missing;
   for (const LoadReport::Mismatch& mismatch : report.mismatched) fresh.push_back(mismatch.name);
   if (!fresh.empty() && !is_trained) {
     refuse_key(config, "model_name_or_path",
@@ -260,10 +245,14 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
                    model.architecture() + " (" + listed(fresh) +
                    "); it was not trained for task '" + config.args.task + "'");
   }
+  draw_weights(model, static_cast<uint64_t>(config.args.seed), fresh);
+  // A new adapter is what is trained: nobody expects it in the folder.
+  std::erase_if(fresh, [&](const std::string& name) {
+    return model.store().weight(name).role() == ParameterRole::kAdapter;
+  });
   if (!fresh.empty()) {
     log::warning(folder + ": " + std::to_string(fresh.size()) +
                  " tensors are not there and start fresh: " + listed(fresh));
-    draw_weights(model, static_cast<uint64_t>(config.args.seed), fresh);
   }
   if (!report.unexpected.empty()) {
     log::warning(
