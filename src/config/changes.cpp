@@ -34,6 +34,21 @@ Json as_list(const Json& value) {
   return value.is_null() ? Json::array() : Json::array({value});
 }
 
+// Whether the key always has a value.
+bool has_value(const Field& field) {
+  return holds<bool>(field) || holds<std::string>(field) ||
+         std::holds_alternative<int64_t TrainingArgs::*>(field.member) ||
+         std::holds_alternative<double TrainingArgs::*>(field.member);
+}
+
+// Returns a key's value in stored arguments; the default where an earlier version did not know the
+// key, or stored null for what always has a value now.
+const Json& stored_value(const Json& args, const Field& field, const Json& defaults) {
+  const auto found = args.find(field.name);
+  const bool is_stored = found != args.end() && !(found->is_null() && has_value(field));
+  return is_stored ? *found : defaults.at(field.name);
+}
+
 bool are_equal(const Field& field, const Json& before, const Json& after) {
   if (!holds<std::vector<std::string>>(field)) return before == after;
   return as_list(before) == as_list(after);
@@ -50,8 +65,8 @@ std::vector<KeyChange> changed_keys(const Json& old_args, const Json& new_args) 
   }();
   std::vector<KeyChange> changes;
   for (const Field& field : all_fields()) {
-    const Json& before = (old_args.contains(field.name) ? old_args : defaults).at(field.name);
-    const Json& after = (new_args.contains(field.name) ? new_args : defaults).at(field.name);
+    const Json& before = stored_value(old_args, field, defaults);
+    const Json& after = stored_value(new_args, field, defaults);
     if (are_equal(field, before, after)) continue;
     changes.push_back({.name = field.name,
                        .old_text = plain_text(before),

@@ -146,5 +146,16 @@ TEST(ChangedKeys, TakesAMissingKeyForItsDefault) {
   EXPECT_EQ(changes[0].old_text, "42");
 }
 
+TEST(ChangedKeys, TakesNullForTheDefaultOfAKeyThatAlwaysHasAValue) {
+  const Json present = to_json(load_yaml("max_steps: 3").args);
+  Json before = present;
+  before["dtype"] = nullptr;  // an earlier version stored null
+  EXPECT_THAT(changed_keys(before, present), IsEmpty());
+  before["dtype"] = "bfloat16";
+  const std::vector<KeyChange> changes = changed_keys(before, present);
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].name, "dtype");
+}
+
 }  // namespace
 }  // namespace finetune
