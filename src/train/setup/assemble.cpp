@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -29,6 +28,7 @@
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
+#include "train/setup/adapter.h"
 #include "train/setup/check_data.h"
 #include "train/setup/evaluated_model.h"
 
@@ -151,19 +151,6 @@ void check_frozen(const LoadedConfig& config, const Parts& parts) {
   } catch (const Error& error) {
     refuse_key(config, "freeze", error.what());
   }
-}
-
-// Checks that the adapter fits the model, and chooses the type of its base.
-void settle_base(const LoadedConfig& config, Parts& parts) {
-  const TrainingArgs& args = config.args;
-  try {
-    (void)parameter_shapes(parts.model_config, task_of(args).head(args));
-  } catch (const nn::LoraError& error) {
-    refuse_key(config, error.key(), error.what());
-  }
-  parts.base_format = WeightFormat::kFloat32;
-  if (args.dtype == "bfloat16") parts.base_format = WeightFormat::kBFloat16;
-  if (args.dtype == "auto") parts.base_format = base_format(parts.model_config, parts.pretrained);
 }
 
 // bf16 and fp16 hold for evaluation too, as autocast does in transformers.
@@ -359,47 +346,6 @@ void add_copied_file(const std::string& folder, const char* name, TextFiles& fil
   }
 }
 
-// Puts the adapter that the keys ask for on the starting model.
-void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, StartingPoint& start) {
-  const TrainingArgs& args = config.args;
-  if (request.train && start.model_config.lora) {
-    refuse_key(config, "model_name_or_path",
-               "'" + start.pretrained +
-                   "' is an adapter, and training cannot start from one in this version; name its "
-                   "base '" +
-                   start.model_config.lora->base_model_name_or_path +
-                   "', or merge both with peft's merge_and_unload() and save_pretrained");
-  }
-  if (!args.use_peft) {
-    if (args.dtype == "bfloat16") {
-      refuse_key(config, "dtype",
-                 "is the type of the frozen weights under an adapter (use_peft); of weights that "
-                 "are trained it is param_dtype: bfloat16");
-    }
-    return;
-  }
-  if (args.task != "clm") {
-    refuse_key(config, "use_peft",
-               "is available for task clm in this version, not for " + args.task);
-  }
-  if (start.pretrained.empty()) {
-    refuse_key(config, "use_peft",
-               "trains an adapter on a trained model; name its folder as model_name_or_path");
-  }
-  nn::LoraConfig lora;
-  lora.r = args.lora_r;
-  lora.lora_alpha = args.lora_alpha;
-  lora.lora_dropout = args.lora_dropout;
-  lora.use_rslora = args.use_rslora;
-  lora.target_modules = args.lora_target_modules;
-  lora.modules_to_save = args.lora_modules_to_save;
-  // A path must be found from any folder; a name in Hugging Face's cache stays a name.
-  const std::string& name = *args.model_name_or_path;
-  lora.base_model_name_or_path =
-      start.pretrained == name ? std::filesystem::absolute(name).lexically_normal().string() : name;
-  start.model_config.lora = std::move(lora);
-}
-
 }  // namespace
 
 std::string StartingPoint::config_text() const { return model_config_json(model_config, ""); }
@@ -427,7 +373,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
     start.model_config = read_named_config(config);
   }
   settle_random_blocks(config, request.train, start.model_config);
-  if (request.model_folder.empty()) add_adapter(config, request, start);
+  if (request.model_folder.empty()) add_adapter(config, request.train, start);
   check_tokenizer(config, *start.tokenizer, start.model_config);
   return start;
 }
@@ -518,7 +464,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);
   if (request.train) check_frozen(config, parts);
-  if (parts.model_config.lora) settle_base(config, parts);
+  settle_base(config, parts);
   return parts;
 }
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "train/setup/assemble.h"
+
+// From the keys of an adapter to nn::LoraConfig and the type of the frozen base.
+namespace finetune {
+
+// Puts the adapter that the keys ask for on the starting model. Throws Error(kConfig).
+void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start);
+
+// Checks that the model's adapter, if it has one, fits the model, and chooses the type of its base.
+// Throws Error(kConfig).
+void settle_base(const LoadedConfig& config, Parts& parts);
+
+}  // namespace finetune
