@@ -11,6 +11,7 @@
 #include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/tensor/weight_files.h"
 
 namespace finetune {
 namespace {
@@ -24,26 +25,20 @@ struct Unused {
   const char* name;
   const char* value;  // as JSON
 };
-constexpr std::array<Unused, 22> kUnused = {{{"alora_invocation_tokens", "null"},
-                                             {"alpha_pattern", "{}"},
+constexpr std::array<Unused, 16> kUnused = {{{"alora_invocation_tokens", "null"},
                                              {"arrow_config", "null"},
-                                             {"bias", R"("none")"},
                                              {"corda_config", "null"},
                                              {"eva_config", "null"},
-                                             {"exclude_modules", "null"},
                                              {"kasa_config", "null"},
                                              {"layer_replication", "null"},
                                              {"layers_pattern", "null"},
-                                             {"layers_to_transform", "null"},
                                              {"loftq_config", "{}"},
                                              {"lora_bias", "false"},
                                              {"lora_ga_config", "null"},
                                              {"monteclora_config", "null"},
-                                             {"rank_pattern", "{}"},
                                              {"target_parameters", "null"},
                                              {"trainable_token_indices", "null"},
                                              {"use_bdlora", "null"},
-                                             {"use_dora", "false"},
                                              {"use_qalora", "false"},
                                              {"velora_config", "null"}}};
 
@@ -58,19 +53,39 @@ class AdapterReader {
       fail("holds an adapter of type " + at("peft_type").dump() + "; only LORA is available");
     }
     for (const Unused& unused : kUnused) {
-      const Json value = json_.value(unused.name, Json());
-      const bool is_empty = value.is_null() || (value.is_structured() && value.empty());
-      if (is_empty || value == Json::parse(unused.value)) continue;
+      const Json& value = at(unused.name);
+      if (is_empty(value) || value == Json::parse(unused.value)) continue;
       fail(format_text("sets '{}', which is not available in this version", unused.name));
     }
     nn::LoraConfig lora;
-    lora.r = integer("r", 1, kMostRank);
+    lora.r = whole(at("r"), "r", 1, kMostRank);
     lora.lora_alpha = number("lora_alpha");
     lora.lora_dropout = json_.contains("lora_dropout") ? number("lora_dropout") : 0.0;
     if (lora.lora_dropout < 0.0 || lora.lora_dropout >= 1.0)
       fail("'lora_dropout' is not in [0, 1)");
-    lora.use_rslora = json_.value("use_rslora", Json(false)) == true;
+    lora.use_rslora = flag("use_rslora");
+    lora.use_dora = flag("use_dora");
+    lora.ensure_weight_tying = flag("ensure_weight_tying");
+    if (const Json& bias = at("bias"); !bias.is_null()) {
+      if (bias != "none" && bias != "lora_only" && bias != "all") {
+        fail("'bias' is none of \"none\", \"lora_only\", \"all\"");
+      }
+      lora.bias = bias.get<std::string>();
+    }
     read_targets(lora);
+    if (const Json& excluded = at("exclude_modules"); !is_empty(excluded)) {
+      lora.exclude_modules = modules(excluded, "exclude_modules");
+    }
+    lora.layers_to_transform = layers();
+    const Json ranks = mapping("rank_pattern");
+    for (const auto& [pattern, value] : ranks.items()) {
+      lora.rank_pattern.emplace_back(pattern, whole(value, "rank_pattern", 1, kMostRank));
+    }
+    const Json alphas = mapping("alpha_pattern");
+    for (const auto& [pattern, value] : alphas.items()) {
+      if (!value.is_number()) fail("'alpha_pattern' holds no number");
+      lora.alpha_pattern.emplace_back(pattern, value.get<double>());
+    }
     if (const Json& saved = at("modules_to_save"); !saved.is_null()) {
       lora.modules_to_save = names(saved, "modules_to_save");
     }
@@ -81,15 +96,30 @@ class AdapterReader {
   }
 
  private:
+  static bool is_empty(const Json& value) {
+    return value.is_null() || (value.is_structured() && value.empty());
+  }
   void read_targets(nn::LoraConfig& lora) const {
-    const Json& targets = at("target_modules");
-    if (targets.is_string()) {
-      lora.target_modules = {targets.get<std::string>()};
-      lora.is_pattern = lora.target_modules.front() != "all-linear";
-    } else {
-      lora.target_modules = names(targets, "target_modules");
+    lora.target_modules = modules(at("target_modules"), "target_modules");
+    if (lora.target_modules.names == std::vector<std::string>{"all-linear"}) {
+      lora.target_modules.is_pattern = false;
     }
-    if (lora.target_modules.empty()) fail("'target_modules' is empty");
+    if (lora.target_modules.names.empty()) fail("'target_modules' is empty");
+  }
+  // A text is a regular expression, a list holds names.
+  [[nodiscard]] nn::ModuleNames modules(const Json& value, const char* name) const {
+    if (!value.is_string()) return {.names = names(value, name)};
+    return {.names = {value.get<std::string>()}, .is_pattern = true};
+  }
+  [[nodiscard]] std::vector<int64_t> layers() const {
+    constexpr int64_t kMostLayers = 1'000'000;
+    const Json& value = at("layers_to_transform");
+    std::vector<int64_t> numbers;
+    if (value.is_null()) return numbers;
+    for (const Json& one : value.is_array() ? value : Json::array({value})) {
+      numbers.push_back(whole(one, "layers_to_transform", 0, kMostLayers));
+    }
+    return numbers;
   }
 
   [[nodiscard]] const Json& at(const char* name) const {
@@ -97,12 +127,23 @@ class AdapterReader {
     const auto found = json_.find(name);
     return found == json_.end() ? kNull : *found;
   }
-  [[nodiscard]] int64_t integer(const char* name, int64_t least, int64_t most) const {
-    const Json& value = at(name);
+  [[nodiscard]] int64_t whole(const Json& value, const char* name, int64_t least,
+                              int64_t most) const {
     if (!value.is_number_integer() || value < least || value > most) {
       fail(format_text("'{}' is not a whole number from {} to {}", name, least, most));
     }
     return value.get<int64_t>();
+  }
+  [[nodiscard]] Json mapping(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_null() && !value.is_object()) fail(format_text("'{}' is no mapping", name));
+    return value.is_null() ? Json::object() : value;
+  }
+  [[nodiscard]] bool flag(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_null() && !value.is_boolean())
+      fail(format_text("'{}' is not true or false", name));
+    return value == true;
   }
   [[nodiscard]] double number(const char* name) const {
     const Json& value = at(name);
@@ -151,33 +192,55 @@ Json task_type_of(const std::string& architecture) {
   return nullptr;
 }
 
-// The full names of the layers that have an adapter, as PEFT writes all-linear.
-std::vector<std::string> adapted_modules(const Weights& weights) {
+}  // namespace
+
+std::set<std::string> adapted_modules(const Weights& weights) {
   constexpr std::string_view kFirstFactor = ".lora_A.weight";
-  std::vector<std::string> modules;
+  std::set<std::string> modules;
   for (const Weight& weight : weights) {
     const std::string& name = weight.name();
     if (name.ends_with(kFirstFactor)) {
-      modules.push_back(name.substr(0, name.size() - kFirstFactor.size()));
+      modules.insert(name.substr(0, name.size() - kFirstFactor.size()));
     }
   }
-  std::ranges::sort(modules);
   return modules;
 }
 
-}  // namespace
+AdapterNames::AdapterNames(const Model& model)
+    : modules_(adapted_modules(model.weights())), tied_(tied_names(model.config())) {}
+
+std::vector<std::string> AdapterNames::of(const std::string& parameter) const {
+  constexpr std::string_view kBias = ".bias";
+  std::vector<std::string> names = {kAdapterPrefix + parameter};
+  if (parameter.ends_with(kBias)) {
+    const std::string module = parameter.substr(0, parameter.size() - kBias.size());
+    if (modules_.contains(module)) names = {kAdapterPrefix + module + ".base_layer.bias"};
+  }
+  for (const auto& [own, other] : tied_) {
+    if (own == parameter) names.push_back(kAdapterPrefix + other);
+  }
+  return names;
+}
 
 std::string adapter_config_json(const Model& model) {
   FT_CHECK(model.config().lora.has_value(), "an adapter");
   const nn::LoraConfig& lora = *model.config().lora;
   Json json = Json::object();
   for (const Unused& unused : kUnused) json[unused.name] = Json::parse(unused.value);
+  json["alpha_pattern"] = Json::object();
+  for (const auto& [pattern, alpha] : lora.alpha_pattern) json["alpha_pattern"][pattern] = alpha;
   json["auto_mapping"] = nullptr;
   json["base_model_name_or_path"] = lora.base_model_name_or_path;
-  json["ensure_weight_tying"] = false;
-  json["fan_in_fan_out"] = model.config().model_type == "gpt2";
+  json["bias"] = lora.bias;
+  json["ensure_weight_tying"] = lora.ensure_weight_tying;
+  const std::vector<std::string>& excluded = lora.exclude_modules.names;
+  json["exclude_modules"] = excluded.empty() ? Json() : Json(excluded);
+  if (lora.exclude_modules.is_pattern) json["exclude_modules"] = excluded.front();
+  json["fan_in_fan_out"] = has_transposed_linear(model.config());
   json["inference_mode"] = true;
   json["init_lora_weights"] = true;
+  json["layers_to_transform"] =
+      lora.layers_to_transform.empty() ? Json() : Json(lora.layers_to_transform);
   json["lora_alpha"] = lora.lora_alpha;
   json["lora_dropout"] = lora.lora_dropout;
   json["megatron_config"] = nullptr;
@@ -187,9 +250,12 @@ std::string adapter_config_json(const Model& model) {
   json["peft_version"] = "0.21.2";
   json["qalora_group_size"] = 16;
   json["r"] = lora.r;
+  json["rank_pattern"] = Json::object();
+  for (const auto& [pattern, rank] : lora.rank_pattern) json["rank_pattern"][pattern] = rank;
   json["revision"] = nullptr;
   json["target_modules"] = adapted_modules(model.weights());
   json["task_type"] = task_type_of(model.architecture());
+  json["use_dora"] = lora.use_dora;
   json["use_rslora"] = lora.use_rslora;
   return nlohmann::json(json).dump(2) + "\n";  // sorted by name, as PEFT writes it
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
+#include <set>
 #include <string>
 
-#include "finetune/nn/lora.h"
+#include "finetune/params/weight.h"
 
 // The files of an adapter, as PEFT 0.21 writes and reads them: adapter_config.json and
 // adapter_model.safetensors, whose names begin with "base_model.model.".
 namespace finetune {
 
-// Reads adapter_config.json of a folder; nullopt if it has none, or if it is a whole model.
-// Throws Error(kData) naming a setting that changes results and is not available here.
-[[nodiscard]] std::optional<nn::LoraConfig> read_adapter_config(const std::string& folder);
+// The full names of the layers that have an adapter, sorted, as PEFT writes all-linear.
+[[nodiscard]] std::set<std::string> adapted_modules(const Weights& weights);
 
 }  // namespace finetune

@@ -54,6 +54,7 @@ class Architecture {
   // distances.
   [[nodiscard]] virtual bool keeps_tables() const { return false; }
   [[nodiscard]] virtual bool has_block_sparse_attention() const { return false; }
+  [[nodiscard]] virtual bool has_transposed_linear() const { return false; }
   // Whether positions start after the padding id (RoBERTa), which shortens the longest sequence.
   [[nodiscard]] virtual bool positions_follow_padding() const { return false; }
 

@@ -11,38 +11,68 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "finetune/base/error.h"
 #include "finetune/model/frozen.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/nn/chunked_cross_entropy.h"
 #include "finetune/tensor/backward.h"
+#include "model/adapter_files.h"
 
 namespace finetune {
 
 namespace {
 
-// Throws if a module that is to be trained whole is not there, or shares its weight with another.
-void check_modules_to_save(const ModelConfig& config, const Weights& weights) {
-  for (const std::string& module : config.lora->modules_to_save) {
-    bool is_there = false;
-    for (const Weight& weight : weights) {
-      if (!nn::is_of_modules(weight.name(), {module})) continue;
-      is_there = true;
-      if (weight.role() == ParameterRole::kWordEmbedding && config.tie_word_embeddings) {
+// Which parameters train beside an adapter's own, as the configuration says.
+class TrainedWhole {
+ public:
+  TrainedWhole(const ModelConfig& config, const Weights& weights)
+      : lora_(*config.lora), adapted_(adapted_modules(weights)) {
+    for (const auto& [own, other] : tied_names(config)) tied_[own] = other;
+  }
+
+  [[nodiscard]] bool has(const Weight& weight) const {
+    return is_saved(weight, lora_.modules_to_save) || is_bias(weight.name());
+  }
+
+  // Throws if a module that is to be trained whole is not there, or shares its weight with another.
+  void check(const Weights& weights) const {
+    for (const std::string& module : lora_.modules_to_save) {
+      const auto found = std::ranges::find_if(
+          weights, [&](const Weight& weight) { return is_saved(weight, {module}); });
+      if (found == weights.end()) {
+        throw nn::LoraError("lora_modules_to_save", "the model has no module '" + module + "'");
+      }
+      if (tied_.contains(found->name()) && !lora_.ensure_weight_tying) {
         throw nn::LoraError("lora_modules_to_save",
-                            "modules to save: '" + module +
-                                "' shares its weight with the output layer, which is "
-                                "not available in this version; leave it out");
+                            "'" + module + "' is one weight with '" + tied_.at(found->name()) +
+                                "'; set lora_ensure_weight_tying: true to train both as one, or "
+                                "leave it out");
       }
     }
-    if (is_there) continue;
-    throw nn::LoraError(
-        "lora_modules_to_save",
-        "modules to save: the model has no module '" + module + "'" +
-            (config.tie_word_embeddings ? " with a weight that is not shared" : ""));
   }
-}
+
+ private:
+  [[nodiscard]] bool is_saved(const Weight& weight, const std::vector<std::string>& modules) const {
+    const auto tied = tied_.find(weight.name());
+    return nn::is_of_modules(weight.name(), modules) ||
+           (tied != tied_.end() && nn::is_of_modules(tied->second, modules));
+  }
+  [[nodiscard]] bool is_bias(const std::string& name) const {
+    constexpr std::string_view kBias = "bias";
+    if (!name.ends_with(kBias)) return false;
+    if (lora_.bias == "lora_only") {
+      return adapted_.contains(name.substr(0, name.size() - kBias.size() - 1));
+    }
+    return lora_.bias == "all";
+  }
+
+  const nn::LoraConfig& lora_;
+  std::set<std::string> adapted_;
+  std::map<std::string, std::string> tied_;  // both are one weight: own name, other name
+};
 
 }  // namespace
 
@@ -61,16 +91,16 @@ ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
   parts.backbone = architecture.make_backbone(root / architecture.backbone_name(), config, head);
   is_of_head.resize(parts.weights.size(), false);
   if (!parts.head) make_head();
+  std::optional<TrainedWhole> whole;
   if (lora) {
     lora->check();
-    check_modules_to_save(config, parts.weights);
+    whole.emplace(config, parts.weights).check(parts.weights);
   }
   // PEFT trains new heads whole, too.
   const bool trains_head = head && !predicts_words(head);
   for (const Weight& weight : parts.weights) {
     parts.is_trained.push_back(!lora || weight.role() == ParameterRole::kAdapter ||
-                               (trains_head && is_of_head[weight.id()]) ||
-                               nn::is_of_modules(weight.name(), config.lora->modules_to_save));
+                               (trains_head && is_of_head[weight.id()]) || whole->has(weight));
   }
   return parts;
 }

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "finetune/kernels/normal.h"
+#include "finetune/nn/dora.h"
 #include "model/backbone_with_head.h"
 
 namespace finetune {
@@ -40,6 +42,20 @@ void fill_truncated_normal(const Tensor& values, double deviation, double most, 
   }
 }
 
+constexpr std::string_view kMagnitude = ".lora_magnitude_vector";
+
+// DoRA starts as its base: B is zero.
+Tensor fresh_magnitude(const Parameter& parameter, ParameterStore& store,
+                       const ModelConfig& config) {
+  const std::string& name = parameter.name();
+  const std::string module = name.substr(0, name.size() - kMagnitude.size());
+  const nn::LoraTerm term{.a = store.weight(module + ".lora_A.weight"),
+                          .b = store.weight(module + ".lora_B.weight"),
+                          .magnitude = parameter.handle};
+  return nn::dora_norm(term, store.weight(module + ".weight"), has_transposed_linear(config),
+                       store);
+}
+
 void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config, uint64_t seed) {
   const c10::NoGradGuard no_grad;
   const Architecture& architecture = architecture_of(config);
@@ -48,7 +64,9 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
   // Drawn on the CPU, so that every device and format starts from the same numbers.
   const Tensor values = at::zeros(parameter.handle.sizes());
   const bool is_weight = parameter.name().ends_with("weight");
-  if (parameter.role() == ParameterRole::kAdapter) {
+  if (parameter.name().ends_with(kMagnitude)) {
+    values.copy_(fresh_magnitude(parameter, store, config));
+  } else if (parameter.role() == ParameterRole::kAdapter) {
     // As PEFT: A by Kaiming's rule with a = sqrt(5), B zero, so that the model starts as the base.
     const double inputs = static_cast<double>(values.size(1));
     if (parameter.name().ends_with("lora_A.weight")) {

@@ -95,6 +95,7 @@ class Gpt2 final : public DecoderFamily {
   [[nodiscard]] std::string class_prefix() const override { return "GPT2"; }
   [[nodiscard]] std::string lm_class() const override { return "GPT2LMHeadModel"; }
   [[nodiscard]] std::string backbone_name() const override { return "transformer"; }
+  [[nodiscard]] bool has_transposed_linear() const override { return true; }
 
   void set_defaults(ModelConfig& config) const override {
     DecoderFamily::set_defaults(config);

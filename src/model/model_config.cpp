@@ -15,7 +15,6 @@
 #include "finetune/base/nearest.h"
 #include "finetune/model/model_folder.h"
 #include "model/activation_names.h"
-#include "model/adapter_files.h"
 #include "model/architecture.h"
 #include "model/config_fields.h"
 
@@ -200,6 +199,14 @@ int64_t ModelConfig::max_length() const {
 
 bool has_block_sparse_attention(const ModelConfig& config) {
   return architecture_of(config).has_block_sparse_attention();
+}
+
+std::vector<std::pair<std::string, std::string>> tied_names(const ModelConfig& config) {
+  return architecture_of(config).tied_names(config);
+}
+
+bool has_transposed_linear(const ModelConfig& config) {
+  return architecture_of(config).has_transposed_linear();
 }
 
 const std::vector<std::string>& model_types() {

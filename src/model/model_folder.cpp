@@ -184,21 +184,14 @@ WeightFormat base_format(const ModelConfig& config, const std::string& folder) {
 
 namespace {
 
-// Loads the base, then the adapter, whose tensors must all have a place in the model.
+// Loads the base, then the adapter.
 LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraConfig& lora,
                         const LoadOptions& options) {
   LoadReport report = load_folder_weights(model, adapter_base(folder, lora), options);
-  const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
-  const ModelTensors tensors = load_model_tensors(*files, folder);
-  std::vector<std::string> names;
-  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
-  const LoadReport own = load_weights(
-      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, {});
-  if (!own.unexpected.empty()) {
-    throw Error(ErrorKind::kData, folder + ": the base has no place for " + listed(own.unexpected) +
-                                      "; it is the adapter of another model");
-  }
-  std::erase_if(report.missing, [&](const std::string& name) { return tensors.has(name); });
+  load_adapter_weights(model, folder);
+  std::erase_if(report.missing, [&](const std::string& name) {
+    return model.store().trains(model.store().weight(name));
+  });
   return report;
 }
 
@@ -215,6 +208,28 @@ LoadReport load_folder_weights(Model& model, const std::string& folder,
   for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
   return load_weights(
       model, names, [&](const std::string& name) { return tensors.read(name); }, folder, options);
+}
+
+void load_adapter_weights(Model& model, const std::string& folder) {
+  const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
+  const ModelTensors tensors = load_model_tensors(*files, folder);
+  std::vector<std::string> names;
+  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
+  const LoadReport report = load_weights(
+      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, {});
+  if (!report.unexpected.empty()) {
+    throw Error(ErrorKind::kData, folder + ": the base has no place for " +
+                                      listed(report.unexpected) +
+                                      "; it is the adapter of another model");
+  }
+  std::vector<std::string> missing = report.missing;
+  std::erase_if(missing, [&](const std::string& name) {
+    return !model.store().trains(model.store().weight(name));
+  });
+  if (!missing.empty()) {
+    throw Error(ErrorKind::kData, folder + ": adapter_model.safetensors lacks " + listed(missing) +
+                                      ", which adapter_config.json asks for");
+  }
 }
 
 }  // namespace finetune

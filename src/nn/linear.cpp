@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "finetune/nn/dora.h"
 #include "finetune/nn/elementwise.h"
 
 namespace finetune::nn {
@@ -28,6 +29,10 @@ struct Matrix {
   [[nodiscard]] Tensor of(const Tensor& values) const {
     return is_transposed ? values.t() : values;
   }
+  [[nodiscard]] bool is_dora() const { return lora && lora->magnitude.defined(); }
+  [[nodiscard]] Tensor norm(const Pass& p) const {
+    return dora_norm(*lora, weight, is_transposed, *p.options().parameters);
+  }
   [[nodiscard]] DropoutPoint dropout() const {
     const Weight& number = is_again ? lora->b : lora->a;
     return {lora->dropout, static_cast<int64_t>(number.id()), DropoutSite::kAdapter};
@@ -36,13 +41,46 @@ struct Matrix {
 
 Value plain_product(const Matrix& matrix, const Weight& bias, const Value& x, const Pass& p) {
   const auto added = bias.defined() ? std::optional<Tensor>(p.leaf(bias)) : std::nullopt;
-  Tensor y = at::linear(x.tensor, matrix.of(p.leaf(matrix.weight)), added);
+  const bool is_dora = matrix.is_dora();  // adds the bias last
+  Tensor y = at::linear(x.tensor, matrix.of(p.leaf(matrix.weight)), is_dora ? std::nullopt : added);
   if (matrix.lora) {
     const Tensor dropped = masked(x.tensor, matrix.dropout(), p);
     y = y + matrix.lora->scale *
                 at::linear(at::linear(dropped, p.leaf(matrix.lora->a)), p.leaf(matrix.lora->b));
   }
+  if (is_dora) y = y * (p.leaf(matrix.lora->magnitude) / matrix.norm(p));
+  if (is_dora && added) y = y + *added;
   return {.tensor = y};
+}
+
+// The product before DoRA's factor, for the gradient of m.
+struct Unscaled {
+  Tensor product;  // z [N, out]; undefined: not kept
+  Tensor norm;     // ||W + s B A|| [out]
+  Tensor factor;   // m / norm [out]
+};
+
+// y = factor z + b. Overwrites z unless `keeps`.
+Unscaled scale_by_magnitude(const Matrix& matrix, const Weight& bias, bool keeps, Tensor& y,
+                            const Pass& p) {
+  Unscaled unscaled;
+  unscaled.norm = matrix.norm(p);
+  unscaled.factor = p.values(matrix.lora->magnitude) / unscaled.norm;
+  if (keeps) unscaled.product = std::exchange(y, y.clone());
+  y.mul_(unscaled.factor);
+  if (bias.defined()) y.add_(p.values(bias));
+  return unscaled;
+}
+
+// dm = sum of dy z / norm over rows. Returns dz = factor dy, in the memory of dy if that may be
+// overwritten.
+Tensor give_magnitude(const Weight& magnitude, const Unscaled& unscaled, Tensor dy, bool overwrites,
+                      Pass& p) {
+  if (p.trains(magnitude)) {
+    const Tensor product = rows_of(unscaled.product).to(at::kFloat);
+    p.add_sum_of_rows(magnitude, product.mul_(rows_of(dy)).div_(unscaled.norm));
+  }
+  return (overwrites ? to_overwrite(std::move(dy)) : dy.clone()).mul_(unscaled.factor);
 }
 
 // Adds s drop(x) A^T B^T to y. Returns s drop(x) A^T [N, r].
@@ -85,17 +123,24 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
   sizes.back() = weight.size(matrix.is_transposed ? 1 : 0);
   const bool has_trained_weight = p.trains(weight);
   const bool has_trained_adapter =
-      matrix.lora && (p.trains(matrix.lora->a) || p.trains(matrix.lora->b));
+      matrix.lora &&
+      (p.trains(matrix.lora->a) || p.trains(matrix.lora->b) || p.trains(matrix.lora->magnitude));
   const bool keeps_input = has_trained_weight || has_trained_adapter;
   const bool needs_gradient = p.trains(bias) || keeps_input || x.slot;
   // A view keeps the tensor that it is of, also without gradients, and would not own its memory.
-  const Value y = p.result(linear_in(p.options().precision, rows_of(x.tensor),
-                                     matrix.of(p.factor(weight)), p.factor(bias))
-                               .view(sizes)
-                               .detach(),
-                           needs_gradient);
+  Value y =
+      p.result(linear_in(p.options().precision, rows_of(x.tensor), matrix.of(p.factor(weight)),
+                         matrix.is_dora() ? Tensor() : p.factor(bias))
+                   .view(sizes)
+                   .detach(),
+               needs_gradient);
   Tensor low;
   if (matrix.lora) low = add_adapter(matrix, x.tensor, y.tensor, p);
+  Unscaled unscaled;
+  if (matrix.is_dora()) {
+    const bool keeps = y.slot && p.trains(matrix.lora->magnitude);
+    unscaled = scale_by_magnitude(matrix, bias, keeps, y.tensor, p);
+  }
   if (Scratch* scratch = p.scratch()) {
     scratch->matrix = std::max(scratch->matrix, weight.numel());
     const bool is_table = x.tensor.dim() == 2;  // shared by all rows
@@ -112,11 +157,15 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
   std::vector<int64_t> shape = x.tensor.sizes().vec();
   if (!keeps_input) x = {};  // dx = dy W needs only its shape
   p.record(y, [&p, matrix, bias, dx, completes, has_trained_weight, has_trained_adapter, options,
-               shape = std::move(shape), low = std::move(low),
-               kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
-    const Tensor dy = rows_of(gradient);
+               shape = std::move(shape), low = std::move(low), unscaled = std::move(unscaled),
+               kept = p.keep(std::move(x))](Tensor gradient) mutable {
     Tensor input = kept.take();  // undefined if it was not kept
-    if (p.trains(bias)) p.add_sum_of_rows(bias, dy);
+    if (p.trains(bias)) p.add_sum_of_rows(bias, rows_of(gradient));
+    if (matrix.is_dora()) {
+      gradient = give_magnitude(matrix.lora->magnitude, std::exchange(unscaled, {}),
+                                std::move(gradient), !p.trains(bias), p);
+    }
+    const Tensor dy = rows_of(gradient);
     if (has_trained_weight && matrix.is_transposed) {
       p.add_product(matrix.weight, rows_of(input), dy);
     } else if (has_trained_weight) {
@@ -136,7 +185,7 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
     }
     if (!completes) return;
     p.complete({matrix.weight, bias});
-    if (matrix.lora) p.complete({matrix.lora->a, matrix.lora->b});
+    if (matrix.lora) p.complete({matrix.lora->a, matrix.lora->b, matrix.lora->magnitude});
   });
   return y;
 }

@@ -23,47 +23,130 @@ bool ends_with_components(std::string_view name, std::string_view end) {
 
 std::string last_component(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-}  // namespace
-
-struct LoraTargets::Pattern {
-  std::regex regex;
-};
-
-double LoraConfig::scale() const {
-  const auto rank = static_cast<double>(r);
-  return lora_alpha / (use_rslora ? std::sqrt(rank) : rank);
+// Compiles what a key or file names, for whole texts.
+std::regex compiled(const std::string& text, const char* key) {
+  constexpr size_t kLongest = 1000;  // std::regex recurses
+  try {
+    if (text.size() > kLongest) throw std::regex_error(std::regex_constants::error_complexity);
+    return std::regex(text);
+  } catch (const std::regex_error&) {
+    throw LoraError(key, "'" + text + "' is no regular expression (ECMAScript)");
+  }
 }
 
-LoraTargets::LoraTargets(const LoraConfig& config) : config_(config) {
-  if (!config_.is_pattern) return;
-  FT_CHECK(config_.target_modules.size() == 1, "one pattern");
-  try {
-    pattern_ = std::make_unique<const Pattern>(Pattern{std::regex(config_.target_modules.front())});
-  } catch (const std::regex_error&) {
-    throw LoraError("lora_target_modules", "'" + config_.target_modules.front() +
-                                               "' is no regular expression (ECMAScript)");
+}  // namespace
+
+class LoraTargets::Names {
+ public:
+  Names(const ModuleNames& modules, const char* key) : names_(modules.names) {
+    if (!modules.is_pattern) return;
+    FT_CHECK(names_.size() == 1, "one pattern");
+    regex_ = compiled(names_.front(), key);
+  }
+
+  [[nodiscard]] bool has(const std::string& module) const {
+    if (regex_) return std::regex_match(module, *regex_);
+    return std::ranges::any_of(
+        names_, [&](const std::string& name) { return ends_with_components(module, name); });
+  }
+  // Whether the module is named by its end alone.
+  [[nodiscard]] bool has_end(const std::string& module) const {
+    return !regex_ && std::ranges::find(names_, module) == names_.end();
+  }
+  [[nodiscard]] bool is_all_linear() const {
+    return !regex_ && names_ == std::vector<std::string>{kAllLinear};
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::optional<std::regex> regex_;
+};
+
+// Values by regular expressions for the last components of names.
+template <typename T>
+class LoraTargets::Patterns {
+ public:
+  Patterns(const std::vector<std::pair<std::string, T>>& patterns, const char* key) : key_(key) {
+    for (const auto& [text, value] : patterns) {
+      entries_.push_back({text, compiled("(?:.*\\.)?(?:" + text + ")", key), value});
+    }
+  }
+
+  [[nodiscard]] T value_or(const std::string& module, T otherwise) {
+    const Entry* found = nullptr;
+    for (Entry& entry : entries_) {
+      if (!std::regex_match(module, entry.regex)) continue;
+      entry.is_used = true;
+      // PEFT takes the first, but its files do not keep their order.
+      if (found != nullptr && found->value != entry.value) {
+        throw LoraError(key_, "'" + found->text + "' and '" + entry.text + "' both match '" +
+                                  module + "', with other values; let one of them match");
+      }
+      found = &entry;
+    }
+    return found == nullptr ? otherwise : found->value;
+  }
+  void check() const {
+    for (const Entry& entry : entries_) {
+      if (entry.is_used) continue;
+      throw LoraError(key_, "'" + entry.text + "' matches no layer that has an adapter");
+    }
+  }
+
+ private:
+  struct Entry {
+    std::string text;
+    std::regex regex;
+    T value;
+    bool is_used = false;
+  };
+  std::vector<Entry> entries_;
+  const char* key_;
+};
+
+LoraTargets::LoraTargets(const LoraConfig& config)
+    : config_(config),
+      targets_(std::make_unique<const Names>(config.target_modules, "lora_target_modules")),
+      excluded_(std::make_unique<const Names>(config.exclude_modules, "lora_exclude_modules")),
+      ranks_(std::make_unique<Patterns<int64_t>>(config.rank_pattern, "lora_rank_pattern")),
+      alphas_(std::make_unique<Patterns<double>>(config.alpha_pattern, "lora_alpha_pattern")) {
+  if (config.target_modules.is_pattern && !config.layers_to_transform.empty()) {
+    throw LoraError("lora_layers_to_transform",
+                    "has no effect on targets that are a regular expression (lora_target_modules: "
+                    "'" +
+                        config.target_modules.names.front() + "'); put the layers into it");
   }
 }
 
 LoraTargets::~LoraTargets() = default;
 
-bool LoraTargets::has(const std::string& module, bool is_output) {
-  const bool is_all = !pattern_ && config_.target_modules == std::vector<std::string>{kAllLinear};
-  const auto is_named = [&] {
-    if (pattern_) return std::regex_match(module, pattern_->regex);
-    return std::ranges::any_of(config_.target_modules, [&](const std::string& target) {
-      return ends_with_components(module, target);
-    });
-  };
+bool LoraTargets::is_target(const std::string& module) const {
   if (is_of_modules(module + ".weight", config_.modules_to_save)) return false;
+  if (excluded_->has(module)) return false;
+  if (!targets_->is_all_linear() && !targets_->has(module)) return false;
+  return config_.layers_to_transform.empty() || !targets_->has_end(module) || is_in_layers(module);
+}
+
+// The number after the first two components or more, as PEFT finds it.
+bool LoraTargets::is_in_layers(const std::string& module) const {
+  static const std::regex kFirstNumber(R"([^.]*(?:\.[^.]*)*?\.[^.]*\.(\d{1,9})\..*)");
+  std::smatch match;
+  if (!std::regex_match(module, match, kFirstNumber)) return false;
+  return std::ranges::count(config_.layers_to_transform, std::stoll(match[1].str())) > 0;
+}
+
+std::optional<LoraSettings> LoraTargets::find(const std::string& module, bool is_output) {
   if (is_output) {
-    if (!is_all && is_named()) refused_ = module;
-    return false;
+    if (!targets_->is_all_linear() && is_target(module)) refused_ = module;
+    return std::nullopt;
   }
   linear_.push_back(module);
-  const bool found = is_all || is_named();
-  has_any_ = has_any_ || found;
-  return found;
+  if (!is_target(module)) return std::nullopt;
+  has_any_ = true;
+  const int64_t rank = ranks_->value_or(module, config_.r);
+  const double alpha = alphas_->value_or(module, config_.lora_alpha);
+  const auto divisor = static_cast<double>(rank);
+  return LoraSettings{rank, alpha / (config_.use_rslora ? std::sqrt(divisor) : divisor)};
 }
 
 void LoraTargets::check() const {
@@ -74,14 +157,24 @@ void LoraTargets::check() const {
                         "lora_modules_to_save: [" +
                         last_component(refused_) + "]");
   }
-  if (has_any_) return;
+  if (has_any_) {
+    ranks_->check();
+    return alphas_->check();
+  }
   std::set<std::string> names;
   for (const std::string& name : linear_) names.insert(last_component(name));
-  throw LoraError("lora_target_modules",
-                  "no linear layer of the model is named '" + join(config_.target_modules, "', '") +
-                      "'; it has " +
-                      join(std::vector<std::string>(names.begin(), names.end()), ", ") +
-                      " (or all-linear)");
+  const std::string has =
+      "; it has " + join(std::vector<std::string>(names.begin(), names.end()), ", ");
+  if (!config_.layers_to_transform.empty() || !config_.exclude_modules.names.empty()) {
+    throw LoraError(
+        "lora_target_modules",
+        "lora_exclude_modules and lora_layers_to_transform leave no linear layer of the "
+        "model" +
+            has);
+  }
+  throw LoraError("lora_target_modules", "no linear layer of the model is named '" +
+                                             join(config_.target_modules.names, "', '") + "'" +
+                                             has + " (or all-linear)");
 }
 
 bool is_of_modules(const std::string& parameter, const std::vector<std::string>& modules) {

@@ -21,20 +21,29 @@ Scope Scope::of_outputs() const {
 }
 
 std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {
-  if (lora_ == nullptr || !lora_->has(prefix_.substr(0, prefix_.size() - 1), is_output_)) {
-    return std::nullopt;
-  }
-  const LoraConfig& config = lora_->config();
-  if (config.r > std::min(inputs, outputs)) {
+  if (lora_ == nullptr) return std::nullopt;
+  const std::string module = prefix_.substr(0, prefix_.size() - 1);
+  const std::optional<LoraSettings> settings = lora_->find(module, is_output_);
+  if (!settings) return std::nullopt;
+  const int64_t rank = settings->r;
+  if (rank > std::min(inputs, outputs)) {
     throw LoraError(
         "lora_r", format_text("rank {} is above the size of '{}' [{}, {}], where an adapter saves "
                               "nothing; lower lora_r",
-                              config.r, prefix_.substr(0, prefix_.size() - 1), outputs, inputs));
+                              rank, module, outputs, inputs));
   }
   // In this order of evaluation: A is numbered before B.
-  const Weight a = parameter("lora_A.weight", {config.r, inputs}, ParameterRole::kAdapter);
-  const Weight b = parameter("lora_B.weight", {outputs, config.r}, ParameterRole::kAdapter);
-  return LoraTerm{a, b, config.scale(), config.lora_dropout};
+  const Weight a = parameter("lora_A.weight", {rank, inputs}, ParameterRole::kAdapter);
+  const Weight b = parameter("lora_B.weight", {outputs, rank}, ParameterRole::kAdapter);
+  LoraTerm term{.a = a,
+                .b = b,
+                .scale = settings->scale,
+                .dropout = lora_->config().lora_dropout,
+                .magnitude = {}};
+  if (lora_->config().use_dora) {
+    term.magnitude = parameter("lora_magnitude_vector", {outputs}, ParameterRole::kAdapter);
+  }
+  return term;
 }
 
 Weight Scope::parameter(std::string_view name, c10::IntArrayRef sizes, ParameterRole role) const {

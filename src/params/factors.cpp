@@ -50,9 +50,18 @@ Tensor Factors::factor(const Parameter& parameter, Precision precision) {
   return held;
 }
 
+Tensor Factors::derived(const Parameter& parameter, const std::function<Tensor()>& compute) {
+  if (!holds_derived_) return compute();
+  const std::lock_guard lock(mutex_);
+  Tensor& held = derived_[parameter.handle.id()];
+  if (!held.defined()) held = compute();
+  return held;
+}
+
 void Factors::hold() {
-  if (!runs_ahead_) return;
   release();
+  holds_derived_ = true;
+  if (!runs_ahead_) return;
   holds_ = true;
   std::vector<Tensor> from;
   std::vector<Tensor> to;
@@ -99,6 +108,8 @@ void Factors::hold_vectors() {
 }
 
 void Factors::release() {
+  holds_derived_ = false;
+  derived_.clear();
   if (!holds_) return;
   holds_ = false;
   std::ranges::fill(factors_, Tensor());

@@ -90,8 +90,15 @@ class ModelPart : public CheckpointPart {
 
  private:
   // The base stays in its folder.
-  std::vector<CheckpointFile> adapter_files(LazyTensors tensors) const {
-    for (LazyTensor& tensor : tensors) tensor.name.insert(0, kAdapterPrefix);
+  std::vector<CheckpointFile> adapter_files(const LazyTensors& trained) const {
+    const AdapterNames names(model_);
+    LazyTensors tensors;
+    for (const LazyTensor& tensor : trained) {
+      for (std::string& name : names.of(tensor.name)) {
+        tensors.push_back(tensor);
+        tensors.back().name = std::move(name);
+      }
+    }
     return {checkpoint::text_file(kAdapterConfigFile, adapter_config_json(model_)),
             {kAdapterFile, [tensors = std::move(tensors)](WritableFile& file) {
                write_safetensors(file, tensors);

@@ -28,7 +28,13 @@ class AdapterWeights final : public WeightFile {
                                           "' does not begin with '" + kAdapterPrefix +
                                           "'; it is no adapter as PEFT writes it");
       }
+      const std::string stored = info.name;
       info.name.erase(0, std::string_view(kAdapterPrefix).size());
+      // A layer that PEFT wraps keeps its own parameters in a module of this name.
+      constexpr std::string_view kWrapped = ".base_layer.";
+      const size_t wrapped = info.name.find(kWrapped);
+      if (wrapped != std::string::npos) info.name.replace(wrapped, kWrapped.size(), ".");
+      stored_[info.name] = stored;
       tensors_.push_back(std::move(info));
     }
   }
@@ -43,13 +49,14 @@ class AdapterWeights final : public WeightFile {
   }
 
  private:
-  static TensorInfo stored(TensorInfo info) {
-    info.name.insert(0, kAdapterPrefix);
+  [[nodiscard]] TensorInfo stored(TensorInfo info) const {
+    info.name = stored_.at(info.name);
     return info;
   }
 
   std::shared_ptr<const WeightFile> file_;
   std::vector<TensorInfo> tensors_;
+  std::map<std::string, std::string> stored_;  // names in the file
 };
 
 }  // namespace

@@ -116,14 +116,30 @@ INSTANTIATE_TEST_SUITE_P(Families, LoraModel, ::testing::ValuesIn(kDecoders),
 
 TEST_P(LoraModel, HasTheReadableModelsLossAndGradients) {
   for (const double dropout : {0.0, 0.2}) {
-    const ModelConfig config = config_of(GetParam(), {.r = 4, .lora_dropout = dropout}, dropout);
-    expect_close(step_of(config, {.fused = true}, dropout), step_of(config, {}, dropout), 4e-5);
+    for (const bool use_dora : {false, true}) {
+      const ModelConfig config =
+          config_of(GetParam(), {.r = 4, .lora_dropout = dropout, .use_dora = use_dora}, dropout);
+      expect_close(step_of(config, {.fused = true}, dropout), step_of(config, {}, dropout), 4e-5);
+    }
   }
+}
+
+// The magnitudes [out], the biases that train with the adapter, and nothing else.
+TEST_P(LoraModel, TrainsMagnitudesAndBiasesWhereTheyAreAskedFor) {
+  const ModelConfig config = config_of(GetParam(), {.r = 4, .use_dora = true, .bias = "all"});
+  const Step step = step_of(config, {.fused = true});
+  for (size_t i = 0; i < step.names.size(); ++i) {
+    const bool trains =
+        step.names[i].find(".lora_") != std::string::npos || step.names[i].ends_with("bias");
+    EXPECT_EQ(step.gradients[i].defined(), trains) << step.names[i];
+  }
+  expect_close(step, step_of(config, {}), 4e-5);
 }
 
 // Only the factors have gradients; recomputing draws the same dropout again.
 TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
-  const ModelConfig config = config_of(GetParam(), {.r = 4, .lora_dropout = 0.2}, 0.2);
+  const ModelConfig config =
+      config_of(GetParam(), {.r = 4, .lora_dropout = 0.2, .use_dora = true}, 0.2);
   const Step kept = step_of(config, {.fused = true}, 0.2);
   for (size_t i = 0; i < kept.names.size(); ++i) {
     const bool is_factor = kept.names[i].find(".lora_") != std::string::npos;
@@ -132,6 +148,17 @@ TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
   EXPECT_TRUE(
       equal_bits(step_of(config, {.fused = true, .checkpoint_every_n_layers = 1}, 0.2), kept));
   EXPECT_TRUE(equal_bits(step_of(config, {.fused = true, .selective = true}, 0.2), kept));
+}
+
+// Adding a bias after DoRA's factor of 1 rounds once more.
+TEST_P(LoraModel, StartsAsItsBaseWithMagnitudesToo) {
+  ModelConfig config = config_of(GetParam(), {.r = 4, .use_dora = true});
+  const ModelInput input = input_with(0.0);
+  const auto with = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  config.lora = {};
+  const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const c10::NoGradGuard no_grad;
+  EXPECT_TRUE(with->logits(input, kPlaces).allclose(base->logits(input, kPlaces), 1e-5, 1e-5));
 }
 
 TEST_P(LoraModel, StartsAsItsBase) {
@@ -202,8 +229,7 @@ std::vector<std::string> adapted(const ModelConfig& config) {
 
 TEST(LoraTargets, AreMatchedAsPeftMatchesThem) {
   const auto of = [](const std::vector<std::string>& targets, bool is_pattern = false) {
-    return adapted(
-        config_of("llama", {.r = 4, .target_modules = targets, .is_pattern = is_pattern}));
+    return adapted(config_of("llama", {.r = 4, .target_modules = {targets, is_pattern}}));
   };
   EXPECT_EQ(of({"all-linear"}).size(), 2 * 7U);
   EXPECT_EQ(of({"q_proj", "self_attn.v_proj"}),
@@ -228,22 +254,37 @@ TEST(LoraTargets, ThatFitNothingAreRefusedWithTheLayersThatThereAre) {
     return "";
   };
   EXPECT_THAT(
-      refusal({.target_modules = {"proj"}}),
+      refusal({.target_modules = {{"proj"}}}),
       HasSubstr("no linear layer of the model is named 'proj'; it has down_proj, gate_proj, "
                 "k_proj, o_proj, q_proj, up_proj, v_proj (or all-linear)"));
-  EXPECT_THAT(refusal({.target_modules = {"lm_head", "q_proj"}}),
+  EXPECT_THAT(refusal({.target_modules = {{"lm_head", "q_proj"}}}),
               HasSubstr("'lm_head' is an output layer"));
   EXPECT_THAT(refusal({.r = 4, .modules_to_save = {"score"}}),
               HasSubstr("the model has no module 'score'"));
   EXPECT_THAT(refusal({.r = 1000}), HasSubstr("rank 1000 is above the size of "));
-  EXPECT_THAT(refusal({.target_modules = {"(q"}, .is_pattern = true}),
-              HasSubstr("no regular expression"));
+  EXPECT_THAT(refusal({.target_modules = {{"(q"}, true}}), HasSubstr("no regular expression"));
 }
 
-TEST(LoraTargets, RefuseASharedWeightThatIsToBeSavedWhole) {
+TEST(LoraTargets, SaveASharedWeightWholeOnlyIfTold) {
   for (const char* module : {"lm_head", "embed_tokens"}) {
-    const ModelConfig config = config_of("llama-tied", {.r = 4, .modules_to_save = {module}});
-    EXPECT_THROW((void)parameter_shapes(config, std::nullopt), Error) << module;
+    nn::LoraConfig lora{.r = 4, .modules_to_save = {module}};
+    EXPECT_THROW((void)parameter_shapes(config_of("llama-tied", lora), std::nullopt), Error);
+    lora.ensure_weight_tying = true;
+    for (const ParameterShape& shape :
+         parameter_shapes(config_of("llama-tied", lora), std::nullopt)) {
+      const bool is_whole = shape.name == "model.embed_tokens.weight";
+      EXPECT_EQ(shape.trains, is_whole || shape.name.find(".lora_") != std::string::npos)
+          << shape.name;
+    }
+  }
+}
+
+TEST(LoraTargets, TrainTheBiasesOfAdaptedLayersAlone) {
+  const nn::LoraConfig lora{.r = 4, .target_modules = {{"q_proj"}}, .bias = "lora_only"};
+  for (const ParameterShape& shape : parameter_shapes(config_of("qwen2", lora), std::nullopt)) {
+    EXPECT_EQ(shape.trains,
+              shape.name.ends_with("q_proj.bias") || shape.name.find(".lora_") != std::string::npos)
+        << shape.name;
   }
 }
 
@@ -258,9 +299,62 @@ TEST(LoraTargets, LeaveModulesThatAreSavedWholeAlone) {
   }
 }
 
-TEST(LoraConfig, ScalesAsPeftDoes) {
-  EXPECT_EQ((nn::LoraConfig{.r = 16, .lora_alpha = 32.0}.scale()), 2.0);
-  EXPECT_EQ((nn::LoraConfig{.r = 16, .lora_alpha = 32.0, .use_rslora = true}.scale()), 8.0);
+std::string refusal_of(const nn::LoraConfig& lora) {
+  try {
+    (void)parameter_shapes(config_of("llama", lora), std::nullopt);
+  } catch (const nn::LoraError& error) {
+    return std::string(error.key()) + ": " + error.what();
+  }
+  return "";
+}
+
+TEST(LoraTargets, LeaveOutModulesAndLayers) {
+  EXPECT_EQ(
+      adapted(config_of("llama", {.r = 4, .exclude_modules = {{"mlp.up_proj", "q_proj"}}})).size(),
+      2 * 5U);
+  EXPECT_EQ(adapted(config_of("llama", {.r = 4, .exclude_modules = {{".*mlp.*"}, true}})).size(),
+            2 * 4U);
+  EXPECT_EQ(adapted(config_of(
+                "llama", {.r = 4, .target_modules = {{"q_proj"}}, .layers_to_transform = {1}})),
+            std::vector<std::string>{"model.layers.1.self_attn.q_proj"});
+  EXPECT_EQ(adapted(config_of("gpt2", {.r = 4, .layers_to_transform = {0}})).size(), 4U);
+  // Whole names are not limited, as in PEFT: what a file lists is what has adapters.
+  EXPECT_EQ(adapted(config_of("llama", {.r = 4,
+                                        .target_modules = {{"model.layers.0.self_attn.q_proj"}},
+                                        .layers_to_transform = {1}}))
+                .size(),
+            1U);
+  EXPECT_THAT(refusal_of({.r = 4, .layers_to_transform = {7}}), HasSubstr("leave no linear layer"));
+  EXPECT_THAT(
+      refusal_of({.r = 4, .target_modules = {{".*q_proj"}, true}, .layers_to_transform = {0}}),
+      HasSubstr("lora_layers_to_transform: has no effect on"));
+}
+
+TEST(LoraTargets, TakeRanksAndAlphasOfPatterns) {
+  const nn::LoraConfig lora{.r = 4,
+                            .rank_pattern = {{"mlp.*", 2}, {R"(1\.self_attn\.q_proj)", 8}},
+                            .alpha_pattern = {{"q_proj", 16.0}}};
+  for (const ParameterShape& shape : parameter_shapes(config_of("llama", lora), std::nullopt)) {
+    if (!shape.name.ends_with("lora_A.weight")) continue;
+    int64_t rank = shape.name.find("mlp") != std::string::npos ? 2 : 4;
+    if (shape.name == "model.layers.1.self_attn.q_proj.lora_A.weight") rank = 8;
+    EXPECT_EQ(shape.sizes[0], rank) << shape.name;
+  }
+  EXPECT_THAT(refusal_of({.r = 4, .rank_pattern = {{"c_attn", 2}}}),
+              HasSubstr("lora_rank_pattern: 'c_attn' matches no layer"));
+  EXPECT_THAT(refusal_of({.r = 4, .alpha_pattern = {{"q_proj", 2.0}, {"[qk]_proj", 3.0}}}),
+              HasSubstr("'q_proj' and '[qk]_proj' both match"));
+  EXPECT_THAT(refusal_of({.r = 4, .rank_pattern = {{"[", 2}}}), HasSubstr("no regular expression"));
+}
+
+TEST(LoraTargets, ScaleAsPeftDoes) {
+  const auto scale = [](const nn::LoraConfig& lora) {
+    return nn::LoraTargets(lora).find("model.layers.0.q_proj", false)->scale;
+  };
+  EXPECT_EQ(scale({.r = 16, .lora_alpha = 32.0}), 2.0);
+  EXPECT_EQ(scale({.r = 16, .lora_alpha = 32.0, .use_rslora = true}), 8.0);
+  EXPECT_EQ(scale({.r = 16, .rank_pattern = {{"q_proj", 4}}, .alpha_pattern = {{"q_proj", 2.0}}}),
+            0.5);
 }
 
 }  // namespace

@@ -117,6 +117,81 @@ class Adapter(ParityTest):
                   for folder in (output, self.folder / "theirs")]
         self.assertEqual(*shapes)
 
+    # Keys here, and what they are for PEFT's LoraConfig.
+    OPTIONS = {
+        "exclude": ({"lora_exclude_modules": ["up_proj", "self_attn.o_proj"]},
+                    {"exclude_modules": ["up_proj", "self_attn.o_proj"]}),
+        "layers": ({"lora_target_modules": ["q_proj", "mlp.down_proj"], "lora_layers_to_transform": [1]},
+                   {"target_modules": ["q_proj", "mlp.down_proj"], "layers_to_transform": [1]}),
+        "pattern": ({"lora_target_modules": [r".*layers\.1\..*(q|v)_proj"]},
+                    {"target_modules": r".*layers\.1\..*(q|v)_proj"}),
+        "ranks": ({"lora_rank_pattern": {"q_proj": 2, "1.mlp.(up|down)_proj": 3}, "lora_alpha_pattern": {"v_proj": 7}},
+                  {"rank_pattern": {"q_proj": 2, "1.mlp.(up|down)_proj": 3}, "alpha_pattern": {"v_proj": 7}}),
+        "rslora": ({"use_rslora": True}, {"use_rslora": True}),
+        "dora": ({"use_dora": True}, {"use_dora": True}),
+        "bias": ({"lora_target_modules": ["q_proj", "o_proj"], "lora_bias": "all"},
+                 {"target_modules": ["q_proj", "o_proj"], "bias": "all"}),
+        "own biases": ({"lora_target_modules": ["q_proj", "o_proj"], "lora_bias": "lora_only"},
+                       {"target_modules": ["q_proj", "o_proj"], "bias": "lora_only"}),
+        "whole": ({"lora_modules_to_save": ["lm_head", "input_layernorm"]},
+                  {"modules_to_save": ["lm_head", "input_layernorm"]}),
+        "tied": ({"lora_modules_to_save": ["embed_tokens"], "lora_ensure_weight_tying": True},
+                 {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
+        "lora+": ({"loraplus_lr_ratio": 4, "weight_decay": 0.1}, {}),
+    }
+
+    def with_options(self, family, keys, options):
+        """Trains with the keys, then lets Trainer go on from our checkpoint-10 with PEFT's options."""
+        from peft import LoraConfig, get_peft_model
+        from peft.optimizers import create_loraplus_optimizer
+        from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+        name = f"ours-{family}"
+        output = self.ours(family, name, **keys)
+        log = state(output)["log_history"]
+        fresh = get_peft_model(
+            AutoModelForCausalLM.from_pretrained(self.bases[family]),
+            LoraConfig(**{"r": 4, "lora_alpha": 32, "lora_dropout": 0.0, "target_modules": "all-linear",
+                          "task_type": "CAUSAL_LM", **options}),
+        )
+        fresh.save_pretrained(self.folder / "theirs")
+        shapes = [{name: list(tensor.shape) for name, tensor in load_file(folder / "adapter_model.safetensors").items()}
+                  for folder in (output, self.folder / "theirs")]
+        self.assertEqual(*shapes)
+
+        model = self.peft_model(family, output)
+        losses = [row["eval_loss"] for row in log if "eval_loss" in row]
+        self.assert_relative(self.mean_loss(model), losses[-1], 1e-4, "loss of our adapter")
+
+        checkpoint = output / "checkpoint-10"
+        settings = {**BOTH, "learning_rate": 1e-2, "disable_tqdm": True, "weight_decay": keys.get("weight_decay", 0.0)}
+        model = self.peft_model(family, checkpoint, is_trainable=True)
+        optimizer = None
+        if "loraplus_lr_ratio" in keys:
+            optimizer = create_loraplus_optimizer(model, torch.optim.AdamW, lr=1e-2, loraplus_lr_ratio=4,
+                                                  loraplus_weight_decay=0.1)
+        trainer = Trainer(
+            model=model,
+            args=TrainingArguments(output_dir=str(self.folder / "trained"), **settings),
+            train_dataset=Samples(blocks_of(TEXT / "lighthouse.txt")),
+            eval_dataset=Samples(blocks_of(TEXT / "lighthouse-valid.txt")),
+            optimizers=(optimizer, None),
+        )
+        trainer._loss_shifts_labels = True
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+        self.assert_same_log(trainer.state.log_history, log, first_step=11)
+        theirs = load_file(self.folder / "trained" / f"checkpoint-{STEPS}" / "adapter_model.safetensors")
+        self.assert_same_weights(load_file(output / "adapter_model.safetensors"), theirs, WEIGHTS)
+
+    def test_options_are_those_of_peft(self):
+        for name, (keys, options) in self.OPTIONS.items():
+            # qwen2 has biases; smollm3 ties its embeddings.
+            family = "smollm3" if name == "tied" else "qwen2" if "bias" in name else "llama"
+            with self.subTest(name):
+                self.with_options(family, keys, options)
+                for folder in (f"ours-{family}", "theirs", "trained"):
+                    shutil.rmtree(self.folder / folder, ignore_errors=True)
+
     def test_a_bfloat16_base_is_kept_as_it_is(self):
         from transformers import AutoModelForCausalLM
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "finetune/config/json_text.h"
 
 namespace finetune {
 
@@ -17,8 +20,17 @@ struct AdapterArgs {
   double lora_alpha = 32.0;
   double lora_dropout = 0.05;
   std::vector<std::string> lora_target_modules = {"all-linear"};
+  std::vector<std::string> lora_exclude_modules;
   std::vector<std::string> lora_modules_to_save;
+  JsonText lora_rank_pattern;
+  JsonText lora_alpha_pattern;
+  std::vector<std::string> lora_layers_to_transform;
   bool use_rslora = false;
+  bool use_dora = false;
+  std::string lora_bias = "none";
+  bool lora_ensure_weight_tying = false;
+  std::optional<std::string> adapter_name_or_path;
+  std::optional<double> loraplus_lr_ratio;
   std::string dtype = "auto";
 
   static void describe(FieldList& field);

@@ -145,6 +145,12 @@ struct ModelConfig {
 // Dropout addresses a token within its sequence by 16 bits.
 inline constexpr int64_t kLongestSequence = 1 << 16;
 
+// Names of one tensor that transformers shares: the parameter's, and the other's.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_names(
+    const ModelConfig& config);
+// Whether linear layers hold their weights as [in, out] (transformers' Conv1D, PEFT's
+// fan_in_fan_out).
+[[nodiscard]] bool has_transposed_linear(const ModelConfig& config);
 // Whether config.json has the fields of block-sparse attention.
 [[nodiscard]] bool has_block_sparse_attention(const ModelConfig& config);
 // "default", "dynamic", "linear", "llama3", ...

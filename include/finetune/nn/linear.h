@@ -13,8 +13,9 @@ namespace finetune::nn {
 [[nodiscard]] Value linear(Value x, const Weight& weight, const Weight& bias, Pass& p);
 
 // The same, and with an adapter in the scope y += s drop(x) A^T B^T (Hu et al. 2021, section 4.1),
-// for which it keeps x and s drop(x) A^T [N, r]; dropout is drawn again. Adapters concern this
-// class and TransposedLinear alone: no other part knows of them.
+// for which it keeps x and s drop(x) A^T [N, r]; dropout is drawn again. With DoRA the product,
+// without the bias, is then scaled (LoraTerm::magnitude), and kept before that. Adapters concern
+// this class and TransposedLinear alone: no other part knows of them.
 class Linear {
  public:
   Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true);

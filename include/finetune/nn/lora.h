@@ -5,12 +5,20 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "finetune/base/error.h"
 #include "finetune/params/weight.h"
 
 namespace finetune::nn {
+
+// Modules as PEFT's configuration names them: a module, or its last components ("q_proj",
+// "self_attn.q_proj"); or one regular expression for the whole name (is_pattern).
+struct ModuleNames {
+  std::vector<std::string> names = {};
+  bool is_pattern = false;
+};
 
 // Which modules of a model get a LoRA adapter (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large
 // Language Models"). Fields, defaults and matching are those of PEFT's LoraConfig, except that
@@ -20,18 +28,24 @@ struct LoraConfig {
   double lora_alpha = 32.0;
   double lora_dropout = 0.05;
   bool use_rslora = false;  // scale alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023)
-  // "all-linear" alone: every linear layer of the backbone. One entry that is not a list in the
-  // configuration is a regular expression for the whole name (is_pattern). Otherwise names: of a
-  // module, or its last components ("q_proj", "self_attn.q_proj").
-  std::vector<std::string> target_modules = {"all-linear"};
-  bool is_pattern = false;
+  bool use_dora = false;    // LoraTerm::magnitude
+  ModuleNames target_modules = {.names = {"all-linear"}};  // all linear layers of the backbone
+  ModuleNames exclude_modules = {};                        // of the targets
+  // Other ranks and alphas of single modules: regular expressions for the last components.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern = {};
+  std::vector<std::pair<std::string, double>> alpha_pattern = {};
+  // Only in these layers, by the first number in a name; empty: in all. As in PEFT, not for targets
+  // that are whole names or a regular expression.
+  std::vector<int64_t> layers_to_transform = {};
   // The folder or name of the base, as it is recorded with the adapter; nothing here reads it.
   std::string base_model_name_or_path = {};
   // Modules that are trained whole and saved with the adapter, by their last components.
   std::vector<std::string> modules_to_save = {};
-
-  // s: y = x W^T + b + s drop(x) A^T B^T.
-  [[nodiscard]] double scale() const;
+  // Whether one of these may share its weight with the output layer.
+  bool ensure_weight_tying = false;
+  // Biases that are trained and saved with the adapter: "none", "lora_only" (of layers with an
+  // adapter) or "all".
+  std::string bias = "none";
 };
 
 // An adapter that does not fit the model, with the key to change.
@@ -50,30 +64,48 @@ struct LoraTerm {
   Weight b;              // B [out, r]: "lora_B.weight"
   double scale = 1.0;    // s
   double dropout = 0.0;  // of the layer's input
+  // m [out] of DoRA (Liu et al. 2024, equation 5), or undefined: "lora_magnitude_vector". Then
+  // y = m / ||W + s B A|| (x W^T + s drop(x) A^T B^T) + b, with the norm of each output's row,
+  // which is a constant of the backward pass (section 4.3).
+  Weight magnitude;
+};
+
+// What the configuration says of one module.
+struct LoraSettings {
+  int64_t r;
+  double scale;  // s: y = x W^T + b + s drop(x) A^T B^T
 };
 
 // Answers where a LoRA adapter is, while a model's parts are built.
 class LoraTargets {
  public:
-  // Throws Error(kConfig) naming a target that is no regular expression.
+  // Throws LoraError naming a target that is no regular expression.
   explicit LoraTargets(const LoraConfig& config);
   ~LoraTargets();
   LoraTargets(const LoraTargets&) = delete;
   LoraTargets& operator=(const LoraTargets&) = delete;
 
-  // Whether the linear layer with this name ("model.layers.0.self_attn.q_proj") gets an adapter.
-  // `is_output`: it is not part of the backbone, such as lm_head and classifiers.
-  [[nodiscard]] bool has(const std::string& module, bool is_output);
-  // Throws Error(kConfig) if a target is an output layer, or if no layer was a target: lists the
-  // last components of all that could be.
+  // The adapter of the linear layer with this name ("model.layers.0.self_attn.q_proj"); nullopt: it
+  // has none. `is_output`: it is not part of the backbone, such as lm_head and classifiers. What
+  // was asked for is what check() judges. Throws LoraError if two patterns disagree.
+  [[nodiscard]] std::optional<LoraSettings> find(const std::string& module, bool is_output);
+  // Throws LoraError if a target is an output layer, if no layer was a target (lists the last
+  // components of all that could be), or if a pattern matched no target.
   void check() const;
   [[nodiscard]] const LoraConfig& config() const { return config_; }
 
  private:
-  struct Pattern;
+  class Names;
+  template <typename T>
+  class Patterns;
+
+  [[nodiscard]] bool is_target(const std::string& module) const;
+  [[nodiscard]] bool is_in_layers(const std::string& module) const;
 
   LoraConfig config_;
-  std::unique_ptr<const Pattern> pattern_;
+  std::unique_ptr<const Names> targets_, excluded_;
+  std::unique_ptr<Patterns<int64_t>> ranks_;
+  std::unique_ptr<Patterns<double>> alphas_;
   std::vector<std::string> linear_;  // names that were asked for
   bool has_any_ = false;
   std::string refused_;  // an output layer that is a target

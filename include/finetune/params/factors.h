@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "finetune/kernels/precision.h"
@@ -23,6 +26,9 @@ class Factors {
   // What a product in this precision takes as its factor: values(), or, on a device that runs
   // ahead, the values in that type, so that no product converts them.
   [[nodiscard]] Tensor factor(const Parameter& parameter, Precision precision);
+  // What `compute` makes of weights, for one parameter: between hold() and release(), on any
+  // device, it is called once. Several threads may ask.
+  [[nodiscard]] Tensor derived(const Parameter& parameter, const std::function<Tensor()>& compute);
   // Requires between the two: weights stay as they are.
   void hold();
   void release();
@@ -40,6 +46,9 @@ class Factors {
   std::vector<size_t> wanted_factors_;   // what earlier updates asked for
   mutable std::vector<size_t> wanted_vectors_;
   at::ScalarType factor_type_ = at::kFloat;
+  bool holds_derived_ = false;
+  std::mutex mutex_;                  // of derived_
+  std::map<size_t, Tensor> derived_;  // by parameter
 };
 
 }  // namespace finetune

@@ -72,6 +72,11 @@ class ParameterStore {
   [[nodiscard]] Tensor factor(const Weight& weight, Precision precision) {
     return factors_.factor(at(weight), precision);
   }
+  // What `compute` makes of weights for this one, once between hold_factors() and
+  // release_factors(); see Factors.
+  [[nodiscard]] Tensor derived(const Weight& weight, const std::function<Tensor()>& compute) {
+    return factors_.derived(at(weight), compute);
+  }
   void hold_factors() { factors_.hold(); }
   void release_factors() { factors_.release(); }
 

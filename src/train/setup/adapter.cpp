@@ -1,25 +1,130 @@
 // SPDX-License-Identifier: MIT
 #include "train/setup/adapter.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <type_traits>
 
+#include "finetune/base/json.h"
+#include "finetune/config/fields.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/task/tasks.h"
 
 namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Names of modules; a single one with more than a name's characters is a regular expression.
+nn::ModuleNames module_names(const std::vector<std::string>& names) {
+  constexpr char kOfPatterns[] = "*+?()[]{}|^$\\";
+  return {.names = names,
+          .is_pattern =
+              names.size() == 1 && names.front().find_first_of(kOfPatterns) != std::string::npos};
+}
+
+// The numbers of a mapping from patterns to numbers above 0.
+template <typename T>
+std::vector<std::pair<std::string, T>> pattern_values(const LoadedConfig& config, const char* key,
+                                                      const JsonText& text) {
+  std::vector<std::pair<std::string, T>> values;
+  if (text.empty()) return values;
+  const Json mapping = parse_json(text.text, key, ErrorKind::kConfig);
+  if (!mapping.is_object()) refuse_key(config, key, "is no mapping of names to numbers");
+  constexpr bool is_whole = std::is_integral_v<T>;
+  constexpr int64_t kMost = int64_t{1} << 16;
+  for (const auto& [pattern, value] : mapping.items()) {
+    if (is_whole ? value.is_number_integer() && value >= 1 && value <= kMost
+                 : value.is_number() && value >= 0) {
+      values.emplace_back(pattern, value.template get<T>());
+    } else {
+      refuse_key(config, key,
+                 "'" + pattern + "' has " + value.dump() + ", which is no " +
+                     (is_whole ? "rank (a whole number from 1)" : "alpha (a number from 0)"));
+    }
+  }
+  return values;
+}
+
+std::vector<int64_t> layer_numbers(const LoadedConfig& config) {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : config.args.lora_layers_to_transform) {
+    const bool is_number = !text.empty() && text.size() < 7 &&
+                           std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+    if (!is_number) {
+      refuse_key(config, "lora_layers_to_transform", "'" + text + "' is no number of a layer");
+    }
+    numbers.push_back(std::stoll(text));
+  }
+  return numbers;
+}
+
+// Without an adapter these would do nothing.
+void refuse_keys_of_adapters(const LoadedConfig& config) {
+  for (const Field& field : all_fields()) {
+    const std::string& name = field.name;
+    const bool is_of_adapters = name.starts_with("lora_") || name.starts_with("loraplus_") ||
+                                name == "use_rslora" || name == "use_dora";
+    if (is_of_adapters && config.is_set(name)) {
+      refuse_key(config, name.c_str(), "is about an adapter; set use_peft: true or leave it out");
+    }
+  }
+}
+
+nn::LoraConfig lora_of_keys(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  nn::LoraConfig lora;
+  lora.r = args.lora_r;
+  lora.lora_alpha = args.lora_alpha;
+  lora.lora_dropout = args.lora_dropout;
+  lora.use_rslora = args.use_rslora;
+  lora.use_dora = args.use_dora;
+  lora.target_modules = module_names(args.lora_target_modules);
+  lora.exclude_modules = module_names(args.lora_exclude_modules);
+  lora.rank_pattern = pattern_values<int64_t>(config, "lora_rank_pattern", args.lora_rank_pattern);
+  lora.alpha_pattern =
+      pattern_values<double>(config, "lora_alpha_pattern", args.lora_alpha_pattern);
+  lora.layers_to_transform = layer_numbers(config);
+  lora.modules_to_save = args.lora_modules_to_save;
+  lora.ensure_weight_tying = args.lora_ensure_weight_tying;
+  lora.bias = args.lora_bias;
+  return lora;
+}
+
+// Reads the adapter that a new run goes on from.
+nn::LoraConfig named_adapter(const LoadedConfig& config, StartingPoint& start) {
+  for (const Field& field : all_fields()) {
+    if (!field.name.starts_with("lora_") && field.name != "use_rslora" &&
+        field.name != "use_dora") {
+      continue;
+    }
+    if (!config.is_set(field.name)) continue;
+    refuse_key(config, field.name.c_str(),
+               "is decided by the adapter_config.json of adapter_name_or_path; leave it out");
+  }
+  constexpr char kKey[] = "adapter_name_or_path";
+  start.adapter = named_folder(config, kKey, *config.args.adapter_name_or_path);
+  std::optional<nn::LoraConfig> lora = read_adapter_config(start.adapter);
+  if (!lora) refuse_key(config, kKey, "'" + start.adapter + "' holds no adapter");
+  return *std::move(lora);
+}
+
+}  // namespace
 
 void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) {
   const TrainingArgs& args = config.args;
   if (trains && start.model_config.lora) {
     refuse_key(config, "model_name_or_path",
                "'" + start.pretrained +
-                   "' is an adapter, and training cannot start from one in this version; name its "
-                   "base '" +
-                   start.model_config.lora->base_model_name_or_path +
-                   "', or merge both with peft's merge_and_unload() and save_pretrained");
+                   "' is an adapter; to go on from it set use_peft: true, "
+                   "adapter_name_or_path: " +
+                   start.pretrained +
+                   " and model_name_or_path: " + start.model_config.lora->base_model_name_or_path);
   }
   if (!args.use_peft) {
+    refuse_keys_of_adapters(config);
     if (args.dtype == "bfloat16") {
       refuse_key(config, "dtype",
                  "is the type of the frozen weights under an adapter (use_peft); of weights that "
@@ -35,18 +140,40 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
     refuse_key(config, "use_peft",
                "trains an adapter on a trained model; name its folder as model_name_or_path");
   }
-  nn::LoraConfig lora;
-  lora.r = args.lora_r;
-  lora.lora_alpha = args.lora_alpha;
-  lora.lora_dropout = args.lora_dropout;
-  lora.use_rslora = args.use_rslora;
-  lora.target_modules = args.lora_target_modules;
-  lora.modules_to_save = args.lora_modules_to_save;
+  nn::LoraConfig lora =
+      args.adapter_name_or_path ? named_adapter(config, start) : lora_of_keys(config);
+  if (lora.use_dora && args.param_dtype != "float32") {
+    refuse_key(config, "param_dtype",
+               "has no place for DoRA's magnitudes, which change too little for " +
+                   args.param_dtype + "; leave it out: the base keeps its own type (dtype)");
+  }
   // A path must be found from any folder; a name in Hugging Face's cache stays a name.
   const std::string& name = *args.model_name_or_path;
   lora.base_model_name_or_path =
       start.pretrained == name ? std::filesystem::absolute(name).lexically_normal().string() : name;
   start.model_config.lora = std::move(lora);
+}
+
+std::unique_ptr<Optimizer> make_run_optimizer(const TrainingArgs& args, Model& model,
+                                              const OptimizerOptions& options) {
+  std::vector<bool> decays;
+  for (const Weight& weight : model.weights()) decays.push_back(has_weight_decay(weight.name()));
+  if (!args.loraplus_lr_ratio) return make_optimizer(model.store(), decays, options);
+  // The four groups of PEFT's create_loraplus_optimizer; that of embeddings is empty.
+  std::vector<ParameterGroup> groups(4, {.options = options, .parameters = {}});
+  ParameterGroup& first = groups[0];
+  ParameterGroup& second = groups[2];
+  ParameterGroup& second_without_decay = groups[3];
+  second.learning_rate_factor = *args.loraplus_lr_ratio;
+  second_without_decay.learning_rate_factor = *args.loraplus_lr_ratio;
+  second_without_decay.options.weight_decay = 0.0;
+  for (const Weight& weight : model.weights()) {
+    const bool is_second = weight.name().ends_with(".lora_B.weight") || weight.dim() == 1;
+    ParameterGroup& group =
+        !is_second ? first : (decays[weight.id()] ? second : second_without_decay);
+    group.parameters.push_back(weight.id());
+  }
+  return std::make_unique<Optimizer>(model.store(), std::move(groups));
 }
 
 void settle_base(const LoadedConfig& config, Parts& parts) {

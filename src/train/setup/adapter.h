@@ -9,6 +9,12 @@ namespace finetune {
 // Puts the adapter that the keys ask for on the starting model. Throws Error(kConfig).
 void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start);
 
+// Makes the optimizer of the trained parameters: in two groups, with and without weight decay, or
+// with loraplus_lr_ratio in the four groups of PEFT's create_loraplus_optimizer (Hayou et al. 2024,
+// "LoRA+").
+[[nodiscard]] std::unique_ptr<Optimizer> make_run_optimizer(const TrainingArgs& args, Model& model,
+                                                            const OptimizerOptions& options);
+
 // Checks that the model's adapter, if it has one, fits the model, and chooses the type of its base.
 // Throws Error(kConfig).
 void settle_base(const LoadedConfig& config, Parts& parts);

@@ -380,6 +380,17 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
 
 namespace {
 
+// config.json, with the adapter: another scale, say, would go on with other results.
+std::string model_identity(const Model& model) {
+  const std::string text = model_config_json(model.config(), model.architecture());
+  if (!model.config().lora) return text;
+  Json identity = parse_json(text, kConfigFile);
+  Json adapter = parse_json(adapter_config_json(model), kAdapterConfigFile);
+  adapter.erase("base_model_name_or_path");  // compared by its content
+  identity["adapter"] = std::move(adapter);
+  return identity.dump(2) + "\n";
+}
+
 // TensorFloat-32 and bfloat16 need compute capability 8.0.
 void check_arithmetic(const LoadedConfig& config, const c10::Device& device) {
   const std::optional<GpuProperties> gpu = gpu_properties(device);
@@ -419,6 +430,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.
   const StartingPoint start = find_starting_point(config, request);
   parts.pretrained = start.pretrained;
+  parts.adapter = start.adapter;
   parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
   parts.tokenizer = start.tokenizer;
   parts.starting_config = start.config_text();
@@ -492,6 +504,9 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   if (is_loaded) {
     checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
     load_pretrained(config, parts.pretrained, *parts.model, request.train);
+    if (!parts.adapter.empty() && request.load_weights) {
+      load_adapter_weights(*parts.model, parts.adapter);
+    }
     FileSystem& files = FileSystem::local();
     ParameterStore& parameters = parts.model->store();
     if (parts.pretrained == request.model_folder &&
@@ -502,12 +517,8 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
 
   // The optimizer.
   if (request.train) {
-    std::vector<bool> decays;
-    for (const Weight& weight : parts.model->weights()) {
-      decays.push_back(has_weight_decay(weight.name()));
-    }
     parts.optimizer =
-        make_optimizer(parts.model->store(), decays, optimizer_options(args, memory.optimizer));
+        make_run_optimizer(args, *parts.model, optimizer_options(args, memory.optimizer));
   }
 
   check_metric(config, parts);  // before the first step, not at the first evaluation
@@ -515,7 +526,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.identity.data = parts.train_data ? parts.train_data->fingerprint() : "";
   parts.identity.validation = parts.validation_data ? parts.validation_data->fingerprint() : "";
   parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
-  parts.identity.model = model_config_json(parts.model_config, parts.model->architecture());
+  parts.identity.model = model_identity(*parts.model);
 }
 
 ProgressMode progress_mode(const TrainingArgs& args) {

@@ -27,6 +27,7 @@ struct Parts {
   std::shared_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string pretrained;       // folder of the initial weights; empty: none
+  std::string adapter;          // folder of an adapter that the run goes on from; empty: none
   bool is_stand_in = false;     // whether `pretrained` is AssemblyRequest::stand_in
   std::string starting_config;  // config.json before labels of the data were added
   TextFiles copied_files;       // of the starting model; they go with every saved model
@@ -73,6 +74,7 @@ struct AssemblyRequest {
 // The initial model and tokenizer, before the data are known.
 struct StartingPoint {
   std::string pretrained;  // as Parts::pretrained
+  std::string adapter;     // as Parts::adapter
   std::shared_ptr<const Tokenizer> tokenizer;
   ModelConfig model_config;
   TextFiles copied_files;                         // as Parts::copied_files
