@@ -24,13 +24,14 @@ struct Matrix {
   bool is_transposed = false;
   std::optional<LoraTerm> lora = {};
   bool is_again = false;  // a further call in the same pass: its dropout is another
+  bool is_table = false;  // x is shared by all samples
 
   [[nodiscard]] Tensor of(const Tensor& values) const {
     return is_transposed ? values.t() : values;
   }
   [[nodiscard]] DropoutPoint dropout() const {
     const Weight& number = is_again ? lora->b : lora->a;
-    return {lora->dropout, static_cast<int64_t>(number.id()), DropoutSite::kAdapter};
+    return {lora->dropout, static_cast<int64_t>(number.id()), DropoutSite::kAdapter, is_table};
   }
 };
 
@@ -158,7 +159,12 @@ Value Linear::operator()(Value x, Pass& p) const {
 }
 
 Value Linear::again(Value x, Pass& p) const {
-  return product_with({.weight = weight_, .lora = lora_, .is_again = true}, bias_, std::move(x), p);
+  return product_with({.weight = weight_, .lora = lora_, .is_again = true, .is_table = true}, bias_,
+                      std::move(x), p);
+}
+
+Value Linear::of_table(Value x, Pass& p) const {
+  return product_with({.weight = weight_, .lora = lora_, .is_table = true}, bias_, std::move(x), p);
 }
 
 Value Linear::product(Value x, Pass& p) const {
