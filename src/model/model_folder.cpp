@@ -187,7 +187,9 @@ namespace {
 // Loads the base, then the adapter, whose tensors must all have a place in the model.
 LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraConfig& lora,
                         const LoadOptions& options) {
-  LoadReport report = load_folder_weights(model, adapter_base(folder, lora), options);
+  // The base may have another number of labels than the adapter, which then has its own head.
+  LoadReport report =
+      load_folder_weights(model, adapter_base(folder, lora), {.ignore_mismatched_sizes = true});
   const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
   const ModelTensors tensors = load_model_tensors(*files, folder);
   std::vector<std::string> names;
@@ -199,6 +201,14 @@ LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraC
                                       "; it is the adapter of another model");
   }
   std::erase_if(report.missing, [&](const std::string& name) { return tensors.has(name); });
+  std::erase_if(report.mismatched,
+                [&](const LoadReport::Mismatch& one) { return tensors.has(one.name); });
+  if (!report.mismatched.empty() && !options.ignore_mismatched_sizes) {
+    throw Error(ErrorKind::kData,
+                folder +
+                    ": the base holds tensors of another shape than its config.json asks for: " +
+                    report.mismatched.front().name);
+  }
   return report;
 }
 

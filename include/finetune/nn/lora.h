@@ -20,9 +20,9 @@ struct LoraConfig {
   double lora_alpha = 32.0;
   double lora_dropout = 0.05;
   bool use_rslora = false;  // scale alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023)
-  // "all-linear" alone: every linear layer of the backbone. One entry that is not a list in the
-  // configuration is a regular expression for the whole name (is_pattern). Otherwise names: of a
-  // module, or its last components ("q_proj", "self_attn.q_proj").
+  // "all-linear" alone: every linear layer but the output layer. One entry that is not a list in
+  // the configuration is a regular expression for the whole name (is_pattern). Otherwise names: of
+  // a module, or its last components ("q_proj", "self_attn.q_proj").
   std::vector<std::string> target_modules = {"all-linear"};
   bool is_pattern = false;
   // The folder or name of the base, as it is recorded with the adapter; nothing here reads it.
@@ -62,7 +62,7 @@ class LoraTargets {
   LoraTargets& operator=(const LoraTargets&) = delete;
 
   // Whether the linear layer with this name ("model.layers.0.self_attn.q_proj") gets an adapter.
-  // `is_output`: it is not part of the backbone, such as lm_head and classifiers.
+  // `is_output`: it is the output layer of a language model.
   [[nodiscard]] bool has(const std::string& module, bool is_output);
   // Throws Error(kConfig) if a target is an output layer, or if no layer was a target: lists the
   // last components of all that could be.
