@@ -15,6 +15,7 @@
 #include "finetune/base/printable.h"
 #include "finetune/data/data_record.h"
 #include "finetune/data/rows.h"
+#include "finetune/model/model_config.h"
 
 namespace finetune::cli {
 namespace {
@@ -183,9 +184,7 @@ Json score_labels(const TestRows& test, const std::vector<std::string>& predicti
 }
 
 std::string problem_of(const RunFolder& run) {
-  const std::string path = join_path(run.path, kConfigFile);
-  if (FileSystem::local().type(path) != FileType::kFile) return "";
-  return plain_text_of(member(read_json_file(path), "problem_type"));
+  return plain_text_of(member(model_fields_of(run.path), "problem_type"));
 }
 
 Json compare_with_labels(const RunFolder& run, const Json& names) {
@@ -200,6 +199,15 @@ Json compare_with_labels(const RunFolder& run, const Json& names) {
 }
 
 }  // namespace
+
+Json model_fields_of(const std::string& folder) {
+  const std::string path = join_path(folder, kConfigFile);
+  if (FileSystem::local().type(path) == FileType::kFile) return read_json_file(path);
+  if (FileSystem::local().type(join_path(folder, kAdapterConfigFile)) != FileType::kFile) {
+    return Json::object();
+  }
+  return parse_json(model_config_json(read_model_config(folder), ""), folder);
+}
 
 std::optional<TestRows> test_rows_of(const RunFolder& run) {
   const std::optional<DataRecord> record = read_data_record(run.path);

@@ -37,6 +37,10 @@ struct TestRows {
 // Nothing where the run names no test file. Throws Error(kData).
 [[nodiscard]] std::optional<TestRows> test_rows_of(const RunFolder& run);
 
+// The fields of the config.json of a folder's model, of an adapter's those that it was trained
+// with; empty where there is no model. Throws Error.
+[[nodiscard]] nlohmann::ordered_json model_fields_of(const std::string& folder);
+
 // A value of a row or of a prediction as text for people.
 [[nodiscard]] std::string plain_text_of(const nlohmann::ordered_json& value);
 // A row's label as predictions name it: files may hold a class's number.

@@ -258,10 +258,8 @@ Json results_json(const RunFolder& run, const Log& log) {
 Json label_names(const RunFolder& run) {
   const auto* newest = run.newest_valid();
   for (const std::string& folder : {run.path, newest != nullptr ? newest->path : run.path}) {
-    const std::string path = join_path(folder, kConfigFile);
-    if (FileSystem::local().type(path) != FileType::kFile) continue;
     try {
-      const Json names = member(read_json_file(path), "id2label");
+      const Json names = member(model_fields_of(folder), "id2label");
       if (names.is_object()) return names;
     } catch (const Error&) {  // without names, class ids are shown
     }

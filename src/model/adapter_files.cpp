@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
+#include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/weight_files.h"
 
@@ -166,30 +167,49 @@ class AdapterReader {
   std::string path_;
 };
 
+Json read_adapter_json(const std::string& folder) {
+  return read_json_file(join_path(folder, kAdapterConfigFile), ErrorKind::kData,
+                        {.max_bytes = 16 << 20});
+}
+
+bool is_adapter_folder(const std::string& folder) {
+  FileSystem& files = FileSystem::local();
+  return files.exists(join_path(folder, kAdapterConfigFile)) &&
+         !files.exists(join_path(folder, kConfigFile));
+}
+
 }  // namespace
 
 std::optional<nn::LoraConfig> read_adapter_config(const std::string& folder) {
-  FileSystem& files = FileSystem::local();
-  const std::string path = join_path(folder, kAdapterConfigFile);
-  if (!files.exists(path) || files.exists(join_path(folder, kConfigFile))) return std::nullopt;
-  return AdapterReader(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}), path)
-      .read();
+  if (!is_adapter_folder(folder)) return std::nullopt;
+  return AdapterReader(read_adapter_json(folder), join_path(folder, kAdapterConfigFile)).read();
 }
 
 namespace {
 
+// The ends of transformers' classes and PEFT's task types.
+constexpr std::array<std::pair<const char*, const char*>, 5> kTaskTypes = {
+    {{"ForCausalLM", "CAUSAL_LM"},
+     {"LMHeadModel", "CAUSAL_LM"},
+     {"ForSequenceClassification", "SEQ_CLS"},
+     {"ForTokenClassification", "TOKEN_CLS"},
+     {"ForQuestionAnswering", "QUESTION_ANS"}}};
+
 // PEFT's task type of a class of transformers; null: none.
 Json task_type_of(const std::string& architecture) {
-  constexpr std::array<std::pair<const char*, const char*>, 5> kTypes = {
-      {{"ForCausalLM", "CAUSAL_LM"},
-       {"LMHeadModel", "CAUSAL_LM"},
-       {"ForSequenceClassification", "SEQ_CLS"},
-       {"ForTokenClassification", "TOKEN_CLS"},
-       {"ForQuestionAnswering", "QUESTION_ANS"}}};
-  for (const auto& [end, type] : kTypes) {
+  for (const auto& [end, type] : kTaskTypes) {
     if (architecture.ends_with(end)) return type;
   }
   return nullptr;
+}
+
+// What PEFT needs to find the class of a base without a task type; else null.
+Json auto_mapping_of(const Model& model) {
+  if (!task_type_of(model.architecture()).is_null()) return nullptr;
+  std::string module = model.config().model_type;
+  std::ranges::replace(module, '-', '_');
+  return {{"base_model_class", model.architecture()},
+          {"parent_library", "transformers.models." + module + ".modeling_" + module}};
 }
 
 }  // namespace
@@ -229,7 +249,7 @@ std::string adapter_config_json(const Model& model) {
   for (const Unused& unused : kUnused) json[unused.name] = Json::parse(unused.value);
   json["alpha_pattern"] = Json::object();
   for (const auto& [pattern, alpha] : lora.alpha_pattern) json["alpha_pattern"][pattern] = alpha;
-  json["auto_mapping"] = nullptr;
+  json["auto_mapping"] = auto_mapping_of(model);
   json["base_model_name_or_path"] = lora.base_model_name_or_path;
   json["bias"] = lora.bias;
   json["ensure_weight_tying"] = lora.ensure_weight_tying;
@@ -258,6 +278,18 @@ std::string adapter_config_json(const Model& model) {
   json["use_dora"] = lora.use_dora;
   json["use_rslora"] = lora.use_rslora;
   return nlohmann::json(json).dump(2) + "\n";  // sorted by name, as PEFT writes it
+}
+
+std::string adapter_architecture(const std::string& folder) {
+  if (!is_adapter_folder(folder)) return "";
+  const Json json = read_adapter_json(folder);
+  if (!json.is_object()) return "";
+  for (const auto& [end, type] : kTaskTypes) {
+    if (json.value("task_type", Json()) == type) return end;
+  }
+  const Json mapping = json.value("auto_mapping", Json());
+  const Json name = mapping.is_object() ? mapping.value("base_model_class", Json()) : Json();
+  return name.is_string() ? name.get<std::string>() : "";
 }
 
 }  // namespace finetune

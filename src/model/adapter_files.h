@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "finetune/model/model_config.h"
 #include "finetune/params/weight.h"
 
 // The files of an adapter, as PEFT 0.21 writes and reads them: adapter_config.json and
@@ -12,5 +13,9 @@ namespace finetune {
 
 // The full names of the layers that have an adapter, sorted, as PEFT writes all-linear.
 [[nodiscard]] std::set<std::string> adapted_modules(const Weights& weights);
+
+// Replaces the labels and the problem type of the base's configuration by those that the adapter in
+// `folder` was trained with, as far as the folder's files say.
+void read_recorded_labels(const std::string& folder, ModelConfig& config);
 
 }  // namespace finetune

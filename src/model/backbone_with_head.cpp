@@ -5,7 +5,9 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/floor_divide.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/remainder.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -15,6 +17,7 @@
 #include <set>
 
 #include "finetune/base/error.h"
+#include "finetune/model/adapter.h"
 #include "finetune/model/frozen.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/nn/chunked_cross_entropy.h"
@@ -29,7 +32,7 @@ namespace {
 class TrainedWhole {
  public:
   TrainedWhole(const ModelConfig& config, const Weights& weights)
-      : lora_(*config.lora), adapted_(adapted_modules(weights)) {
+      : config_(config), lora_(*config.lora), adapted_(adapted_modules(weights)) {
     for (const auto& [own, other] : tied_names(config)) tied_[own] = other;
   }
 
@@ -38,11 +41,14 @@ class TrainedWhole {
   }
 
   // Throws if a module that is to be trained whole is not there, or shares its weight with another.
-  void check(const Weights& weights) const {
+  void check(std::optional<Head> head, const Weights& weights) const {
+    const std::vector<std::string> outputs = output_modules(config_, head);
     for (const std::string& module : lora_.modules_to_save) {
       const auto found = std::ranges::find_if(
           weights, [&](const Weight& weight) { return is_saved(weight, {module}); });
       if (found == weights.end()) {
+        // PEFT lists the names of the output layers of all families.
+        if (std::ranges::find(outputs, module) != outputs.end()) continue;
         throw nn::LoraError("lora_modules_to_save", "the model has no module '" + module + "'");
       }
       if (tied_.contains(found->name()) && !lora_.ensure_weight_tying) {
@@ -69,6 +75,7 @@ class TrainedWhole {
     return lora_.bias == "all";
   }
 
+  const ModelConfig& config_;
   const nn::LoraConfig& lora_;
   std::set<std::string> adapted_;
   std::map<std::string, std::string> tied_;  // both are one weight: own name, other name
@@ -82,25 +89,18 @@ ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
   if (config.lora) lora.emplace(*config.lora);
   ModelParts parts;
   const nn::Scope root(parts.weights, lora ? &*lora : nullptr);
-  std::vector<bool> is_of_head;
-  const auto make_head = [&] {
-    parts.head = architecture.make_head(root.of_outputs(), config, head);
-    is_of_head.resize(parts.weights.size(), true);
-  };
+  const auto make_head = [&] { parts.head = architecture.make_head(root, config, head); };
   if (architecture.head_comes_first()) make_head();
   parts.backbone = architecture.make_backbone(root / architecture.backbone_name(), config, head);
-  is_of_head.resize(parts.weights.size(), false);
   if (!parts.head) make_head();
   std::optional<TrainedWhole> whole;
   if (lora) {
     lora->check();
-    whole.emplace(config, parts.weights).check(parts.weights);
+    whole.emplace(config, parts.weights).check(head, parts.weights);
   }
-  // PEFT trains new heads whole, too.
-  const bool trains_head = head && !predicts_words(head);
   for (const Weight& weight : parts.weights) {
     parts.is_trained.push_back(!lora || weight.role() == ParameterRole::kAdapter ||
-                               (trains_head && is_of_head[weight.id()]) || whole->has(weight));
+                               whole->has(weight));
   }
   return parts;
 }
@@ -168,7 +168,7 @@ Tensor BackboneWithHead::logits(const ModelInput& given, const Tensor& positions
 
 Tensor BackboneWithHead::loss_sum(const ModelInput& input, const Tensor& positions,
                                   const Tensor& labels, const LmLossOptions& options) {
-  return words_loss(input, encode(input).tokens_at(positions), labels, options);
+  return words_loss(input, encode(input).tokens_at(positions), positions, labels, options);
 }
 
 LanguageModel::Scores BackboneWithHead::score(const ModelInput& input, const Tensor& positions,
@@ -202,7 +202,7 @@ PretrainingModel::Terms BackboneWithHead::pretraining_terms(const ModelInput& in
   const Encoded encoded = encode(input);
   PretrainingModel::Terms terms{.words_loss = {}, .next_sentence = next_sentence(input, encoded)};
   if (positions.defined()) {
-    terms.words_loss = words_loss(input, encoded.tokens_at(positions), labels, options);
+    terms.words_loss = words_loss(input, encoded.tokens_at(positions), positions, labels, options);
   }
   return terms;
 }
@@ -216,25 +216,47 @@ const HeadType& BackboneWithHead::head_as() const {
 
 template <typename Function>
 Tensor BackboneWithHead::in_head(const ModelInput& input, const Tensor& hidden,
-                                 const Function& function) {
-  return nn::run(make_pass(input, Precision::kFloat32), {hidden},
-                 [&](const std::vector<nn::Value>& values, nn::Pass& p) {
-                   return function({*parts_.backbone, input, values.front()}, p);
-                 });
+                                 const Function& function, const Tensor& positions) {
+  const auto layout = target_layout(input, positions);
+  const Tensor result = nn::run(make_pass(input, Precision::kFloat32, layout),
+                                {layout ? hidden.unsqueeze(0) : hidden},
+                                [&](const std::vector<nn::Value>& values, nn::Pass& p) {
+                                  return function({*parts_.backbone, input, values.front()}, p);
+                                });
+  return layout ? result.squeeze(0) : result;
 }
 
-Tensor BackboneWithHead::head_logits(const ModelInput& input, const Tensor& hidden) {
-  return in_head(input, hidden,
-                 [&](const HeadInput& in, nn::Pass& p) { return (*parts_.head)(in, p); });
+// Of the tokens at `positions`, for an adapter's dropout: by sample and position in it as in the
+// layers below, so that it does not depend on how a batch is split.
+std::shared_ptr<const TokenLayout> BackboneWithHead::target_layout(const ModelInput& input,
+                                                                   const Tensor& positions) const {
+  const bool drops = input.dropout && config_.lora && config_.lora->lora_dropout > 0.0;
+  if (!drops || !positions.defined() || positions.numel() == 0) return nullptr;
+  const int64_t length = input.input_ids.size(1);
+  auto layout = std::make_shared<TokenLayout>();
+  layout->offsets = {0, positions.numel()};
+  layout->longest = length;
+  layout->cells = positions;
+  layout->sequences = at::floor_divide(positions, length);
+  layout->places = at::remainder(positions, length);
+  return layout;
+}
+
+Tensor BackboneWithHead::head_logits(const ModelInput& input, const Tensor& hidden,
+                                     const Tensor& positions) {
+  return in_head(
+      input, hidden, [&](const HeadInput& in, nn::Pass& p) { return (*parts_.head)(in, p); },
+      positions);
 }
 
 Tensor BackboneWithHead::words_loss(const ModelInput& input, const Tensor& hidden,
-                                    const Tensor& labels, const LmLossOptions& options) {
+                                    const Tensor& positions, const Tensor& labels,
+                                    const LmLossOptions& options) {
   if (!options_.fused) {
-    return at::cross_entropy_loss(head_logits(input, hidden), labels, {}, at::Reduction::Sum, -100,
-                                  options.label_smoothing_factor);
+    return at::cross_entropy_loss(head_logits(input, hidden, positions), labels, {},
+                                  at::Reduction::Sum, -100, options.label_smoothing_factor);
   }
-  WordsHead head = words_head(input, hidden);
+  WordsHead head = words_head(input, hidden, positions);
   head.options.label_smoothing_factor = options.label_smoothing_factor;
   head.options.gradient_scale = options.gradient_scale;
   return completing(chunked_cross_entropy(head.x, head.decoder.weight, head.decoder.bias, labels,
@@ -243,11 +265,12 @@ Tensor BackboneWithHead::words_loss(const ModelInput& input, const Tensor& hidde
 }
 
 BackboneWithHead::WordsHead BackboneWithHead::words_head(const ModelInput& input,
-                                                         const Tensor& hidden) {
+                                                         const Tensor& hidden,
+                                                         const Tensor& positions) {
   const auto& head = head_as<LmHead>();
   const LmDecoder decoder = head.decoder(*parts_.backbone);
-  return {.x = in_head(input, hidden,
-                       [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); }),
+  const auto transform = [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); };
+  return {.x = in_head(input, hidden, transform, positions),
           .decoder = decoder,
           .options = {.rows_per_chunk = loss_rows_per_chunk(config_, options_.head_rows_per_chunk),
                       .precision = precision_of(input),
@@ -267,13 +290,13 @@ Tensor BackboneWithHead::token_log_probs(const ModelInput& input, const Tensor& 
                                          const Tensor& labels) {
   const Tensor hidden = encode(input).tokens_at(positions);
   if (!options_.fused) {
-    return at::log_softmax(head_logits(input, hidden), -1)
+    return at::log_softmax(head_logits(input, hidden, positions), -1)
         .gather(1, labels.unsqueeze(1))
         .squeeze(1);
   }
   // The gradients are added in the backward pass, before that of x, which reports them as
   // complete.
-  WordsHead head = words_head(input, hidden);
+  WordsHead head = words_head(input, hidden, positions);
   head.x = completing(head.x, head.decoder);
   return chunked_log_probs(head.x, head.decoder.weight, head.decoder.bias, labels, *store_,
                            head.options);

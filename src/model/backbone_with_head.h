@@ -76,18 +76,24 @@ class BackboneWithHead {
   // Runs a function (HeadInput, Pass) -> Value on hidden states in float32.
   template <typename Function>
   [[nodiscard]] Tensor in_head(const ModelInput& input, const Tensor& hidden,
-                               const Function& function);
-  [[nodiscard]] Tensor head_logits(const ModelInput& input, const Tensor& hidden);
+                               const Function& function, const Tensor& positions = {});
+  [[nodiscard]] std::shared_ptr<const TokenLayout> target_layout(const ModelInput& input,
+                                                                 const Tensor& positions) const;
+  // `positions`: of the hidden states [N, C] in [B, T], if they are not all.
+  [[nodiscard]] Tensor head_logits(const ModelInput& input, const Tensor& hidden,
+                                   const Tensor& positions = {});
   // Returns the summed cross entropy of a head over the vocabulary, from hidden states [N, C].
   [[nodiscard]] Tensor words_loss(const ModelInput& input, const Tensor& hidden,
-                                  const Tensor& labels, const LmLossOptions& options);
+                                  const Tensor& positions, const Tensor& labels,
+                                  const LmLossOptions& options);
   // What the head's decoder reads, and how a chunked loss computes it.
   struct WordsHead {
     Tensor x;
     LmDecoder decoder;
     ChunkedCrossEntropyOptions options;
   };
-  [[nodiscard]] WordsHead words_head(const ModelInput& input, const Tensor& hidden);
+  [[nodiscard]] WordsHead words_head(const ModelInput& input, const Tensor& hidden,
+                                     const Tensor& positions);
   // Declares the decoder's gradients complete in the backward pass of `tensor`.
   [[nodiscard]] Tensor completing(const Tensor& tensor, const LmDecoder& decoder);
   [[nodiscard]] Tensor next_sentence(const ModelInput& input, const Encoded& encoded);  // [B, 2]

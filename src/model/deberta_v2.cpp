@@ -95,11 +95,13 @@ class DebertaModel final : public Backbone {
   nn::DistanceTable table_;
 };
 
-// "lm_predictions.lm_head": the head of models with legacy = false; always tied.
+// "lm_predictions.lm_head": the head of models with legacy = false; always tied. transformers calls
+// its dense layer the output layer.
 std::unique_ptr<ModelHead> lm_head(const nn::Scope& scope, ModelConfig config) {
   config.tie_word_embeddings = true;
   return std::make_unique<DenseLmHead>(
-      scope, DenseLmHead::Names{scope / "dense", scope / "LayerNorm"}, config, config.hidden_act);
+      scope, DenseLmHead::Names{(scope / "dense").of_output(), scope / "LayerNorm"}, config,
+      config.hidden_act);
 }
 
 // "pooler.dense" and "classifier"

@@ -94,7 +94,7 @@ DenseLmHead::DenseLmHead(const nn::Scope& scope, const Names& names, const Model
                  nn::LayerNorm(names.norm, config.hidden_size, config.layer_norm_eps)} {
   if (config.tie_word_embeddings) return;
   // An untied decoder has its own bias; transformers then does not use `bias`.
-  const nn::Linear decoder(scope / "decoder", config.hidden_size, config.vocab_size);
+  const nn::Linear decoder((scope / "decoder").of_output(), config.hidden_size, config.vocab_size);
   weight_ = decoder.weight();
   bias_ = decoder.bias();
 }
@@ -128,7 +128,7 @@ nn::Value PretrainingHead::next_sentence(const HeadInput& in, nn::Pass& p) const
 CausalLmHead::CausalLmHead(const nn::Scope& root, Norm norm, const ModelConfig& config)
     : norm_(std::move(norm)), softcap_(config.decoder.final_logit_softcapping.value_or(0.0)) {
   if (config.tie_word_embeddings) return;
-  decoder_.emplace(root / "lm_head", config.hidden_size, config.vocab_size, false);
+  decoder_.emplace((root / "lm_head").of_output(), config.hidden_size, config.vocab_size, false);
 }
 
 nn::Value CausalLmHead::transform(const HeadInput& in, nn::Pass& p) const {

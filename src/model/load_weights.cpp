@@ -19,11 +19,11 @@ namespace {
 // Finds the tensor of a folder for each parameter.
 class NameMap {
  public:
-  NameMap(const Model& model, const std::vector<std::string>& names)
+  NameMap(const ModelConfig& config, const Weights& weights, const std::vector<std::string>& names)
       : available_(names.begin(), names.end()) {
-    const Architecture& architecture = architecture_of(model.config());
+    const Architecture& architecture = architecture_of(config);
     backbone_ = architecture.backbone_name() + ".";
-    for (const Weight& weight : model.weights()) parameters_.insert(weight.name());
+    for (const Weight& weight : weights) parameters_.insert(weight.name());
     for (const std::string& name : names) {
       const std::string own = own_name(name);
       // A tensor with exactly this name has priority over one that is renamed to it.
@@ -32,7 +32,7 @@ class NameMap {
       }
     }
     if (!has_lm_head(architecture)) return;
-    for (const auto& [first, second] : architecture.tied_names(model.config())) tie(first, second);
+    for (const auto& [first, second] : architecture.tied_names(config)) tie(first, second);
   }
 
   // Returns the tensor of a parameter; "" if there is none.
@@ -151,11 +151,21 @@ void check_twins(const NameMap& map, const TensorSource& source, Faults& faults)
 
 }  // namespace
 
+std::vector<std::string> missing_weights(const ModelConfig& config, const Weights& weights,
+                                         const std::vector<std::string>& names) {
+  const NameMap map(config, weights, names);
+  std::vector<std::string> missing;
+  for (const Weight& weight : weights) {
+    if (map.source_of(weight.name()).empty()) missing.push_back(weight.name());
+  }
+  return missing;
+}
+
 LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                         const TensorSource& source, const std::string& where,
                         const LoadOptions& options) {
   const c10::NoGradGuard no_grad;
-  const NameMap map(model, names);
+  const NameMap map(model.config(), model.weights(), names);
   LoadReport report;
   report.unexpected = map.unexpected();
   Faults faults;

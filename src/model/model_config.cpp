@@ -15,6 +15,7 @@
 #include "finetune/base/nearest.h"
 #include "finetune/model/model_folder.h"
 #include "model/activation_names.h"
+#include "model/adapter_files.h"
 #include "model/architecture.h"
 #include "model/config_fields.h"
 
@@ -246,6 +247,7 @@ ModelConfig read_model_config(const std::string& folder) {
   if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
     ModelConfig config = read_model_config(adapter_base(folder, *lora));
     config.lora = lora;
+    read_recorded_labels(folder, config);
     return config;
   }
   const std::string path = join_path(folder, kConfigFile);

@@ -187,11 +187,22 @@ namespace {
 // Loads the base, then the adapter.
 LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraConfig& lora,
                         const LoadOptions& options) {
-  LoadReport report = load_folder_weights(model, adapter_base(folder, lora), options);
+  // The base may have another number of labels than the adapter, which then has its own head.
+  LoadReport report =
+      load_folder_weights(model, adapter_base(folder, lora), {.ignore_mismatched_sizes = true});
   load_adapter_weights(model, folder);
-  std::erase_if(report.missing, [&](const std::string& name) {
+  const auto is_trained = [&](const std::string& name) {
     return model.store().trains(model.store().weight(name));
-  });
+  };
+  std::erase_if(report.missing, is_trained);
+  std::erase_if(report.mismatched,
+                [&](const LoadReport::Mismatch& one) { return is_trained(one.name); });
+  if (!report.mismatched.empty() && !options.ignore_mismatched_sizes) {
+    throw Error(ErrorKind::kData,
+                folder +
+                    ": the base holds tensors of another shape than its config.json asks for: " +
+                    report.mismatched.front().name);
+  }
   return report;
 }
 

@@ -98,7 +98,7 @@ DistanceProjections DisentangledAttention::project(const Value& table, Pass& p) 
   if (!terms_.has_keys && !terms_.has_queries) return {};
   const Value rows = drop_distances(table, terms_.dropout, options_.layer, p);
   const auto projected = [&](const Linear& of_tokens, const std::optional<Linear>& own) {
-    return own ? (*own)(rows, p) : of_tokens.again(rows, p);
+    return own ? own->of_table(rows, p) : of_tokens.again(rows, p);
   };
   DistanceProjections distances;
   if (terms_.has_keys) distances.key = projected(key_, distance_key_);

@@ -17,11 +17,18 @@ namespace finetune::nn {
 Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p) {
   const std::optional<DropoutStream>& stream = p.inputs().dropout;
   if (!stream || point.p == 0.0) return x;
-  const auto of_tokens = [&](const Tensor& tokens) {
-    if (tokens.is_meta()) return tokens * 1.0;
-    return finetune::dropout(tokens, point.p, *stream, point.layer, point.site, p.layout().get());
+  if (x.is_meta()) return x * 1.0;
+  const auto drop = [&](const Tensor& tokens, const DropoutStream& numbers,
+                        const TokenLayout* layout) {
+    return finetune::dropout(tokens, point.p, numbers, point.layer, point.site, layout);
   };
-  return x.dim() == 2 ? of_tokens(x.unsqueeze(1)).squeeze(1) : of_tokens(x);
+  if (point.is_table) {
+    DropoutStream of_all = *stream;
+    of_all.first_place = 0;
+    return drop(x.unsqueeze(0), of_all, nullptr).squeeze(0);
+  }
+  if (x.dim() == 2) return drop(x.unsqueeze(1), *stream, nullptr).squeeze(1);
+  return drop(x, *stream, p.layout().get());
 }
 
 // y = x f with random factors f of 0 or 1 / (1 - p); dx = dy f. The backward pass draws the same

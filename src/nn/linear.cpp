@@ -25,6 +25,7 @@ struct Matrix {
   bool is_transposed = false;
   std::optional<LoraTerm> lora = {};
   bool is_again = false;  // a further call in the same pass: its dropout is another
+  bool is_table = false;  // x is shared by all samples
 
   [[nodiscard]] Tensor of(const Tensor& values) const {
     return is_transposed ? values.t() : values;
@@ -35,7 +36,7 @@ struct Matrix {
   }
   [[nodiscard]] DropoutPoint dropout() const {
     const Weight& number = is_again ? lora->b : lora->a;
-    return {lora->dropout, static_cast<int64_t>(number.id()), DropoutSite::kAdapter};
+    return {lora->dropout, static_cast<int64_t>(number.id()), DropoutSite::kAdapter, is_table};
   }
 };
 
@@ -72,15 +73,14 @@ Unscaled scale_by_magnitude(const Matrix& matrix, const Weight& bias, bool keeps
   return unscaled;
 }
 
-// dm = sum of dy z / norm over rows. Returns dz = factor dy, in the memory of dy if that may be
-// overwritten.
-Tensor give_magnitude(const Weight& magnitude, const Unscaled& unscaled, Tensor dy, bool overwrites,
+// dm = sum of dy z / norm over rows; returns dz = factor dy, in the memory of dy if `owns`.
+Tensor give_magnitude(const Weight& magnitude, Unscaled unscaled, const Tensor& dy, bool owns,
                       Pass& p) {
   if (p.trains(magnitude)) {
-    const Tensor product = rows_of(unscaled.product).to(at::kFloat);
-    p.add_sum_of_rows(magnitude, product.mul_(rows_of(dy)).div_(unscaled.norm));
+    p.add_sum_of_rows(magnitude,
+                      rows_of(unscaled.product).to(at::kFloat).mul_(dy).div_(unscaled.norm));
   }
-  return (overwrites ? to_overwrite(std::move(dy)) : dy.clone()).mul_(unscaled.factor);
+  return (owns ? dy : dy.clone()).mul_(unscaled.factor);
 }
 
 // Adds s drop(x) A^T B^T to y. Returns s drop(x) A^T [N, r].
@@ -158,14 +158,14 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
   if (!keeps_input) x = {};  // dx = dy W needs only its shape
   p.record(y, [&p, matrix, bias, dx, completes, has_trained_weight, has_trained_adapter, options,
                shape = std::move(shape), low = std::move(low), unscaled = std::move(unscaled),
-               kept = p.keep(std::move(x))](Tensor gradient) mutable {
+               kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
+    Tensor dy = rows_of(gradient);
     Tensor input = kept.take();  // undefined if it was not kept
-    if (p.trains(bias)) p.add_sum_of_rows(bias, rows_of(gradient));
+    if (p.trains(bias)) p.add_sum_of_rows(bias, dy);
     if (matrix.is_dora()) {
-      gradient = give_magnitude(matrix.lora->magnitude, std::exchange(unscaled, {}),
-                                std::move(gradient), !p.trains(bias), p);
+      dy = give_magnitude(matrix.lora->magnitude, std::exchange(unscaled, {}), dy, !p.trains(bias),
+                          p);
     }
-    const Tensor dy = rows_of(gradient);
     if (has_trained_weight && matrix.is_transposed) {
       p.add_product(matrix.weight, rows_of(input), dy);
     } else if (has_trained_weight) {
@@ -207,7 +207,12 @@ Value Linear::operator()(Value x, Pass& p) const {
 }
 
 Value Linear::again(Value x, Pass& p) const {
-  return product_with({.weight = weight_, .lora = lora_, .is_again = true}, bias_, std::move(x), p);
+  return product_with({.weight = weight_, .lora = lora_, .is_again = true, .is_table = true}, bias_,
+                      std::move(x), p);
+}
+
+Value Linear::of_table(Value x, Pass& p) const {
+  return product_with({.weight = weight_, .lora = lora_, .is_table = true}, bias_, std::move(x), p);
 }
 
 Value Linear::product(Value x, Pass& p) const {

@@ -14,10 +14,10 @@ Scope Scope::operator/(std::string_view name) const {
   return child;
 }
 
-Scope Scope::of_outputs() const {
-  Scope outputs = *this;
-  outputs.is_output_ = true;
-  return outputs;
+Scope Scope::of_output() const {
+  Scope output = *this;
+  output.is_output_ = true;
+  return output;
 }
 
 std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {

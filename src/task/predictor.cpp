@@ -9,6 +9,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
+#include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/task/tasks.h"
 
@@ -27,6 +28,18 @@ std::string name_the_task() {
     text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + std::string(names[i]);
   }
   return text;
+}
+
+// Returns the task that a class of transformers is for, such as "BertForTokenClassification"; null:
+// none.
+const TaskDescriptor* task_of_class(const std::string& architecture) {
+  for (const TaskDescriptor* task : all_tasks()) {
+    const auto& [suffix, other] =
+        std::pair(task->pipeline.class_suffix, task->pipeline.other_suffix);
+    if (architecture.ends_with(suffix)) return task;
+    if (!other.empty() && architecture.ends_with(other)) return task;
+  }
+  return nullptr;
 }
 
 bool is_named(const TaskDescriptor& task, std::string_view name) {
@@ -51,6 +64,8 @@ const TaskDescriptor& parse_predict_task(const std::string& name) {
 
 const TaskDescriptor& find_predict_task(const std::string& folder) {
   const std::string model = resolve_model_folder(folder, "MODEL_DIR");
+  const std::string adapted = adapter_architecture(model);
+  if (const TaskDescriptor* task = task_of_class(adapted)) return *task;
   const std::string path = join_path(config_folder(model), kConfigFile);
   if (!FileSystem::local().exists(path)) {
     throw Error(ErrorKind::kUsage, "'" + model +
@@ -64,12 +79,7 @@ const TaskDescriptor& find_predict_task(const std::string& folder) {
     throw Error(ErrorKind::kData, path + ": architectures names no class" + name_the_task());
   }
   const auto& architecture = (*found)[0].get_ref<const std::string&>();
-  for (const TaskDescriptor* task : all_tasks()) {
-    const auto& [suffix, other] =
-        std::pair(task->pipeline.class_suffix, task->pipeline.other_suffix);
-    if (architecture.ends_with(suffix)) return *task;
-    if (!other.empty() && architecture.ends_with(other)) return *task;
-  }
+  if (const TaskDescriptor* task = task_of_class(architecture)) return *task;
   throw Error(ErrorKind::kData, path + ": architectures: '" + architecture.substr(0, 80) +
                                     "' is no architecture that predict supports" + name_the_task());
 }

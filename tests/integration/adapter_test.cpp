@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A LoRA adapter is trained with the guarantees of a whole model, in a folder without the base.
+#include <array>
 #include <filesystem>
 
 #include "integration/tiny_run.h"
@@ -43,6 +44,30 @@ class AdapterRun : public ::testing::Test {
                          {"learning_rate", "1e-2"}};
     for (const auto& [key, value] : more) all[key] = value;
     return all;
+  }
+
+  // An adapter on an encoder whose masked language model was trained: it has neither a classifier
+  // nor a pooler.
+  static TinyRun::Keys classifier_keys(const std::string& task, const std::string& data,
+                                       const std::string& family = "roberta") {
+    static std::map<std::string, TinyRun> encoders;
+    const auto [found, is_new] =
+        encoders.try_emplace(family, TinyRun::Keys{{"task", "mlm"},
+                                                   {"model_type", family},
+                                                   {"max_steps", "3"},
+                                                   {"eval_strategy", "\"no\""},
+                                                   {"save_strategy", "\"no\""}});
+    if (is_new) {
+      const ProcessResult made = found->second.train();
+      EXPECT_EQ(made.code, 0) << made.err;
+    }
+    return keys({{"task", task},
+                 {"model_name_or_path", found->second.out()},
+                 {"train_file", kTasks + data + "-train.jsonl"},
+                 {"validation_file", kTasks + data + "-valid.jsonl"},
+                 {"max_steps", "12"},
+                 {"eval_steps", "4"},
+                 {"save_steps", "4"}});
   }
 
   static std::string adapter_of(const TinyRun& run) {
@@ -166,13 +191,102 @@ TEST_F(AdapterRun, RefusesAnotherBaseAMissingOneAndADamagedAdapter) {
   EXPECT_THAT(resumed.err, AllOf(HasSubstr("checkpoint-9 is not used"), HasSubstr("damaged")));
 }
 
+// Of each task; DeBERTa's distances are projected once more, BERT's pooler is not in the base.
+TEST_F(AdapterRun, OfEveryTaskEndsInTheSameBitsAfterAStop) {
+  for (const auto& [task, data, family] :
+       std::vector<std::array<std::string, 3>>{{"sequence_classification", "weather", "roberta"},
+                                               {"sequence_classification", "weather", "bert"},
+                                               {"sequence_classification", "topics", "deberta-v2"},
+                                               {"token_classification", "names", "bert"},
+                                               {"multiple_choice", "choices", "roberta"},
+                                               {"mlm", "", "roberta"}}) {
+    SCOPED_TRACE(task + " " + family);
+    TinyRun::Keys all = classifier_keys(task, data, family);
+    if (task == "mlm") {
+      all["train_file"] = kText + "lighthouse.txt";
+      all["validation_file"] = kText + "lighthouse-valid.txt";
+    }
+    if (task == "multiple_choice") {
+      all["context_column"] = "question";
+      all["choice_columns"] = "[choice0, choice1, choice2, choice3]";
+    }
+    const TinyRun whole(all);
+    const ProcessResult unbroken = whole.train();
+    ASSERT_EQ(unbroken.code, 0) << unbroken.err;
+    const TinyRun run(all);
+    run.train_until(5);
+    const ProcessResult result = run.train();
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(adapter_of(run) == adapter_of(whole));
+    EXPECT_EQ(log_without_times(run.out()), log_without_times(whole.out()));
+    const ProcessResult evaluated = finetune({"evaluate", run.config()});
+    EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+    // Another split of the batch: the same dropout, and sums in another order.
+    all["per_device_train_batch_size"] = "8";
+    all["gradient_accumulation_steps"] = "1";
+    const TinyRun split(all);
+    ASSERT_EQ(split.train().code, 0);
+    const Json log = trainer_state(split.out())["log_history"];
+    const Json usual = trainer_state(whole.out())["log_history"];
+    ASSERT_EQ(log.size(), usual.size());
+    for (size_t i = 0; i < log.size(); ++i) {
+      if (!log[i].contains("loss")) continue;
+      EXPECT_NEAR(log[i]["loss"].get<double>(), usual[i]["loss"].get<double>(), 2e-4) << i;
+    }
+  }
+}
+
+TEST_F(AdapterRun, OfAClassifierNamesItsLabels) {
+  const TinyRun run(classifier_keys("sequence_classification", "weather"));
+  const ProcessResult trained = run.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  for (const std::string& folder : {run.out(), run.out("checkpoint-12")}) {
+    EXPECT_FALSE(std::filesystem::exists(folder + "/config.json"));
+    const ProcessResult answer =
+        finetune({"predict", folder, "--text", "The sea was calm.", "--probabilities", "all"});
+    ASSERT_EQ(answer.code, 0) << answer.err;
+    EXPECT_THAT(answer.out, AllOf(HasSubstr("\"calm\""), HasSubstr("\"rough\"")));
+  }
+  const ProcessResult report = finetune({"report", run.out(), "--format", "json"});
+  ASSERT_EQ(report.code, 0) << report.err;
+  EXPECT_EQ(Json::parse(report.out)["runs"][0]["label_names"],
+            Json({{"0", "calm"}, {"1", "rough"}}));
+  // As PEFT saves it, without a file of ours: the labels have numbers.
+  std::filesystem::remove(run.out("finetune_state.json"));
+  std::filesystem::remove(run.out("manifest.json"));
+  std::filesystem::remove(run.out(".finetune.files"));
+  const ProcessResult numbered = finetune({"predict", run.out(), "--text", "The sea was calm."});
+  EXPECT_EQ(numbered.code, 0) << numbered.err;
+  EXPECT_THAT(numbered.out, HasSubstr("LABEL_"));
+}
+
+// More labels than the base's config.json has, and a word's tags are named.
+TEST_F(AdapterRun, OfATaggerHasItsOwnNumberOfLabels) {
+  const TinyRun run(classifier_keys("token_classification", "names"));
+  const ProcessResult trained = run.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const ProcessResult answer = finetune({"predict", run.out(), "--text", "Anna Hale came",
+                                         "--ignore_labels", "none", "--probabilities", "all"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_THAT(answer.out, AllOf(HasSubstr("B-PER"), HasSubstr("I-SHIP")));
+}
+
+TEST_F(AdapterRun, TrainsWhatTheBaseLacksWhole) {
+  const TinyRun run(classifier_keys("sequence_classification", "weather", "bert"));
+  const ProcessResult trained = run.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("the base lacks bert.pooler.dense: trained whole"));
+  const Json config = Json::parse(read_file(run.out("adapter_config.json")));
+  EXPECT_EQ(config["modules_to_save"], Json({"classifier", "score", "bert.pooler.dense"}));
+}
+
 TEST_F(AdapterRun, NamesTheKeyOfEachMistake) {
   const std::vector<std::pair<TinyRun::Keys, std::string>> mistakes = {
       {{{"lora_target_modules", "[proj]"}}, "no linear layer of the model is named 'proj'"},
       {{{"lora_target_modules", "[lm_head]"}}, "lora_modules_to_save: [lm_head]"},
       {{{"lora_r", "1000"}}, "lora_r: rank 1000 is above the size of"},
       {{{"lora_dropout", "1.0"}}, "lora_dropout"},
-      {{{"task", "mlm"}}, "use_peft: is available for task clm"},
+      {{{"task", "pretraining"}}, "not available for task pretraining"},
       {{{"use_peft", "false"}, {"dtype", "bfloat16"}}, "param_dtype: bfloat16"},
   };
   for (const auto& [more, message] : mistakes) {

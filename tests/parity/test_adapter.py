@@ -5,10 +5,13 @@ transformers' Trainer continues a run of ours at the next step."""
 import json
 import shutil
 
+import make_task_goldens
 import torch
+import transformers
 from safetensors.torch import load_file
 from support import TEXT, ParityTest, run_binary, state
 from test_clm import BLOCK, BOTH, STEPS, TOKENIZER, Samples, blocks_of, known_families
+from test_tasks import GOLDENS, TASKS, write_config
 
 # float32 sums in another order, through ten steps of Adam.
 WEIGHTS = 2e-3
@@ -211,6 +214,122 @@ class Adapter(ParityTest):
         ids = tokenizer(text, return_tensors="pt").input_ids
         generated = self.peft_model("llama", output).generate(input_ids=ids, max_new_tokens=12, do_sample=False)
         self.assertEqual(answer[0]["generated_text"], tokenizer.decode(generated[0], skip_special_tokens=True))
+
+
+class TaskAdapter(ParityTest):
+    """Adapters of models with a head, on complete tiny models of each family; one test each, added below."""
+
+    KINDS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
+    # A softmax ignores a constant added to all scores: no true gradient, so Adam makes them noise.
+    NOISE = {"choices": ("classifier.bias",), "cargo": ("qa_outputs.bias", "classifier.bias")}
+
+    def base(self, name):
+        work = make_task_goldens.WORKS[name.split("/")[1]]
+        return getattr(transformers, f"AutoModelFor{work.head}").from_pretrained(TASKS / name)
+
+    def settings(self, name):
+        config = GOLDENS[name]["config"]
+        return {"save_strategy": "steps", "save_steps": config["eval_steps"], "learning_rate": 1e-2}
+
+    def ours(self, name, **more):
+        path = write_config(self.folder, name, use_peft=True, lora_r=4, lora_dropout=0.0,
+                            **{**self.settings(name), **more})
+        run_binary("train", path)
+        return self.folder / "run"
+
+    def trainer(self, name, model, output):
+        family, work = name.split("/")
+        plain = make_task_goldens.make_trainer(family, work, output, **self.settings(name))
+        return transformers.Trainer(model=model, args=plain.args, train_dataset=plain.train_dataset,
+                                    eval_dataset=plain.eval_dataset, data_collator=plain.data_collator)
+
+    def check_files(self, name, output):
+        """The files are those of a new adapter that PEFT saves."""
+        from peft import LoraConfig, get_peft_model
+
+        ours = json.loads((output / "adapter_config.json").read_text())
+        work = make_task_goldens.WORKS[name.split("/")[1]]
+        kind = self.KINDS.get(work.head)
+        # For the tasks of tokens, PEFT's all-linear takes the output layer, which it then cannot save whole.
+        target = ours["target_modules"] if kind in ("TOKEN_CLS", "QUESTION_ANS") else "all-linear"
+        saved = {"MultipleChoice": ["classifier"], "QuestionAnswering": None}.get(work.head)
+        if name.startswith("modernbert/cargo"):
+            saved = ["classifier"]
+        model = get_peft_model(self.base(name), LoraConfig(
+            r=4, lora_alpha=32, lora_dropout=0.0, target_modules=target, modules_to_save=saved, task_type=kind))
+        model.save_pretrained(self.folder / "new")
+        theirs = json.loads((self.folder / "new" / "adapter_config.json").read_text())
+        # PEFT lists layers of the head that it then saves whole, too.
+        whole = tuple(theirs["modules_to_save"] or ())
+        theirs["target_modules"] = sorted(n for n in theirs["target_modules"] if n.split(".")[0] not in whole)
+        theirs["base_model_name_or_path"] = ours["base_model_name_or_path"]
+        self.assertEqual(ours, theirs)
+        shapes = [{key: list(tensor.shape) for key, tensor in load_file(folder / "adapter_model.safetensors").items()}
+                  for folder in (output, self.folder / "new")]
+        self.assertEqual(*shapes)
+
+    def check(self, name):
+        from peft import PeftModel
+
+        output = self.ours(name)
+        self.check_files(name, output)
+        log = state(output)["log_history"]
+        model = PeftModel.from_pretrained(self.base(name), output)
+        loss = self.trainer(name, model, self.folder / "theirs").evaluate()["eval_loss"]
+        self.assert_relative(loss, [row["eval_loss"] for row in log if "eval_loss" in row][-1], 1e-4, name)
+
+        half = GOLDENS[name]["config"]["eval_steps"]
+        checkpoint = output / f"checkpoint-{half}"
+        trainer = self.trainer(name, PeftModel.from_pretrained(self.base(name), checkpoint, is_trainable=True),
+                               self.folder / "theirs")
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+        self.assert_same_log(trainer.state.log_history, log, first_step=half + 1)
+        last = f"checkpoint-{GOLDENS[name]['config']['max_steps']}"
+        theirs = load_file(self.folder / "theirs" / last / "adapter_model.safetensors")
+        noise = self.NOISE.get(name.split("/")[1], ())
+        theirs = {key: value for key, value in theirs.items() if not key.endswith(noise)}
+        self.assert_same_weights(load_file(output / "adapter_model.safetensors"), theirs, WEIGHTS)
+
+    def test_a_pooler_that_the_base_lacks_is_saved(self):
+        """PEFT reads it; otherwise its pooler would be another at each start."""
+        from peft import PeftModel
+
+        name = "deberta-v2/weather"
+        base = self.folder / "base"
+        shutil.copytree(TASKS / "deberta-v2/words", base)
+        output = self.ours(name, model_name_or_path=str(base))
+        labels = {"num_labels": 2}
+        model = PeftModel.from_pretrained(
+            transformers.AutoModelForSequenceClassification.from_pretrained(base, **labels), output)
+        loss = self.trainer(name, model, self.folder / "theirs").evaluate()["eval_loss"]
+        log = state(output)["log_history"]
+        self.assert_relative(loss, [row["eval_loss"] for row in log if "eval_loss" in row][-1], 1e-4, name)
+
+    def test_predict_and_evaluate_name_the_labels(self):
+        from peft import PeftModel
+
+        output = self.ours("roberta/weather")
+        text = "A storm broke the glass."
+        answer = json.loads(run_binary("predict", output, "--text", text, "--probabilities", "all"))
+        scores = {one["label"]: one["score"] for one in answer}
+        tokenizer = transformers.AutoTokenizer.from_pretrained(output)
+        model = PeftModel.from_pretrained(self.base("roberta/weather"), output).eval()
+        with torch.no_grad():
+            theirs = model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+        for label, score in zip(("calm", "rough"), theirs.tolist(), strict=True):
+            self.assertAlmostEqual(scores[label], score, places=4)
+
+
+def add_task(name):
+    setattr(TaskAdapter, "test_" + name.replace("/", "_").replace("-", "_"), lambda self: self.check(name))
+
+
+for each in GOLDENS:
+    family, work = each.split("/")
+    if each == "bert/cargo":
+        continue  # PEFT's model for question answering drops token_type_ids
+    if work in ("weather", "words", "choices") or family in ("bert", "roberta", "modernbert"):
+        add_task(each)
 
 
 if __name__ == "__main__":

@@ -172,6 +172,11 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                         const TensorSource& source, const std::string& where,
                         const LoadOptions& options = {});
 
+// Returns the parameters that load_weights() would not find among `names`.
+[[nodiscard]] std::vector<std::string> missing_weights(const ModelConfig& config,
+                                                       const Weights& weights,
+                                                       const std::vector<std::string>& names);
+
 // transformers' decay rule: false for biases and normalisation layers.
 [[nodiscard]] bool has_weight_decay(const std::string& parameter_name);
 

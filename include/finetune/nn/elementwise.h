@@ -13,6 +13,7 @@ struct DropoutPoint {
   double p = 0.0;
   int64_t layer = 0;
   DropoutSite site = DropoutSite::kEmbeddings;
+  bool is_table = false;  // [R, C], shared by all samples
 };
 // x times its mask, which is a function of the stream, the point and the element; x itself without
 // dropout. x [B, T, C], or rows [B, C] without a token axis. No operation on the tape.

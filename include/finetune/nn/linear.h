@@ -21,8 +21,10 @@ class Linear {
   Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true);
 
   Value operator()(Value x, Pass& p) const;
-  // The same for a further call in a pass that has already called operator(). The backward function
-  // of operator() runs last and completes the parameters' gradients.
+  // The same of a table [R, in] that all samples share: so is the dropout of its rows.
+  [[nodiscard]] Value of_table(Value x, Pass& p) const;
+  // of_table() in a pass that has already called operator(). The backward function of operator()
+  // runs last and completes the parameters' gradients.
   [[nodiscard]] Value again(Value x, Pass& p) const;
   // x W^T without the bias, for parts that fuse the bias with the next operation.
   [[nodiscard]] Value product(Value x, Pass& p) const;

@@ -29,7 +29,7 @@ struct LoraConfig {
   double lora_dropout = 0.05;
   bool use_rslora = false;  // scale alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023)
   bool use_dora = false;    // LoraTerm::magnitude
-  ModuleNames target_modules = {.names = {"all-linear"}};  // all linear layers of the backbone
+  ModuleNames target_modules = {.names = {"all-linear"}};  // all linear layers but the output layer
   ModuleNames exclude_modules = {};                        // of the targets
   // Other ranks and alphas of single modules: regular expressions for the last components.
   std::vector<std::pair<std::string, int64_t>> rank_pattern = {};
@@ -86,8 +86,8 @@ class LoraTargets {
   LoraTargets& operator=(const LoraTargets&) = delete;
 
   // The adapter of the linear layer with this name ("model.layers.0.self_attn.q_proj"); nullopt: it
-  // has none. `is_output`: it is not part of the backbone, such as lm_head and classifiers. What
-  // was asked for is what check() judges. Throws LoraError if two patterns disagree.
+  // has none. `is_output`: it is the output layer of a language model. What was asked for is what
+  // check() judges. Throws LoraError if two patterns disagree.
   [[nodiscard]] std::optional<LoraSettings> find(const std::string& module, bool is_output);
   // Throws LoraError if a target is an output layer, if no layer was a target (lists the last
   // components of all that could be), or if a pattern matched no target.

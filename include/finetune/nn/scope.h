@@ -25,8 +25,8 @@ class Scope {
   [[nodiscard]] Scope operator/(std::string_view name) const;
   [[nodiscard]] Scope operator/(int64_t index) const { return *this / std::to_string(index); }
 
-  // The same scope for what is not part of the backbone: an output layer has no adapter.
-  [[nodiscard]] Scope of_outputs() const;
+  // The same scope for the output layer of a language model, which has no adapter.
+  [[nodiscard]] Scope of_output() const;
   // The adapter of the linear layer [out, in] in this scope, appended to the list; nullopt: none.
   [[nodiscard]] std::optional<LoraTerm> lora(int64_t inputs, int64_t outputs) const;
 

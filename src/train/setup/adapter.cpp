@@ -7,7 +7,11 @@
 #include <type_traits>
 
 #include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
 #include "finetune/config/fields.h"
+#include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/task/tasks.h"
@@ -111,6 +115,30 @@ nn::LoraConfig named_adapter(const LoadedConfig& config, StartingPoint& start) {
   return *std::move(lora);
 }
 
+void add_module(const std::string& module, std::vector<std::string>& modules) {
+  if (std::ranges::find(modules, module) == modules.end()) modules.push_back(module);
+}
+
+// An adapter's folder holds no frozen weights, so that what its base lacks (a pooler, after masked
+// language modelling) is trained whole and saved. PEFT leaves it out, and its models then have
+// other weights there at each start.
+void train_what_base_lacks(const LoadedConfig& config, std::optional<Head> head, Parts& parts) {
+  if (config_folder(parts.pretrained) != parts.pretrained) return;  // a run's own adapter
+  nn::LoraConfig& lora = *parts.model_config.lora;
+  std::vector<std::string> modules;
+  const std::vector<std::string> missing =
+      missing_in_base(parts.model_config, head, parts.pretrained);
+  for (const std::string& name : missing) add_module(name.substr(0, name.rfind('.')), modules);
+  if (modules.empty()) return;
+  if (predicts_words(head)) {
+    refuse_key(config, "model_name_or_path",
+               "'" + parts.pretrained + "' lacks weights that an adapter does not hold: " +
+                   listed(missing) + "; train the whole model first");
+  }
+  log::info("adapter: the base lacks " + join(modules, ", ") + ": trained whole");
+  for (const std::string& module : modules) add_module(module, lora.modules_to_save);
+}
+
 }  // namespace
 
 void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) {
@@ -132,9 +160,10 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
     }
     return;
   }
-  if (args.task != "clm") {
+  if (args.task == "pretraining") {
     refuse_key(config, "use_peft",
-               "is available for task clm in this version, not for " + args.task);
+               "trains an adapter on a trained model and is not available for task pretraining; "
+               "task mlm trains one on more text");
   }
   if (start.pretrained.empty()) {
     refuse_key(config, "use_peft",
@@ -142,6 +171,11 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
   }
   nn::LoraConfig lora =
       args.adapter_name_or_path ? named_adapter(config, start) : lora_of_keys(config);
+  if (!args.adapter_name_or_path) {
+    for (const std::string& module : output_modules(start.model_config, task_of(args).head(args))) {
+      add_module(module, lora.modules_to_save);
+    }
+  }
   if (lora.use_dora && args.param_dtype != "float32") {
     refuse_key(config, "param_dtype",
                "has no place for DoRA's magnitudes, which change too little for " +
@@ -180,7 +214,9 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   if (!parts.model_config.lora) return;
   const TrainingArgs& args = config.args;
   try {
-    (void)parameter_shapes(parts.model_config, task_of(args).head(args));
+    const std::optional<Head> head = task_of(args).head(args);
+    (void)parameter_shapes(parts.model_config, head);
+    train_what_base_lacks(config, head, parts);
   } catch (const nn::LoraError& error) {
     refuse_key(config, error.key(), error.what());
   }

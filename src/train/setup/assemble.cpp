@@ -232,6 +232,16 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
                    model.architecture() + " (" + listed(fresh) +
                    "); it was not trained for task '" + config.args.task + "'");
   }
+  std::vector<std::string> lost;  // frozen, but not as the base has them
+  for (const std::string& name : fresh) {
+    const ParameterStore& store = model.store();
+    if (store.at(store.weight(name)).format.home == WeightHome::kBase) lost.push_back(name);
+  }
+  if (!lost.empty()) {
+    refuse_key(config, "model_name_or_path",
+               "'" + folder + "' lacks weights of the base, which an adapter does not hold: " +
+                   listed(lost) + "; train the whole model first");
+  }
   draw_weights(model, static_cast<uint64_t>(config.args.seed), fresh);
   // A new adapter is what is trained: nobody expects it in the folder.
   std::erase_if(fresh, [&](const std::string& name) {

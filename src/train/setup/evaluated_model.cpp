@@ -139,7 +139,7 @@ void check_head(const LoadedConfig& config, const std::string& folder, const Mod
   for (const ParameterShape& parameter : parameter_shapes(model, head)) {
     const bool is_head =
         parameter.name.starts_with("classifier") || parameter.name.starts_with("qa_");
-    if (!is_head || tensors.has(parameter.name)) continue;
+    if (!is_head || parameter.is_base || tensors.has(parameter.name)) continue;
     missing += (missing.empty() ? "" : ", ") + parameter.name;
   }
   if (missing.empty()) return;
