@@ -7,15 +7,23 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interruptible_reads.h"
+#include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/printable.h"
+#include "finetune/base/text.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/tensor/model_tensors.h"
 #include "model/adapter_files.h"
 
 namespace finetune {
 namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
 
 // Returns the newest snapshot of "org/name" in the cache of Hugging Face's libraries.
 std::string find_in_hub_cache(const std::string& name) {
@@ -184,25 +192,78 @@ WeightFormat base_format(const ModelConfig& config, const std::string& folder) {
 
 namespace {
 
-// Loads the base, then the adapter, whose tensors must all have a place in the model.
-LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraConfig& lora,
-                        const LoadOptions& options) {
-  LoadReport report = load_folder_weights(model, adapter_base(folder, lora), options);
+// Loads the tensors of an adapter, which must all have a place in the model. Returns what it lacks.
+LoadReport load_own_tensors(Model& model, const std::string& folder) {
   const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
   const ModelTensors tensors = load_model_tensors(*files, folder);
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
-  const LoadReport own = load_weights(
-      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, {});
+  LoadReport own =
+      load_weights(model, names, [&](const std::string& name) { return tensors.read(name); },
+                   folder, {.ignore_mismatched_sizes = true});
   if (!own.unexpected.empty()) {
     throw Error(ErrorKind::kData, folder + ": the base has no place for " + listed(own.unexpected) +
                                       "; it is the adapter of another model");
   }
-  std::erase_if(report.missing, [&](const std::string& name) { return tensors.has(name); });
+  std::vector<std::string> others;
+  for (const LoadReport::Mismatch& mismatch : own.mismatched) {
+    others.push_back(format_text("tensor '{}' has the shape {}, but {} and the base ask for {}",
+                                 mismatch.name, shape_text(mismatch.folder_shape),
+                                 kAdapterConfigFile, shape_text(mismatch.model_shape)));
+  }
+  if (!others.empty()) {
+    throw Error(ErrorKind::kData,
+                folder + ": " + listed(others, 4, "; ") + "; they do not belong together");
+  }
+  return own;
+}
+
+// Loads the base, then the adapter.
+LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraConfig& lora,
+                        const LoadOptions& options) {
+  LoadReport report = load_folder_weights(model, adapter_base(folder, lora), options);
+  const std::vector<std::string> lacking = load_own_tensors(model, folder).missing;
+  std::erase_if(report.missing, [&](const std::string& name) {
+    return std::ranges::find(lacking, name) == lacking.end();
+  });
   return report;
 }
 
 }  // namespace
+
+void load_trained_adapter(Model& model, const std::string& folder) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::kCheckpoint, "'" + folder + "' " + why);
+  };
+  const std::optional<nn::LoraConfig> theirs = read_adapter_config(folder);
+  if (!theirs) refuse("holds a whole model, and this run trains an adapter (use_peft)");
+  const nn::LoraConfig& ours = *model.config().lora;
+  const auto compare = [&](const char* key, const std::string& in_it, const std::string& here) {
+    if (in_it == here) return;
+    refuse(format_text("holds an adapter with {} {}, and this run has {}; write {}: {}", key, in_it,
+                       here, key, in_it));
+  };
+  compare("lora_r", std::to_string(theirs->r), std::to_string(ours.r));
+  compare("lora_alpha", format_number("%.17g", theirs->lora_alpha),
+          format_number("%.17g", ours.lora_alpha));
+  compare("use_rslora", theirs->use_rslora ? "true" : "false", ours.use_rslora ? "true" : "false");
+  std::vector<std::string> lacking = load_own_tensors(model, folder).missing;
+  std::erase_if(lacking, [&](const std::string& name) {
+    const Parameter& parameter = model.store().parameters()[model.store().weight(name).id()];
+    return parameter.format.home == WeightHome::kBase;
+  });
+  if (!lacking.empty()) {
+    refuse("lacks " + listed(lacking) + "; it is the adapter of other modules");
+  }
+  const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
+  for (const auto& [dtype, name] :
+       {std::pair(DType::kBF16, "bfloat16"), {DType::kF16, "float16"}}) {
+    const auto has_it = [&](const TensorInfo& info) { return info.dtype == dtype; };
+    if (!std::ranges::any_of(tensors.tensors(), has_it)) continue;
+    log::info(format_text("'{}' holds an adapter in {}: training continues from these values in {}",
+                          folder, name, name_of(model.store().weight_format())));
+  }
+}
 
 LoadReport load_folder_weights(Model& model, const std::string& folder,
                                const LoadOptions& options) {

@@ -3,7 +3,9 @@
 transformers' Trainer continues a run of ours at the next step."""
 
 import json
+import os
 import shutil
+import subprocess
 
 import torch
 from safetensors.torch import load_file
@@ -25,7 +27,7 @@ class Adapter(ParityTest):
                 shutil.copy(file, folder)
             self.bases[family] = folder
 
-    def ours(self, family, name, **more):
+    def configured(self, family, name, **more):
         config = {
             "task": "clm",
             "model_name_or_path": str(self.bases[family]),
@@ -43,7 +45,10 @@ class Adapter(ParityTest):
         }
         path = self.folder / f"{name}.json"
         path.write_text(json.dumps(config, indent=1))
-        run_binary("train", path)
+        return path
+
+    def ours(self, family, name, **more):
+        run_binary("train", self.configured(family, name, **more))
         return self.folder / name
 
     def peft_model(self, family, folder, is_trainable=False, dtype=torch.float32):
@@ -116,6 +121,50 @@ class Adapter(ParityTest):
         shapes = [{name: list(tensor.shape) for name, tensor in load_file(folder / "adapter_model.safetensors").items()}
                   for folder in (output, self.folder / "theirs")]
         self.assertEqual(*shapes)
+
+    def test_a_run_of_trainer_with_peft_goes_on_here(self):
+        """From step 10 ours takes the steps that theirs takes, also where their adapter is in bfloat16."""
+        from peft import LoraConfig, get_peft_model
+        from safetensors.torch import save_file
+        from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+        model = get_peft_model(
+            AutoModelForCausalLM.from_pretrained(self.bases["llama"]),
+            LoraConfig(r=4, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"),
+        )
+        theirs = self.folder / "theirs"
+        trainer = Trainer(
+            model=model,
+            args=TrainingArguments(output_dir=str(theirs), **{**BOTH, "learning_rate": 1e-2}, disable_tqdm=True),
+            train_dataset=Samples(blocks_of(TEXT / "lighthouse.txt")),
+            eval_dataset=Samples(blocks_of(TEXT / "lighthouse-valid.txt")),
+        )
+        trainer._loss_shifts_labels = True
+        trainer.train()
+        checkpoint = theirs / "checkpoint-10"
+        self.assertFalse((checkpoint / "config.json").exists())
+        output = self.ours("llama", "ours", resume_from_checkpoint=str(checkpoint))
+        self.assert_same_log(state(output)["log_history"], trainer.state.log_history, first_step=11)
+        self.assert_same_weights(
+            load_file(output / "adapter_model.safetensors"),
+            load_file(theirs / f"checkpoint-{STEPS}" / "adapter_model.safetensors"), WEIGHTS)  # fmt: skip
+
+        # In bfloat16 and stopped at once: the values are theirs.
+        narrow = self.folder / "narrow" / "checkpoint-10"
+        shutil.copytree(checkpoint, narrow)
+        values = {name: value.bfloat16() for name, value in load_file(checkpoint / "adapter_model.safetensors").items()}
+        save_file(values, narrow / "adapter_model.safetensors", metadata={"format": "pt"})
+        output = self.ours("llama", "narrow-ours", resume_from_checkpoint=str(narrow), max_steps=10,
+                           lr_scheduler_type="constant", eval_strategy="no")
+        ours = load_file(output / "adapter_model.safetensors")
+        for name, value in values.items():
+            self.assertTrue(torch.equal(ours[name], value.float()), name)
+
+        # Another scale would be another model.
+        path = self.configured("llama", "other-alpha", lora_alpha=16, resume_from_checkpoint=str(checkpoint))
+        refused = subprocess.run([os.environ["FINETUNE_BINARY"], "train", path], capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertIn("write lora_alpha: 32", refused.stderr)
 
     def test_a_bfloat16_base_is_kept_as_it_is(self):
         from transformers import AutoModelForCausalLM

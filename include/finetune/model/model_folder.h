@@ -34,6 +34,11 @@ namespace finetune {
 LoadReport load_folder_weights(Model& model, const std::string& folder,
                                const LoadOptions& options = {});
 
+// Copies the tensors of an adapter that another program trained into a model whose base is loaded.
+// Throws Error(kCheckpoint) if the adapter computes something else than the model's, Error(kData)
+// if its tensors do not fit. Requires: the model has an adapter.
+void load_trained_adapter(Model& model, const std::string& folder);
+
 // Initialises the named parameters with the values that a new model of this seed has.
 void draw_weights(Model& model, uint64_t seed, const std::vector<std::string>& names);
 
