@@ -9,8 +9,10 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/tensor/weight_files.h"
 
 namespace finetune {
 namespace {
@@ -47,6 +49,28 @@ constexpr std::array<Unused, 22> kUnused = {{{"alora_invocation_tokens", "null"}
                                              {"use_qalora", "false"},
                                              {"velora_config", "null"}}};
 
+// The other settings: those that are read, and those that change no result of a saved adapter.
+constexpr std::array<std::string_view, 20> kRead = {"alpha_pattern",
+                                                    "auto_mapping",
+                                                    "base_model_name_or_path",
+                                                    "ensure_weight_tying",
+                                                    "exclude_modules",
+                                                    "fan_in_fan_out",
+                                                    "inference_mode",
+                                                    "init_lora_weights",
+                                                    "lora_alpha",
+                                                    "lora_dropout",
+                                                    "megatron_core",
+                                                    "modules_to_save",
+                                                    "peft_type",
+                                                    "peft_version",
+                                                    "qalora_group_size",
+                                                    "r",
+                                                    "revision",
+                                                    "target_modules",
+                                                    "task_type",
+                                                    "use_rslora"};
+
 class AdapterReader {
  public:
   AdapterReader(Json json, std::string path) : json_(std::move(json)), path_(std::move(path)) {
@@ -55,7 +79,8 @@ class AdapterReader {
 
   nn::LoraConfig read() const {
     if (at("peft_type") != "LORA") {
-      fail("holds an adapter of type " + at("peft_type").dump() + "; only LORA is available");
+      fail("holds an adapter of type " + shortened(at("peft_type").dump(), 100) +
+           "; only LORA is available");
     }
     for (const Unused& unused : kUnused) {
       const Json value = json_.value(unused.name, Json());
@@ -63,24 +88,53 @@ class AdapterReader {
       if (is_empty || value == Json::parse(unused.value)) continue;
       fail(format_text("sets '{}', which is not available in this version", unused.name));
     }
+    check_names();
+    check_start();
     nn::LoraConfig lora;
+    lora.file = path_;
     lora.r = integer("r", 1, kMostRank);
     lora.lora_alpha = number("lora_alpha");
     lora.lora_dropout = json_.contains("lora_dropout") ? number("lora_dropout") : 0.0;
     if (lora.lora_dropout < 0.0 || lora.lora_dropout >= 1.0)
       fail("'lora_dropout' is not in [0, 1)");
-    lora.use_rslora = json_.value("use_rslora", Json(false)) == true;
+    lora.use_rslora = is_true("use_rslora");
     read_targets(lora);
     if (const Json& saved = at("modules_to_save"); !saved.is_null()) {
       lora.modules_to_save = names(saved, "modules_to_save");
     }
-    if (const Json& base = at("base_model_name_or_path"); base.is_string()) {
+    if (const Json& base = at("base_model_name_or_path"); !base.is_null()) {
+      if (!base.is_string()) fail("'base_model_name_or_path' is no text");
       lora.base_model_name_or_path = base.get<std::string>();
     }
     return lora;
   }
 
  private:
+  // A later PEFT may have settings that change what the adapter computes.
+  void check_names() const {
+    for (const auto& [name, value] : json_.items()) {
+      const bool is_known = std::ranges::find(kRead, name) != kRead.end() ||
+                            std::ranges::find(kUnused, name, [](const Unused& unused) {
+                              return std::string_view(unused.name);
+                            }) != kUnused.end();
+      const bool is_set =
+          !value.is_null() && value != false && !(value.is_structured() && value.empty());
+      if (!is_known && is_set) {
+        fail("sets '" + shortened(name, 100) +
+             "', which PEFT 0.21 does not know and which may change what the adapter computes");
+      }
+    }
+  }
+  // These change the base's weights when PEFT loads the adapter.
+  void check_start() const {
+    const Json& start = at("init_lora_weights");
+    const bool keeps_base = start.is_null() || start.is_boolean() || start == "gaussian" ||
+                            start == "orthogonal" || start == "eva";
+    if (keeps_base) return;
+    fail("has init_lora_weights: " + shortened(start.dump(), 100) +
+         ", which changes the base's weights and is not available; PEFT's save_pretrained with "
+         "path_initial_model_for_weight_conversion makes it a plain adapter");
+  }
   void read_targets(nn::LoraConfig& lora) const {
     const Json& targets = at("target_modules");
     if (targets.is_string()) {
@@ -103,6 +157,13 @@ class AdapterReader {
       fail(format_text("'{}' is not a whole number from {} to {}", name, least, most));
     }
     return value.get<int64_t>();
+  }
+  [[nodiscard]] bool is_true(const char* name) const {
+    const Json& value = at(name);
+    if (!value.is_null() && !value.is_boolean()) {
+      fail(format_text("'{}' is neither true nor false", name));
+    }
+    return value == true;
   }
   [[nodiscard]] double number(const char* name) const {
     const Json& value = at(name);
@@ -130,9 +191,21 @@ class AdapterReader {
 std::optional<nn::LoraConfig> read_adapter_config(const std::string& folder) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(folder, kAdapterConfigFile);
-  if (!files.exists(path) || files.exists(join_path(folder, kConfigFile))) return std::nullopt;
-  return AdapterReader(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}), path)
-      .read();
+  if (!files.exists(path)) return std::nullopt;
+  if (files.exists(join_path(folder, kConfigFile))) {
+    if (!files.exists(join_path(folder, kAdapterFile))) return std::nullopt;
+    // PEFT and transformers take the adapter, other programs the model.
+    throw Error(ErrorKind::kData, "'" + folder + "' holds a model (" + kConfigFile +
+                                      ") and an adapter (" + kAdapterConfigFile +
+                                      "), so that it is not clear which one is meant; move the " +
+                                      "files of one of them to another folder");
+  }
+  return parse_adapter_config(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}),
+                              path);
+}
+
+nn::LoraConfig parse_adapter_config(Json json, const std::string& path) {
+  return AdapterReader(std::move(json), path).read();
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -11,7 +12,11 @@
 namespace finetune {
 
 // Reads adapter_config.json of a folder; nullopt if it has none, or if it is a whole model.
-// Throws Error(kData) naming a setting that changes results and is not available here.
+// Throws Error(kData) naming a setting that changes results and is not available here, and if the
+// folder holds both a model and an adapter.
 [[nodiscard]] std::optional<nn::LoraConfig> read_adapter_config(const std::string& folder);
+// The same for the file's content.
+[[nodiscard]] nn::LoraConfig parse_adapter_config(nlohmann::ordered_json json,
+                                                  const std::string& path);
 
 }  // namespace finetune

@@ -44,9 +44,7 @@ void check_modules_to_save(const ModelConfig& config, const Weights& weights) {
   }
 }
 
-}  // namespace
-
-ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
+ModelParts assemble_parts(const ModelConfig& config, std::optional<Head> head) {
   const Architecture& architecture = architecture_of(config);
   std::optional<nn::LoraTargets> lora;
   if (config.lora) lora.emplace(*config.lora);
@@ -73,6 +71,18 @@ ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
                                nn::is_of_modules(weight.name(), config.lora->modules_to_save));
   }
   return parts;
+}
+
+}  // namespace
+
+ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
+  try {
+    return assemble_parts(config, head);
+  } catch (const nn::LoraError& error) {
+    if (config.lora->file.empty()) throw;  // a key of the configuration is to blame
+    throw Error(ErrorKind::kData,
+                "'" + config.lora->file + "' does not fit its base: " + error.what());
+  }
 }
 
 std::vector<ParameterFormat> parameter_formats(const ModelParts& parts, const ModelConfig& config,

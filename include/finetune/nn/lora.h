@@ -29,6 +29,9 @@ struct LoraConfig {
   std::string base_model_name_or_path = {};
   // Modules that are trained whole and saved with the adapter, by their last components.
   std::vector<std::string> modules_to_save = {};
+  // The adapter_config.json that this was read from, for messages; empty: keys of the
+  // configuration.
+  std::string file = {};
 
   // s: y = x W^T + b + s drop(x) A^T B^T.
   [[nodiscard]] double scale() const;
