@@ -12,7 +12,7 @@ void AdapterArgs::describe(FieldList& field) {
         "and the finished model hold the adapter alone, in PEFT's files.",
         {.resume = ResumePolicy::kFixed});
   field("adapter_name_or_path", &AdapterArgs::adapter_name_or_path,
-        "Folder of an adapter to go on from in a new run; its adapter_config.json then decides in "
+        "Folder of an adapter that a new run continues; its adapter_config.json then decides in "
         "place of the keys lora_*.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
   field("lora_r", &AdapterArgs::lora_r, "Rank of the adapter's matrices.",

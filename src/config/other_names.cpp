@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::string_view kTrackers = "it takes tensorboard, wandb or mlflow";
 constexpr std::string_view kNoTpu = "libtorch has no TPU device";
-constexpr std::string_view kNoLora =
-    "adapters other than LoRA, and a start from an adapter, are not available in this version";
 constexpr std::string_view kNoQuantized = "quantized base models are not available in this version";
 constexpr std::string_view kNoChat =
     "chat and instruction data are not available in this version: give plain text";
@@ -275,6 +273,9 @@ std::vector<OtherName> axolotl() {
       {"special_tokens", {}, kInTokenizer},
       {"adapter", {"use_peft"}},
       {"lora_model_dir", {"adapter_name_or_path"}},
+      {"peft_use_dora", {"use_dora"}},
+      {"peft_use_rslora", {"use_rslora"}},
+      {"peft_layers_to_transform", {"lora_layers_to_transform"}},
       {"lora_target_linear", {"lora_target_modules"}, "all-linear is the default"},
       {"load_in_8bit", {}, kNoQuantized},
       {"load_in_4bit", {}, kNoQuantized},
@@ -297,7 +298,6 @@ std::vector<OtherName> axolotl() {
 std::vector<OtherName> trl() {
   return {
       {"lora_task_type", {"task"}},
-      {"use_dora", {}, kNoLora},
       {"bnb_4bit_quant_type", {}, kNoQuantized},
       {"use_bnb_nested_quant", {}, kNoQuantized},
       {"assistant_only_loss", {}, kNoChat},

@@ -9,6 +9,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
@@ -43,6 +44,32 @@ constexpr std::array<Unused, 16> kUnused = {{{"alora_invocation_tokens", "null"}
                                              {"use_qalora", "false"},
                                              {"velora_config", "null"}}};
 
+// The other settings: those that are read, and those that change no result of a saved adapter.
+constexpr std::array<std::string_view, 24> kRead = {"alpha_pattern",
+                                                    "auto_mapping",
+                                                    "base_model_name_or_path",
+                                                    "bias",
+                                                    "ensure_weight_tying",
+                                                    "exclude_modules",
+                                                    "fan_in_fan_out",
+                                                    "inference_mode",
+                                                    "init_lora_weights",
+                                                    "layers_to_transform",
+                                                    "lora_alpha",
+                                                    "lora_dropout",
+                                                    "megatron_core",
+                                                    "modules_to_save",
+                                                    "peft_type",
+                                                    "peft_version",
+                                                    "qalora_group_size",
+                                                    "r",
+                                                    "rank_pattern",
+                                                    "revision",
+                                                    "target_modules",
+                                                    "task_type",
+                                                    "use_dora",
+                                                    "use_rslora"};
+
 class AdapterReader {
  public:
   AdapterReader(Json json, std::string path) : json_(std::move(json)), path_(std::move(path)) {
@@ -51,14 +78,18 @@ class AdapterReader {
 
   nn::LoraConfig read() const {
     if (at("peft_type") != "LORA") {
-      fail("holds an adapter of type " + at("peft_type").dump() + "; only LORA is available");
+      fail("holds an adapter of type " + shortened(at("peft_type").dump(), 100) +
+           "; only LORA is available");
     }
     for (const Unused& unused : kUnused) {
       const Json& value = at(unused.name);
       if (is_empty(value) || value == Json::parse(unused.value)) continue;
       fail(format_text("sets '{}', which is not available in this version", unused.name));
     }
+    check_names();
+    check_start();
     nn::LoraConfig lora;
+    lora.file = path_;
     lora.r = whole(at("r"), "r", 1, kMostRank);
     lora.lora_alpha = number("lora_alpha");
     lora.lora_dropout = json_.contains("lora_dropout") ? number("lora_dropout") : 0.0;
@@ -90,7 +121,8 @@ class AdapterReader {
     if (const Json& saved = at("modules_to_save"); !saved.is_null()) {
       lora.modules_to_save = names(saved, "modules_to_save");
     }
-    if (const Json& base = at("base_model_name_or_path"); base.is_string()) {
+    if (const Json& base = at("base_model_name_or_path"); !base.is_null()) {
+      if (!base.is_string()) fail("'base_model_name_or_path' is no text");
       lora.base_model_name_or_path = base.get<std::string>();
     }
     return lora;
@@ -99,6 +131,31 @@ class AdapterReader {
  private:
   static bool is_empty(const Json& value) {
     return value.is_null() || (value.is_structured() && value.empty());
+  }
+  // A later PEFT may have settings that change what the adapter computes.
+  void check_names() const {
+    for (const auto& [name, value] : json_.items()) {
+      const bool is_known = std::ranges::find(kRead, name) != kRead.end() ||
+                            std::ranges::find(kUnused, name, [](const Unused& unused) {
+                              return std::string_view(unused.name);
+                            }) != kUnused.end();
+      const bool is_set =
+          !value.is_null() && value != false && !(value.is_structured() && value.empty());
+      if (!is_known && is_set) {
+        fail("sets '" + shortened(name, 100) +
+             "', which PEFT 0.21 does not know and which may change what the adapter computes");
+      }
+    }
+  }
+  // These change the base's weights when PEFT loads the adapter.
+  void check_start() const {
+    const Json& start = at("init_lora_weights");
+    const bool keeps_base = start.is_null() || start.is_boolean() || start == "gaussian" ||
+                            start == "orthogonal" || start == "eva";
+    if (keeps_base) return;
+    fail("has init_lora_weights: " + shortened(start.dump(), 100) +
+         ", which changes the base's weights and is not available; PEFT's save_pretrained with "
+         "path_initial_model_for_weight_conversion makes it a plain adapter");
   }
   void read_targets(nn::LoraConfig& lora) const {
     lora.target_modules = modules(at("target_modules"), "target_modules");
@@ -143,7 +200,7 @@ class AdapterReader {
   [[nodiscard]] bool flag(const char* name) const {
     const Json& value = at(name);
     if (!value.is_null() && !value.is_boolean())
-      fail(format_text("'{}' is not true or false", name));
+      fail(format_text("'{}' is neither true nor false", name));
     return value == true;
   }
   [[nodiscard]] double number(const char* name) const {
@@ -181,8 +238,22 @@ bool is_adapter_folder(const std::string& folder) {
 }  // namespace
 
 std::optional<nn::LoraConfig> read_adapter_config(const std::string& folder) {
-  if (!is_adapter_folder(folder)) return std::nullopt;
-  return AdapterReader(read_adapter_json(folder), join_path(folder, kAdapterConfigFile)).read();
+  FileSystem& files = FileSystem::local();
+  const std::string path = join_path(folder, kAdapterConfigFile);
+  if (!files.exists(path)) return std::nullopt;
+  if (!is_adapter_folder(folder)) {
+    if (!files.exists(join_path(folder, kAdapterFile))) return std::nullopt;
+    // PEFT and transformers take the adapter, other programs the model.
+    throw Error(ErrorKind::kData, "'" + folder + "' holds a model (" + kConfigFile +
+                                      ") and an adapter (" + kAdapterConfigFile +
+                                      "), so that it is not clear which one is meant; move the " +
+                                      "files of one of them to another folder");
+  }
+  return parse_adapter_config(read_adapter_json(folder), path);
+}
+
+nn::LoraConfig parse_adapter_config(Json json, const std::string& path) {
+  return AdapterReader(std::move(json), path).read();
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
@@ -17,5 +18,8 @@ namespace finetune {
 // Replaces the labels and the problem type of the base's configuration by those that the adapter in
 // `folder` was trained with, as far as the folder's files say.
 void read_recorded_labels(const std::string& folder, ModelConfig& config);
+// read_adapter_config() for the file's content.
+[[nodiscard]] nn::LoraConfig parse_adapter_config(nlohmann::ordered_json json,
+                                                  const std::string& path);
 
 }  // namespace finetune

@@ -28,7 +28,7 @@ namespace finetune {
 
 namespace {
 
-// Which parameters train beside an adapter's own, as the configuration says.
+// Which parameters train in addition to an adapter's own, as the configuration says.
 class TrainedWhole {
  public:
   TrainedWhole(const ModelConfig& config, const Weights& weights)
@@ -53,9 +53,10 @@ class TrainedWhole {
       }
       if (tied_.contains(found->name()) && !lora_.ensure_weight_tying) {
         throw nn::LoraError("lora_modules_to_save",
-                            "'" + module + "' is one weight with '" + tied_.at(found->name()) +
-                                "'; set lora_ensure_weight_tying: true to train both as one, or "
-                                "leave it out");
+                            "'" + module + "': " + found->name() + " and " +
+                                tied_.at(found->name()) +
+                                " are one weight; set lora_ensure_weight_tying: true to train it, "
+                                "or leave it out");
       }
     }
   }
@@ -81,9 +82,7 @@ class TrainedWhole {
   std::map<std::string, std::string> tied_;  // both are one weight: own name, other name
 };
 
-}  // namespace
-
-ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
+ModelParts assemble_parts(const ModelConfig& config, std::optional<Head> head) {
   const Architecture& architecture = architecture_of(config);
   std::optional<nn::LoraTargets> lora;
   if (config.lora) lora.emplace(*config.lora);
@@ -103,6 +102,18 @@ ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
                                whole->has(weight));
   }
   return parts;
+}
+
+}  // namespace
+
+ModelParts make_parts(const ModelConfig& config, std::optional<Head> head) {
+  try {
+    return assemble_parts(config, head);
+  } catch (const nn::LoraError& error) {
+    if (config.lora->file.empty()) throw;  // a key of the configuration is to blame
+    throw Error(ErrorKind::kData,
+                "'" + config.lora->file + "' does not fit its base: " + error.what());
+  }
 }
 
 std::vector<ParameterFormat> parameter_formats(const ModelParts& parts, const ModelConfig& config,

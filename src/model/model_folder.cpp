@@ -7,15 +7,23 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interruptible_reads.h"
+#include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/printable.h"
+#include "finetune/base/text.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/tensor/model_tensors.h"
 #include "model/adapter_files.h"
 
 namespace finetune {
 namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
 
 // Returns the newest snapshot of "org/name" in the cache of Hugging Face's libraries.
 std::string find_in_hub_cache(const std::string& name) {
@@ -208,6 +216,43 @@ LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraC
 
 }  // namespace
 
+void load_trained_adapter(Model& model, const std::string& folder) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::kCheckpoint, "'" + folder + "' " + why);
+  };
+  const std::optional<nn::LoraConfig> theirs = read_adapter_config(folder);
+  if (!theirs) refuse("holds a whole model, and this run trains an adapter (use_peft)");
+  const nn::LoraConfig& ours = *model.config().lora;
+  const auto compare = [&](const char* key, const std::string& in_it, const std::string& here) {
+    if (in_it == here) return;
+    refuse(format_text("holds an adapter with {} {}, and this run has {}; write {}: {}", key, in_it,
+                       here, key, in_it));
+  };
+  const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  const auto alphas = [](const nn::LoraConfig& lora) {
+    std::string text = "{";
+    for (const auto& [pattern, alpha] : lora.alpha_pattern) {
+      text += (text.size() > 1 ? ", " : "") + pattern + ": " + format_number("%.17g", alpha);
+    }
+    return text + "}";
+  };
+  compare("lora_r", std::to_string(theirs->r), std::to_string(ours.r));
+  compare("lora_alpha", format_number("%.17g", theirs->lora_alpha),
+          format_number("%.17g", ours.lora_alpha));
+  compare("lora_alpha_pattern", alphas(*theirs), alphas(ours));
+  compare("use_rslora", flag(theirs->use_rslora), flag(ours.use_rslora));
+  compare("use_dora", flag(theirs->use_dora), flag(ours.use_dora));
+  load_adapter_weights(model, folder);
+  const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
+  for (const auto& [dtype, name] :
+       {std::pair(DType::kBF16, "bfloat16"), {DType::kF16, "float16"}}) {
+    const auto has_it = [&](const TensorInfo& info) { return info.dtype == dtype; };
+    if (!std::ranges::any_of(tensors.tensors(), has_it)) continue;
+    log::info(format_text("'{}' holds an adapter in {}: training continues from these values in {}",
+                          folder, name, name_of(model.store().weight_format())));
+  }
+}
+
 LoadReport load_folder_weights(Model& model, const std::string& folder,
                                const LoadOptions& options) {
   if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
@@ -226,20 +271,31 @@ void load_adapter_weights(Model& model, const std::string& folder) {
   const ModelTensors tensors = load_model_tensors(*files, folder);
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
-  const LoadReport report = load_weights(
-      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, {});
+  LoadReport report =
+      load_weights(model, names, [&](const std::string& name) { return tensors.read(name); },
+                   folder, {.ignore_mismatched_sizes = true});
   if (!report.unexpected.empty()) {
     throw Error(ErrorKind::kData, folder + ": the base has no place for " +
                                       listed(report.unexpected) +
                                       "; it is the adapter of another model");
   }
-  std::vector<std::string> missing = report.missing;
-  std::erase_if(missing, [&](const std::string& name) {
-    return !model.store().trains(model.store().weight(name));
+  std::vector<std::string> others;
+  for (const LoadReport::Mismatch& mismatch : report.mismatched) {
+    others.push_back(format_text("tensor '{}' has the shape {}, but {} and the base ask for {}",
+                                 mismatch.name, shape_text(mismatch.folder_shape),
+                                 kAdapterConfigFile, shape_text(mismatch.model_shape)));
+  }
+  if (!others.empty()) {
+    throw Error(ErrorKind::kData,
+                folder + ": " + listed(others, 4, "; ") + "; they do not belong together");
+  }
+  std::erase_if(report.missing, [&](const std::string& name) {
+    return model.store().at(model.store().weight(name)).format.home == WeightHome::kBase;
   });
-  if (!missing.empty()) {
-    throw Error(ErrorKind::kData, folder + ": adapter_model.safetensors lacks " + listed(missing) +
-                                      ", which adapter_config.json asks for");
+  if (!report.missing.empty()) {
+    throw Error(ErrorKind::kData, folder + " lacks " + listed(report.missing) +
+                                      ", which its adapter_config.json or the run's keys ask for; "
+                                      "it is the adapter of other modules");
   }
 }
 

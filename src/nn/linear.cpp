@@ -73,14 +73,15 @@ Unscaled scale_by_magnitude(const Matrix& matrix, const Weight& bias, bool keeps
   return unscaled;
 }
 
-// dm = sum of dy z / norm over rows; returns dz = factor dy, in the memory of dy if `owns`.
-Tensor give_magnitude(const Weight& magnitude, Unscaled unscaled, const Tensor& dy, bool owns,
+// dm = sum of dy z / norm over rows. Returns dz = factor dy, in the memory of dy if that may be
+// overwritten.
+Tensor give_magnitude(const Weight& magnitude, const Unscaled& unscaled, Tensor dy, bool overwrites,
                       Pass& p) {
   if (p.trains(magnitude)) {
-    p.add_sum_of_rows(magnitude,
-                      rows_of(unscaled.product).to(at::kFloat).mul_(dy).div_(unscaled.norm));
+    const Tensor product = rows_of(unscaled.product).to(at::kFloat);
+    p.add_sum_of_rows(magnitude, product.mul_(rows_of(dy)).div_(unscaled.norm));
   }
-  return (owns ? dy : dy.clone()).mul_(unscaled.factor);
+  return (overwrites ? to_overwrite(std::move(dy)) : dy.clone()).mul_(unscaled.factor);
 }
 
 // Adds s drop(x) A^T B^T to y. Returns s drop(x) A^T [N, r].
@@ -158,14 +159,14 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
   if (!keeps_input) x = {};  // dx = dy W needs only its shape
   p.record(y, [&p, matrix, bias, dx, completes, has_trained_weight, has_trained_adapter, options,
                shape = std::move(shape), low = std::move(low), unscaled = std::move(unscaled),
-               kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
-    Tensor dy = rows_of(gradient);
+               kept = p.keep(std::move(x))](Tensor gradient) mutable {
     Tensor input = kept.take();  // undefined if it was not kept
-    if (p.trains(bias)) p.add_sum_of_rows(bias, dy);
+    if (p.trains(bias)) p.add_sum_of_rows(bias, rows_of(gradient));
     if (matrix.is_dora()) {
-      dy = give_magnitude(matrix.lora->magnitude, std::exchange(unscaled, {}), dy, !p.trains(bias),
-                          p);
+      gradient = give_magnitude(matrix.lora->magnitude, std::exchange(unscaled, {}),
+                                std::move(gradient), !p.trains(bias), p);
     }
+    const Tensor dy = rows_of(gradient);
     if (has_trained_weight && matrix.is_transposed) {
       p.add_product(matrix.weight, rows_of(input), dy);
     } else if (has_trained_weight) {

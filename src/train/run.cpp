@@ -437,6 +437,9 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
       trainer.start_fresh();
     }
     check_same_weights(*world, parts.model->store().parameters());
+    if (parts.model_config.lora) {
+      check_same_base(*world, parts.pretrained, hash_cache(args, show_steps(progress)));
+    }
     try {
       return trainer.run();
     } catch (...) {

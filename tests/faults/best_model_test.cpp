@@ -29,6 +29,7 @@ struct Variant {
   bool greater_is_better = false;
   std::string learning_rate = "1e-2";
   bool async_save = true;
+  bool has_adapter = false;
 };
 
 std::string model_bytes(const std::string& path) {
@@ -47,10 +48,12 @@ class BestRun : public FaultRun {
                   .save_total_limit = kSteps,
                   .eval_steps = kEvery,
                   .learning_rate = variant.learning_rate,
+                  .model_keys = variant.has_adapter ? kTinyLlama : kTinyBert,
                   .more_keys = "load_best_model_at_end: true\nmetric_for_best_model: eval_loss\n"
                                "greater_is_better: " +
                                std::string(variant.greater_is_better ? "true" : "false") +
-                               "\nasync_save: " + (variant.async_save ? "true" : "false") + "\n"}),
+                               "\nasync_save: " + (variant.async_save ? "true" : "false") + "\n",
+                  .has_adapter = variant.has_adapter}),
         greater_(variant.greater_is_better) {
     keep_as("whole");
     const Json state = json_of(out("trainer_state.json"));
@@ -73,8 +76,8 @@ class BestRun : public FaultRun {
   // Checks that the model of this step was exported and recorded. Returns the problem; empty: none.
   [[nodiscard]] std::string check_export(int64_t step) const {
     const std::string name = "checkpoint-" + std::to_string(step);
-    if (model_bytes(out("model.safetensors")) !=
-        model_bytes(folder() / ("whole/" + name + "/model.safetensors"))) {
+    if (model_bytes(out(model_file())) !=
+        model_bytes(folder() / ("whole/" + name + "/" + model_file()))) {
       return "the exported model is not that of step " + std::to_string(step);
     }
     const Json state = json_of(out("trainer_state.json"));
@@ -168,6 +171,14 @@ TEST(BestModelOnAFullDisk, IsExportedOrMissed) {
   // The variants differ: the best model is the last one in one and an earlier one in the other.
   EXPECT_EQ(bests.at(0), kSteps);
   EXPECT_LT(bests.at(1), kSteps);
+}
+
+TEST(BestAdapterOnAFullDisk, IsExportedOrMissed) {
+  Row row("best_adapter_on_a_full_disk");
+  BestRun run({.name = "rising loss", .greater_is_better = true, .has_adapter = true});
+  for (const int64_t lost : {kEvery, kSteps}) {
+    row.add("no room for step " + std::to_string(lost), survive(run, lost, 0));
+  }
 }
 
 // No save succeeds, so only the weights in memory are left.

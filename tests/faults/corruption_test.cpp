@@ -60,19 +60,22 @@ bool damage(const std::string& path, const std::string& other, int kind, size_t 
   return bytes != before;
 }
 
-TEST(R10, DamageToAnyRegionOfAnyFile) {
-  FaultRun run;
-  Row row("R10");
-  run.keep_killed_at("two", [](const CaseRecord::Entry& entry) {
-    return starts(entry, ".trash-checkpoint-3.") && entry.operation == Operation::kRemove;
+// Damages the newer one of two checkpoints.
+void damage_a_checkpoint(FaultRun& run, Row& row, int64_t cases) {
+  const auto checkpoint = [&](int64_t save) {
+    return "checkpoint-" + std::to_string(save * run.settings().save_steps);
+  };
+  const std::string newer = checkpoint(3);
+  const std::string trash = ".trash-" + checkpoint(1) + ".";
+  run.keep_killed_at("two", [&](const CaseRecord::Entry& entry) {
+    return starts(entry, trash) && entry.operation == Operation::kRemove;
   });
   run.take("two");
-  ASSERT_EQ(run.names("checkpoint-9").size(), 1U);
-  std::vector<std::string> files = FileSystem::local().list(run.out("checkpoint-9"));
+  ASSERT_EQ(run.names(newer).size(), 1U);
+  std::vector<std::string> files = FileSystem::local().list(run.out(newer));
   ASSERT_GE(files.size(), 8U);
   Random random(base_seed());
   constexpr size_t kRegions = 8;
-  const int64_t cases = scaled(500);
   for (int64_t i = 0; row.cases() < cases; ++i) {
     const auto turn = static_cast<size_t>(i);
     const std::string& name = files[turn % files.size()];
@@ -81,19 +84,32 @@ TEST(R10, DamageToAnyRegionOfAnyFile) {
     // these kinds have no regions
     if (kind >= 4 && i > 2 * static_cast<int64_t>(files.size() * 6)) continue;
     run.take("two");
-    if (!damage(run.out("checkpoint-9/" + name), run.out("checkpoint-6/" + name), kind, region,
+    if (!damage(run.out(newer + "/" + name), run.out(checkpoint(2) + "/" + name), kind, region,
                 kRegions, random)) {
       continue;
     }
     const Session session = run.start();
     std::string problem;
     if (session.code != 0) problem = "exit code " + std::to_string(session.code);
-    if (session.resumed != 6) problem = "resumed from " + std::to_string(session.resumed);
-    if (run.names("checkpoint-9.bad-1").size() != 1) problem += " nothing was quarantined";
+    if (session.resumed != 2 * run.settings().save_steps)
+      problem = "resumed from " + std::to_string(session.resumed);
+    if (run.names(newer + ".bad-1").size() != 1) problem += " nothing was quarantined";
     if (problem.empty()) problem = run.compare();
     row.add(name + ", damage " + std::to_string(kind) + ", region " + std::to_string(region),
             problem.empty() ? problem : problem + "\n" + session.said);
   }
+}
+
+TEST(R10, DamageToAnyRegionOfAnyFile) {
+  FaultRun run;
+  Row row("R10");
+  damage_a_checkpoint(run, row, scaled(500));
+}
+
+TEST(R10Adapter, DamageToAnyFile) {
+  FaultRun run(adapter_run());
+  Row row("R10 adapter");
+  damage_a_checkpoint(run, row, scaled(60));
 }
 
 // Damages the files next to the checkpoints of a finished run.
@@ -137,12 +153,10 @@ TEST(R15, TimesOfFilesMeanNothing) {
   }
 }
 
-TEST(R22, OneFaultAfterAnother) {
-  FaultRun run;
-  Row row("R22");
+void strike_again_and_again(FaultRun& run, Row& row, int64_t cases) {
   const auto changes = static_cast<int64_t>(run.changes().size());
   Random random(base_seed());
-  for (int64_t i = 0; i < scaled(40); ++i) {
+  for (int64_t i = 0; i < cases; ++i) {
     run.begin_anew();
     int64_t newest = 0;
     std::string what;
@@ -166,6 +180,18 @@ TEST(R22, OneFaultAfterAnother) {
     }
     row.add(what, problem.empty() ? run.finish(newest) : problem);
   }
+}
+
+TEST(R22, OneFaultAfterAnother) {
+  FaultRun run;
+  Row row("R22");
+  strike_again_and_again(run, row, scaled(40));
+}
+
+TEST(R22Adapter, OneFaultAfterAnother) {
+  FaultRun run(adapter_run());
+  Row row("R22 adapter");
+  strike_again_and_again(run, row, scaled(6));
 }
 
 }  // namespace

@@ -43,11 +43,8 @@ std::string survive(FaultRun& run, const Fault& fault, bool is_transient, bool i
   return problem.empty() ? problem : said(problem);
 }
 
-TEST(R5, DisksThatAreFullForAMomentOrForGood) {
-  FaultRun run;
-  Row row("R5");
+void fill_the_disk(FaultRun& run, Row& row, int64_t cases) {
   const auto changes = static_cast<int64_t>(run.changes().size());
-  const int64_t cases = scaled(400);
   for (int64_t i = 0; row.cases() < cases; ++i) {
     const int64_t at = 1 + (i * 977 + static_cast<int64_t>(base_seed())) % changes;
     const auto& entry = run.changes()[static_cast<size_t>(at - 1)];
@@ -62,6 +59,18 @@ TEST(R5, DisksThatAreFullForAMomentOrForGood) {
     row.add(std::string(transient ? "once, " : "for long, ") + describe(at, entry),
             survive(run, fault, transient, belongs_to_a_save(entry)));
   }
+}
+
+TEST(R5, DisksThatAreFullForAMomentOrForGood) {
+  FaultRun run;
+  Row row("R5");
+  fill_the_disk(run, row, scaled(400));
+}
+
+TEST(R5Adapter, DisksThatAreFullForAMomentOrForGood) {
+  FaultRun run(adapter_run());
+  Row row("R5 adapter");
+  fill_the_disk(run, row, scaled(40));
 }
 
 TEST(R6, DevicesThatFailAtAnyCall) {

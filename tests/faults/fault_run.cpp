@@ -86,23 +86,29 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
   if (shared == MAP_FAILED) throw std::bad_alloc();
   record_ = new (shared) CaseRecord;
   const std::string data = source_dir() + "/tests/fixtures/checkpoints/v1/float32/";
-  folder_.write("run.yaml",
-                "output_dir: " + output_dir_ + "\ncache_dir: " + folder_ / "cache" +
-                    "\ntokenizer_name: " + data + "tokenizer\ntrain_file: " + data +
-                    "train.txt\nvalidation_file: " + data + "valid.txt\n" + settings_.model_keys +
-                    "max_seq_length: 12\npreprocessing_num_workers: 1\nmax_steps: " +
-                    std::to_string(settings_.steps) +
-                    "\nsave_steps: " + std::to_string(settings_.save_steps) +
-                    "\nsave_total_limit: " + std::to_string(settings_.save_total_limit) +
-                    "\nper_device_train_batch_size: 4\nlearning_rate: " + settings_.learning_rate +
-                    "\nlogging_steps: 1\neval_strategy: steps\neval_steps: " +
-                    std::to_string(settings_.eval_steps) + "\nuse_cpu: true\nreport_to: none\n" +
-                    (settings_.mirrored ? "mirror_dir: " + mirror() + "\n" : "") +
-                    settings_.more_keys);
+  std::string model_keys = "tokenizer_name: " + data + "tokenizer\n" + settings_.model_keys;
+  if (settings_.has_adapter)
+    model_keys = make_base(model_keys + "train_file: " + data + "train.txt\n");
+  folder_.write(
+      "run.yaml",
+      "output_dir: " + output_dir_ + "\ncache_dir: " + folder_ / "cache" + "\ntrain_file: " + data +
+          "train.txt\nvalidation_file: " + data + "valid.txt\n" + model_keys +
+          "max_seq_length: 12\npreprocessing_num_workers: 1\nmax_steps: " +
+          std::to_string(settings_.steps) +
+          "\nsave_steps: " + std::to_string(settings_.save_steps) +
+          "\nsave_total_limit: " + std::to_string(settings_.save_total_limit) +
+          "\nper_device_train_batch_size: 4\nlearning_rate: " + settings_.learning_rate +
+          "\nlogging_steps: 1\neval_strategy: steps\neval_steps: " +
+          std::to_string(settings_.eval_steps) + "\nuse_cpu: true\nreport_to: none\n" +
+          (settings_.mirrored ? "mirror_dir: " + mirror() + "\n" : "") + settings_.more_keys);
   fs::create_directory(root_);
   // Runs once here, so that all forks inherit what libtorch initialises.
   if (static const int warm = run_command({"train", folder_ / "run.yaml"}); warm != 0) {
     throw std::runtime_error("the run does not work at all");
+  }
+  // The hash of a base is cached, too.
+  if (settings_.has_adapter && run_command({"train", folder_ / "run.yaml"}) != 0) {
+    throw std::runtime_error("the adapter cannot be trained");
   }
   // The cache of tokens is not modelled: it is complete before any fault.
   if (run_command({"prepare", folder_ / "run.yaml"}) != 0) {
@@ -119,6 +125,19 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
   const int64_t count = record_->changes;
   changes_.assign(record_->entries.begin(), record_->entries.begin() + count);
   unbroken_ = outcome();
+}
+
+std::string FaultRun::make_base(const std::string& keys) {
+  const std::string base = folder_ / "base";
+  folder_.write("base.yaml", "output_dir: " + base + "\ncache_dir: " + folder_ / "cache" + "\n" +
+                                 keys +
+                                 "max_seq_length: 12\npreprocessing_num_workers: 1\nmax_steps: 2\n"
+                                 "save_strategy: \"no\"\nuse_cpu: true\nreport_to: none\n");
+  if (run_command({"train", folder_ / "base.yaml"}) != 0) {
+    throw std::runtime_error("the base cannot be trained");
+  }
+  return "task: clm\nline_by_line: true\npacking: true\nmodel_name_or_path: " + base + "\n" +
+         kAdapterKeys;
 }
 
 void FaultRun::begin_anew(bool make_folder) {
@@ -207,7 +226,7 @@ std::vector<std::string> FaultRun::names(const std::string& part) const {
 
 FaultRun::Outcome FaultRun::outcome() const {
   const std::string last = out("checkpoint-" + std::to_string(settings_.steps)) + "/";
-  return {.model = content(out("model.safetensors")),
+  return {.model = content(out(model_file())),
           .optimizer = content(last + "optimizer.pt"),
           .schedule = content(last + "scheduler.pt"),
           .log = log_without_times(content(out("trainer_state.json")))};

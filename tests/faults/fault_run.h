@@ -33,6 +33,9 @@ inline const std::string kTinyLlama =
     "num_attention_heads: 2, num_key_value_heads: 1, hidden_size: 16, intermediate_size: 16, "
     "max_position_embeddings: 12}\nline_by_line: true\npacking: true\n";
 
+// Lines of the configuration that train an adapter.
+inline const std::string kAdapterKeys = "use_peft: true\nlora_r: 2\nlora_dropout: 0.1\n";
+
 struct RunSettings {
   int64_t steps = 12;
   int64_t save_steps = 3;
@@ -42,7 +45,14 @@ struct RunSettings {
   std::string model_keys = kTinyBert;
   std::string more_keys = {};  // lines of the configuration
   bool mirrored = false;       // mirror_dir is mirror()
+  bool has_adapter = false;    // a LoRA adapter on a fresh model of `model_keys`, made before
 };
+
+// A short run that trains an adapter.
+inline RunSettings adapter_run() {
+  return {
+      .steps = 4, .save_steps = 1, .eval_steps = 2, .model_keys = kTinyLlama, .has_adapter = true};
+}
 
 // A tiny run that is started many times, each time in a fork of this process, which has libtorch
 // loaded and warm: a start takes a twentieth of the time of a new process and can be killed like
@@ -72,6 +82,10 @@ class FaultRun {
     return name.empty() ? output_dir_ : output_dir_ + "/" + name;
   }
   [[nodiscard]] std::string mirror() const { return root_ + "/mirror"; }
+  // The file with the trained weights.
+  [[nodiscard]] std::string model_file() const {
+    return settings_.has_adapter ? "adapter_model.safetensors" : "model.safetensors";
+  }
   // The folder that contains only the output folder and the mirror.
   [[nodiscard]] std::string root() const { return root_; }
   [[nodiscard]] const RunSettings& settings() const { return settings_; }
@@ -97,6 +111,8 @@ class FaultRun {
     bool operator==(const Outcome&) const = default;
   };
   [[nodiscard]] Outcome outcome() const;
+  // Trains the base of an adapter. Returns the lines of a configuration that name it.
+  std::string make_base(const std::string& keys);
 
   RunSettings settings_;
   TemporaryFolder folder_;

@@ -304,6 +304,18 @@ TEST(R25, DamageAfterTheEnd) {
   damage_at_random(both, row, "with a mirror, without checkpoints", scaled(30));
 }
 
+TEST(R25Adapter, DamageAfterTheEnd) {
+  Row row("R25 adapter");
+  RunSettings settings = adapter_run();
+  settings.mirrored = true;
+  FinishedRun mirrored(settings);
+  damage_at_random(mirrored, row, "with a mirror", scaled(36));
+  settings.mirrored = false;
+  settings.more_keys = "save_strategy: \"no\"\n";
+  FinishedRun model_only(settings);
+  damage_at_random(model_only, row, "without checkpoints", scaled(12));
+}
+
 struct Damages {
   const char* label;
   bool mirrored;

@@ -50,6 +50,15 @@ TEST(R1Causal, KilledAtEveryChangeOfARun) {
   kill_at_every_change(run, row);
 }
 
+// The base is read and never changed; its folder is outside what a run may change.
+TEST(R1Adapter, KilledAtEveryChangeOfARun) {
+  RunSettings settings = adapter_run();
+  settings.steps = settings.save_steps = 2;
+  FaultRun run(settings);
+  Row row("R1 adapter");
+  kill_at_every_change(run, row);
+}
+
 // Without checkpoints only the files of the finished model show the progress of the run.
 TEST(R1b, KilledAtEveryChangeOfTheEndWithoutCheckpoints) {
   FaultRun run({.more_keys = "save_strategy: \"no\"\n"});
@@ -112,14 +121,13 @@ TEST(R3, KilledWhileDeletingResumingOrSweeping) {
   }
 }
 
-TEST(R4, PowerCutsAtEveryChange) {
-  FaultRun run;
-  Row row("R4");
-  const int64_t resumed_at = run.keep_killed_at("resumed", [](const CaseRecord::Entry& entry) {
-    return starts(entry, ".tmp-checkpoint-6.") && entry.operation == Operation::kSync;
+void cut_power(FaultRun& run, Row& row, int64_t cases) {
+  const std::string second =
+      ".tmp-checkpoint-" + std::to_string(2 * run.settings().save_steps) + ".";
+  const int64_t resumed_at = run.keep_killed_at("resumed", [&](const CaseRecord::Entry& entry) {
+    return starts(entry, second) && entry.operation == Operation::kSync;
   });
   const Entries resumed = run.changes_from("resumed");
-  const int64_t cases = scaled(2000);
   const uint64_t seed = base_seed() * 1'000'000;
   for (int64_t i = 0; i < cases; ++i) {
     const bool resumes = i % 3 == 2;
@@ -142,6 +150,18 @@ TEST(R4, PowerCutsAtEveryChange) {
     const bool missed = cut.code != 137 && cut.code != 0;
     row.add(what, missed ? "not cut: " + cut.said : run.finish(durable));
   }
+}
+
+TEST(R4, PowerCutsAtEveryChange) {
+  FaultRun run;
+  Row row("R4");
+  cut_power(run, row, scaled(2000));
+}
+
+TEST(R4Adapter, PowerCutsAtChangesOfARun) {
+  FaultRun run(adapter_run());
+  Row row("R4 adapter");
+  cut_power(run, row, scaled(40));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <array>
 #include <filesystem>
 
-#include "integration/tiny_run.h"
+#include "integration/adapter_run.h"
 
 namespace finetune::testing {
 namespace {
@@ -11,69 +11,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-class AdapterRun : public ::testing::Test {
- protected:
-  // A base that was trained for a moment, made once.
-  static const std::string& base() {
-    static const TinyRun run({{"task", "clm"},
-                              {"model_type", "llama"},
-                              {"config_overrides",
-                               "{num_hidden_layers: 2, num_attention_heads: 4, "
-                               "num_key_value_heads: 2, hidden_size: 32, intermediate_size: 64, "
-                               "max_position_embeddings: 64}"},
-                              {"max_steps", "10"},
-                              {"save_strategy", "no"}});
-    static const std::string folder = [] {
-      const ProcessResult made = run.train();
-      EXPECT_EQ(made.code, 0) << made.err;
-      return run.out();
-    }();
-    return folder;
-  }
-
-  static TinyRun::Keys keys(const TinyRun::Keys& more = {}) {
-    TinyRun::Keys all = {{"task", "clm"},
-                         {"model_type", ""},
-                         {"config_overrides", ""},
-                         {"tokenizer_name", ""},
-                         {"model_name_or_path", base()},
-                         {"use_peft", "true"},
-                         {"lora_r", "4"},
-                         {"lora_dropout", "0.1"},
-                         {"learning_rate", "1e-2"}};
-    for (const auto& [key, value] : more) all[key] = value;
-    return all;
-  }
-
-  // An adapter on an encoder whose masked language model was trained: it has neither a classifier
-  // nor a pooler.
-  static TinyRun::Keys classifier_keys(const std::string& task, const std::string& data,
-                                       const std::string& family = "roberta") {
-    static std::map<std::string, TinyRun> encoders;
-    const auto [found, is_new] =
-        encoders.try_emplace(family, TinyRun::Keys{{"task", "mlm"},
-                                                   {"model_type", family},
-                                                   {"max_steps", "3"},
-                                                   {"eval_strategy", "\"no\""},
-                                                   {"save_strategy", "\"no\""}});
-    if (is_new) {
-      const ProcessResult made = found->second.train();
-      EXPECT_EQ(made.code, 0) << made.err;
-    }
-    return keys({{"task", task},
-                 {"model_name_or_path", found->second.out()},
-                 {"train_file", kTasks + data + "-train.jsonl"},
-                 {"validation_file", kTasks + data + "-valid.jsonl"},
-                 {"max_steps", "12"},
-                 {"eval_steps", "4"},
-                 {"save_steps", "4"}});
-  }
-
-  static std::string adapter_of(const TinyRun& run) {
-    return read_file(run.out("adapter_model.safetensors"));
-  }
-};
 
 TEST_F(AdapterRun, EndsInTheSameBitsAfterKillsAtRandomMoments) {
   const TinyRun whole(keys());
@@ -278,6 +215,68 @@ TEST_F(AdapterRun, TrainsWhatTheBaseLacksWhole) {
   EXPECT_THAT(trained.err, HasSubstr("the base lacks bert.pooler.dense: trained whole"));
   const Json config = Json::parse(read_file(run.out("adapter_config.json")));
   EXPECT_EQ(config["modules_to_save"], Json({"classifier", "score", "bert.pooler.dense"}));
+}
+
+// DoRA's norms are held during an update, LoRA+ has four groups, biases are among the trained.
+TEST_F(AdapterRun, EndsInTheSameBitsWithEveryOption) {
+  for (const TinyRun::Keys& more : std::vector<TinyRun::Keys>{
+           {{"use_dora", "true"}, {"gradient_accumulation_steps", "2"}},
+           {{"use_dora", "true"}, {"bf16", "true"}, {"gradient_checkpointing", "true"}},
+           {{"loraplus_lr_ratio", "4"}, {"weight_decay", "0.1"}},
+           {{"lora_rank_pattern", "{q_proj: 2}"}, {"lora_layers_to_transform", "[1]"}},
+           {{"lora_modules_to_save", "[embed_tokens]"}, {"lora_bias", "all"}}}) {
+    SCOPED_TRACE(more.begin()->first);
+    TinyRun::Keys all = keys(more);
+    all["max_steps"] = "12";
+    all["eval_strategy"] = "no";
+    all["validation_file"] = "";
+    const TinyRun whole(all);
+    const ProcessResult unbroken = whole.train();
+    ASSERT_EQ(unbroken.code, 0) << unbroken.err;
+    const TinyRun run(all);
+    run.train_until(5);
+    const ProcessResult result = run.train();
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(adapter_of(run) == adapter_of(whole));
+  }
+}
+
+TEST_F(AdapterRun, GoesOnFromAnAdapterThatItsFileDescribes) {
+  const TinyRun first(keys({{"lora_alpha", "8"}, {"use_rslora", "true"}}));
+  ASSERT_EQ(first.train().code, 0);
+  TinyRun::Keys more = keys({{"adapter_name_or_path", first.out()}, {"eval_on_start", "true"}});
+  more.erase("lora_r");
+  more.erase("lora_dropout");
+  const TinyRun second(more);
+  second.train_until(5);
+  double end = 0.0;
+  const Json rows = trainer_state(first.out())["log_history"];
+  for (const Json& row : rows) {
+    if (row.contains("eval_loss")) end = row["eval_loss"];
+  }
+  const Json log = trainer_state(second.out("checkpoint-5"))["log_history"];
+  EXPECT_EQ(log[0]["eval_loss"].get<double>(), end);
+
+  // The scale is a part of the model: another one is not resumed.
+  const std::string path = first.out("adapter_config.json");
+  const std::string written = read_file(path);
+  std::string other = written;
+  other.replace(other.find("\"lora_alpha\": 8"), 15, "\"lora_alpha\": 9");
+  write_file(path, other);
+  const ProcessResult refused = second.train();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("the adapter is not the one"),
+                                 HasSubstr("lora_alpha was 8.0 and is now 9.0")));
+  write_file(path, written);
+  const ProcessResult resumed = second.train();
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+
+  more["lora_r"] = "4";
+  const ProcessResult twice = TinyRun(more).train({"--dry_run"});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("lora_r: is decided by the adapter_config.json"));
+  const ProcessResult none = TinyRun(keys({{"use_peft", "false"}})).train({"--dry_run"});
+  EXPECT_THAT(none.err, HasSubstr("no effect without use_peft: true: lora_r, lora_dropout"));
 }
 
 TEST_F(AdapterRun, NamesTheKeyOfEachMistake) {

@@ -3,7 +3,9 @@
 transformers' Trainer continues a run of ours at the next step."""
 
 import json
+import os
 import shutil
+import subprocess
 
 import make_task_goldens
 import torch
@@ -28,7 +30,7 @@ class Adapter(ParityTest):
                 shutil.copy(file, folder)
             self.bases[family] = folder
 
-    def ours(self, family, name, **more):
+    def configured(self, family, name, **more):
         config = {
             "task": "clm",
             "model_name_or_path": str(self.bases[family]),
@@ -46,7 +48,10 @@ class Adapter(ParityTest):
         }
         path = self.folder / f"{name}.json"
         path.write_text(json.dumps(config, indent=1))
-        run_binary("train", path)
+        return path
+
+    def ours(self, family, name, **more):
+        run_binary("train", self.configured(family, name, **more))
         return self.folder / name
 
     def peft_model(self, family, folder, is_trainable=False, dtype=torch.float32):
@@ -144,13 +149,12 @@ class Adapter(ParityTest):
     }
 
     def with_options(self, family, keys, options):
-        """Trains with the keys, then lets Trainer go on from our checkpoint-10 with PEFT's options."""
+        """Trains with the keys, then lets Trainer continue from our checkpoint-10 with PEFT's options."""
         from peft import LoraConfig, get_peft_model
         from peft.optimizers import create_loraplus_optimizer
         from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-        name = f"ours-{family}"
-        output = self.ours(family, name, **keys)
+        output = self.ours(family, "with-options", **keys)
         log = state(output)["log_history"]
         fresh = get_peft_model(
             AutoModelForCausalLM.from_pretrained(self.bases[family]),
@@ -188,12 +192,55 @@ class Adapter(ParityTest):
 
     def test_options_are_those_of_peft(self):
         for name, (keys, options) in self.OPTIONS.items():
-            # qwen2 has biases; smollm3 ties its embeddings.
-            family = "smollm3" if name == "tied" else "qwen2" if "bias" in name else "llama"
+            # qwen2 has biases; the llama of these tests has one weight for embedding and output.
+            family = "mistral" if name == "whole" else "qwen2" if "bias" in name else "llama"
+            for folder in ("with-options", "theirs", "trained"):
+                shutil.rmtree(self.folder / folder, ignore_errors=True)
             with self.subTest(name):
                 self.with_options(family, keys, options)
-                for folder in (f"ours-{family}", "theirs", "trained"):
-                    shutil.rmtree(self.folder / folder, ignore_errors=True)
+    def test_a_run_of_trainer_with_peft_goes_on_here(self):
+        """From step 10 ours takes the steps that theirs takes, also where their adapter is in bfloat16."""
+        from peft import LoraConfig, get_peft_model
+        from safetensors.torch import save_file
+        from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+        model = get_peft_model(
+            AutoModelForCausalLM.from_pretrained(self.bases["llama"]),
+            LoraConfig(r=4, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"),
+        )
+        theirs = self.folder / "theirs"
+        trainer = Trainer(
+            model=model,
+            args=TrainingArguments(output_dir=str(theirs), **{**BOTH, "learning_rate": 1e-2}, disable_tqdm=True),
+            train_dataset=Samples(blocks_of(TEXT / "lighthouse.txt")),
+            eval_dataset=Samples(blocks_of(TEXT / "lighthouse-valid.txt")),
+        )
+        trainer._loss_shifts_labels = True
+        trainer.train()
+        checkpoint = theirs / "checkpoint-10"
+        self.assertFalse((checkpoint / "config.json").exists())
+        output = self.ours("llama", "ours", resume_from_checkpoint=str(checkpoint))
+        self.assert_same_log(state(output)["log_history"], trainer.state.log_history, first_step=11)
+        self.assert_same_weights(
+            load_file(output / "adapter_model.safetensors"),
+            load_file(theirs / f"checkpoint-{STEPS}" / "adapter_model.safetensors"), WEIGHTS)  # fmt: skip
+
+        # In bfloat16 and stopped at once: the values are theirs.
+        narrow = self.folder / "narrow" / "checkpoint-10"
+        shutil.copytree(checkpoint, narrow)
+        values = {name: value.bfloat16() for name, value in load_file(checkpoint / "adapter_model.safetensors").items()}
+        save_file(values, narrow / "adapter_model.safetensors", metadata={"format": "pt"})
+        output = self.ours("llama", "narrow-ours", resume_from_checkpoint=str(narrow), max_steps=10,
+                           lr_scheduler_type="constant", eval_strategy="no")
+        ours = load_file(output / "adapter_model.safetensors")
+        for name, value in values.items():
+            self.assertTrue(torch.equal(ours[name], value.float()), name)
+
+        # Another scale would be another model.
+        path = self.configured("llama", "other-alpha", lora_alpha=16, resume_from_checkpoint=str(checkpoint))
+        refused = subprocess.run([os.environ["FINETUNE_BINARY"], "train", path], capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 3, refused.stderr)
+        self.assertIn("write lora_alpha: 32", refused.stderr)
 
     def test_a_bfloat16_base_is_kept_as_it_is(self):
         from transformers import AutoModelForCausalLM

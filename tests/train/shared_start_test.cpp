@@ -13,6 +13,7 @@
 #include "distributed/gloo_members.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/output_lock.h"
+#include "finetune/tensor/safetensors.h"
 
 namespace finetune {
 namespace {
@@ -50,6 +51,53 @@ TEST_F(SharedWeights, AreRefusedWhereTheirLastBitsDiffer) {
     check_same_weights(world, weights(2.0, static_cast<double>(world.rank())));
   });
   EXPECT_THAT(ends, ElementsAre(IsEmpty(), HasSubstr("weights differ")));
+}
+
+// Each rank reads the base of an adapter from files that check_same_base() compares.
+TEST_F(SharedWeights, AreComparedWithoutTheBaseOfAnAdapter) {
+  const auto ends = run(2, [](World& world) {
+    std::vector<Parameter> parameters = weights(static_cast<double>(world.rank()));
+    parameters.back().format = {.trainable = false, .home = WeightHome::kBase};
+    check_same_weights(world, parameters);
+  });
+  EXPECT_THAT(ends, Each(IsEmpty()));
+}
+
+class SharedBase : public testing::GlooMembers {
+ protected:
+  // Writes the weights of a base.
+  static void write(const testing::TemporaryFolder& folder, float last) {
+    const auto file = FileSystem::local().create(folder / "model.safetensors");
+    write_safetensors(*file,
+                      NamedTensors{{"weight", at::full({4}, 1.0)}, {"bias", at::full({2}, last)}});
+    file->close();
+  }
+  std::vector<std::string> compare(const std::vector<std::string>& folders) {
+    return run(static_cast<int>(folders.size()), [&](World& world) {
+      TokenCacheOptions cache;
+      cache.folder = caches_ / std::to_string(world.rank());
+      check_same_base(world, folders[static_cast<size_t>(world.rank())], cache);
+    });
+  }
+  testing::TemporaryFolder caches_;
+};
+
+TEST_F(SharedBase, IsNotReadWhereAllSeeTheSameFiles) {
+  const testing::TemporaryFolder folder;
+  folder.write("model.safetensors", "no weights");  // reading them would fail
+  EXPECT_THAT(compare({folder.path(), folder.path(), folder.path()}), Each(IsEmpty()));
+}
+
+TEST_F(SharedBase, IsComparedByContentWhereEachMachineHasItsOwnFiles) {
+  const testing::TemporaryFolder first;
+  const testing::TemporaryFolder same;
+  const testing::TemporaryFolder other;
+  write(first, 2.0);
+  write(same, 2.0);
+  write(other, 3.0);
+  EXPECT_THAT(compare({first.path(), same.path()}), Each(IsEmpty()));
+  EXPECT_THAT(compare({first.path(), same.path(), other.path()}),
+              ElementsAre(IsEmpty(), IsEmpty(), HasSubstr("the weights of the base")));
 }
 
 class SharedFolder : public testing::GlooMembers {};

@@ -54,6 +54,10 @@ LoadReport load_folder_weights(Model& model, const std::string& folder,
 // Copies the weights of an adapter's folder into a model whose base is there already. Throws
 // Error(kData) if one of its tensors has no place in the model, or one of the model's is not there.
 void load_adapter_weights(Model& model, const std::string& folder);
+// Copies the tensors of an adapter that another program trained into a model whose base is loaded.
+// Throws Error(kCheckpoint) if the adapter computes something else than the model's, Error(kData)
+// if its tensors do not fit. Requires: the model has an adapter.
+void load_trained_adapter(Model& model, const std::string& folder);
 
 // Initialises the named parameters with the values that a new model of this seed has.
 void draw_weights(Model& model, uint64_t seed, const std::vector<std::string>& names);

@@ -46,6 +46,9 @@ struct LoraConfig {
   // Biases that are trained and saved with the adapter: "none", "lora_only" (of layers with an
   // adapter) or "all".
   std::string bias = "none";
+  // The adapter_config.json that this was read from, for messages; empty: keys of the
+  // configuration.
+  std::string file = {};
 };
 
 // An adapter that does not fit the model, with the key to change.

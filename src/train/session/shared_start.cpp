@@ -13,6 +13,7 @@
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/owner.h"
+#include "train/folder/run_inputs.h"
 
 namespace finetune {
 
@@ -92,6 +93,7 @@ void check_same_weights(World& world, const std::vector<Parameter>& parameters) 
   if (world.size() == 1) return;
   Hasher hasher;
   for (const Parameter& parameter : parameters) {
+    if (parameter.format.home == WeightHome::kBase) continue;  // see check_same_base()
     for (const Tensor& tensor : {parameter.weight, parameter.correction}) {
       if (!tensor.defined()) continue;
       const Tensor host = tensor.detach().to(at::kCPU).contiguous();
@@ -99,6 +101,13 @@ void check_same_weights(World& world, const std::vector<Parameter>& parameters) 
     }
   }
   check_same(world, hasher.hex(), "the model's weights");
+}
+
+void check_same_base(World& world, const std::string& folder, const TokenCacheOptions& cache) {
+  if (world.size() == 1) return;
+  const std::string seen = look_at_files(weight_paths(folder)).seen;
+  if (!world.any(world.broadcast(seen) != seen)) return;
+  check_same(world, hash_of_weights(folder, cache), "the weights of the base '" + folder + "'");
 }
 
 }  // namespace finetune

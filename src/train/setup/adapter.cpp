@@ -58,23 +58,30 @@ std::vector<int64_t> layer_numbers(const LoadedConfig& config) {
     const bool is_number = !text.empty() && text.size() < 7 &&
                            std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
     if (!is_number) {
-      refuse_key(config, "lora_layers_to_transform", "'" + text + "' is no number of a layer");
+      refuse_key(config, "lora_layers_to_transform", "'" + text + "' is not the number of a layer");
     }
     numbers.push_back(std::stoll(text));
   }
   return numbers;
 }
 
-// Without an adapter these would do nothing.
-void refuse_keys_of_adapters(const LoadedConfig& config) {
+// Whether these settings of an adapter are in its adapter_config.json.
+bool is_in_adapter_config(const std::string& key) {
+  return key.starts_with("lora_") || key == "use_rslora" || key == "use_dora";
+}
+
+// Without an adapter these do nothing, which is wanted where use_peft is switched off.
+void warn_about_keys_of_adapters(const LoadedConfig& config) {
+  std::vector<std::string> keys;
   for (const Field& field : all_fields()) {
-    const std::string& name = field.name;
-    const bool is_of_adapters = name.starts_with("lora_") || name.starts_with("loraplus_") ||
-                                name == "use_rslora" || name == "use_dora";
-    if (is_of_adapters && config.is_set(name)) {
-      refuse_key(config, name.c_str(), "is about an adapter; set use_peft: true or leave it out");
-    }
+    const bool is_of_adapters = is_in_adapter_config(field.name) ||
+                                field.name.starts_with("loraplus_") ||
+                                field.name == "adapter_name_or_path";
+    if (is_of_adapters && config.is_set(field.name)) keys.push_back(field.name);
   }
+  if (keys.empty()) return;
+  log::warning(config.where(keys.front()) +
+               ": no effect without use_peft: true: " + join(keys, ", "));
 }
 
 nn::LoraConfig lora_of_keys(const LoadedConfig& config) {
@@ -97,14 +104,10 @@ nn::LoraConfig lora_of_keys(const LoadedConfig& config) {
   return lora;
 }
 
-// Reads the adapter that a new run goes on from.
+// Reads the adapter that a new run continues.
 nn::LoraConfig named_adapter(const LoadedConfig& config, StartingPoint& start) {
   for (const Field& field : all_fields()) {
-    if (!field.name.starts_with("lora_") && field.name != "use_rslora" &&
-        field.name != "use_dora") {
-      continue;
-    }
-    if (!config.is_set(field.name)) continue;
+    if (!is_in_adapter_config(field.name) || !config.is_set(field.name)) continue;
     refuse_key(config, field.name.c_str(),
                "is decided by the adapter_config.json of adapter_name_or_path; leave it out");
   }
@@ -146,13 +149,13 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
   if (trains && start.model_config.lora) {
     refuse_key(config, "model_name_or_path",
                "'" + start.pretrained +
-                   "' is an adapter; to go on from it set use_peft: true, "
+                   "' is an adapter; to continue it set use_peft: true, "
                    "adapter_name_or_path: " +
                    start.pretrained +
                    " and model_name_or_path: " + start.model_config.lora->base_model_name_or_path);
   }
   if (!args.use_peft) {
-    refuse_keys_of_adapters(config);
+    warn_about_keys_of_adapters(config);
     if (args.dtype == "bfloat16") {
       refuse_key(config, "dtype",
                  "is the type of the frozen weights under an adapter (use_peft); of weights that "

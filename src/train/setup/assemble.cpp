@@ -390,7 +390,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
 
 namespace {
 
-// config.json, with the adapter: another scale, say, would go on with other results.
+// config.json, with the adapter: another scale, say, would change results without a message.
 std::string model_identity(const Model& model) {
   const std::string text = model_config_json(model.config(), model.architecture());
   if (!model.config().lora) return text;

@@ -27,7 +27,7 @@ struct Parts {
   std::shared_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string pretrained;       // folder of the initial weights; empty: none
-  std::string adapter;          // folder of an adapter that the run goes on from; empty: none
+  std::string adapter;          // folder of an adapter that the run continues; empty: none
   bool is_stand_in = false;     // whether `pretrained` is AssemblyRequest::stand_in
   std::string starting_config;  // config.json before labels of the data were added
   TextFiles copied_files;       // of the starting model; they go with every saved model

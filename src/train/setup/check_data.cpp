@@ -143,9 +143,20 @@ bool can_be_looked_at(const Dataset& data) {
          dynamic_cast<const PretrainingDataset*>(&data) == nullptr;
 }
 
+// Who turns a run of all weights into one of an adapter may keep its learning rate.
+void report_low_rate(const TrainingArgs& args) {
+  constexpr double kLow = 2e-5;
+  if (!args.use_peft || args.learning_rate >= kLow) return;
+  log::info(format_text(
+      "learning_rate {} is low for an adapter (use_peft): about ten times that of training all "
+      "weights is usual, such as 2e-4",
+      format_number("%g", args.learning_rate)));
+}
+
 }  // namespace
 
 void check_training_samples(const LoadedConfig& config, const Parts& parts) {
+  report_low_rate(config.args);
   const Dataset* data = parts.train_data.get();
   if (!can_be_looked_at(*data)) return;
   check_targets(config, parts);

@@ -83,6 +83,15 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present, const 
     refuse("the model is not the one that " + checkpoint +
            " began with: " + first_difference(saved.model, present.model) + advice);
   }
+  const auto adapter_in = [&](const std::string& text) {
+    return parse_json(text, checkpoint).value("adapter", nlohmann::ordered_json());
+  };
+  const nlohmann::ordered_json before = adapter_in(saved.model);
+  const nlohmann::ordered_json now = adapter_in(present.model);
+  if (!before.is_null() && before != now) {
+    refuse("the adapter is not the one that " + checkpoint +
+           " began with: " + first_difference(before.dump(), now.dump()) + advice);
+  }
   if (saved.tokenizer != present.tokenizer) {
     refuse("the tokenizer is not the one that " + checkpoint + " began with (content hash " +
            saved.tokenizer + " then, " + present.tokenizer + " now)" + advice);
