@@ -121,6 +121,13 @@ int64_t resident_memory() {
   return status_bytes("VmRSS:").value_or(0);  // Linux before 4.5
 }
 
+int64_t peak_resident_memory() {
+  if (const std::optional<int64_t> peak = status_bytes("VmHWM:")) return *peak;
+  struct rusage usage = {};  // sandboxes whose kernel does not report it
+  ::getrusage(RUSAGE_SELF, &usage);
+  return int64_t{1024} * usage.ru_maxrss;
+}
+
 int64_t reclaimable_resident_memory() {
   return std::max<int64_t>(0, status_bytes("RssFile:").value_or(0) - kMappedCode);
 }

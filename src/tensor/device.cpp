@@ -9,7 +9,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -191,9 +190,7 @@ void synchronize(const c10::Device& device) {
 
 uint64_t peak_memory_bytes(const c10::Device& device) {
   if (device.is_cpu()) {
-    struct rusage usage = {};
-    ::getrusage(RUSAGE_SELF, &usage);
-    const int64_t most = int64_t{1024} * usage.ru_maxrss - reclaimable_resident_memory();
+    const int64_t most = peak_resident_memory() - reclaimable_resident_memory();
     return static_cast<uint64_t>(std::max(most, resident_memory()));
   }
   const auto stats = at::accelerator::getDeviceStats(device.index());

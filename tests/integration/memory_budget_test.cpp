@@ -224,5 +224,17 @@ TEST(MemoryBudget, DoesNotWarnOfItsOwnChoicesOnceFinished) {
   EXPECT_EQ(again.err.find("not applied"), std::string::npos) << again.err;
 }
 
+// A notebook with a large model in memory that starts the program is not part of its peak.
+TEST(Peak, IsWithoutTheMemoryOfTheParent) {
+  const std::string large(size_t{600} << 20, 'x');
+  const TinyRun run(TinyRun::Keys{{"max_steps", "1"}});
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const size_t found = result.err.find(" mem ");
+  ASSERT_NE(found, std::string::npos) << result.err;
+  EXPECT_LT(std::stoi(result.err.substr(found + 5)), 400) << result.err;
+  EXPECT_EQ(large.back(), 'x');
+}
+
 }  // namespace
 }  // namespace finetune::testing

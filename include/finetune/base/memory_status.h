@@ -19,6 +19,9 @@ inline constexpr int64_t kMappedCode = int64_t{40} << 20;
 // Returns the memory that only this process can free: its anonymous and shared pages (RssAnon +
 // RssShmem of /proc/self/status), without mapped file pages.
 [[nodiscard]] int64_t resident_memory();
+// Returns the most memory that was resident since the program began, with mapped file pages. (What
+// getrusage() reports includes the memory of the program that started this one.)
+[[nodiscard]] int64_t peak_resident_memory();
 // Returns the mapped file pages beyond kMappedCode, which the system includes in resident memory.
 [[nodiscard]] int64_t reclaimable_resident_memory();
 // Returns the memory that this process may still allocate.
