@@ -59,7 +59,7 @@ def make_bases(folder):
 
 
 def peer(base, steps, recompute, dora):
-    """PEFT's training, as a process of its own."""
+    """PEFT's training, in a separate process."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
@@ -156,7 +156,7 @@ def main():
         return peer(options.peer, options.steps, options.recompute, options.dora)
     with tempfile.TemporaryDirectory() as folder:
         bases = Path(folder)
-        # In a process of its own: the peak of a child counts what its parent had in memory.
+        # In another process: the peak of a child counts what its parent had in memory.
         subprocess.run([sys.executable, __file__, "--make", folder], check=True, stderr=subprocess.DEVNULL)
         seconds, peaks = measure(options, bases)
         plans = {name: planned(options.binary, bases, name) for name in OURS}

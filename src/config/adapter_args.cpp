@@ -61,7 +61,7 @@ void AdapterArgs::describe(FieldList& field) {
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
   field("dtype", &AdapterArgs::dtype,
         "With use_peft, the type in which the frozen weights are kept; auto: that of their files.",
-        {.choices = {"auto", "float32", "bfloat16"}, .resume = ResumePolicy::kFixed});
+        {.choices = {"auto", "float32", "bfloat16", "float16"}, .resume = ResumePolicy::kFixed});
 }
 
 }  // namespace finetune

@@ -185,9 +185,12 @@ std::string config_folder(const std::string& folder) {
 WeightFormat base_format(const ModelConfig& config, const std::string& folder) {
   if (!config.lora) return WeightFormat::kFloat32;
   const ModelTensors tensors = load_model_tensors(FileSystem::local(), config_folder(folder));
-  const bool is_narrow = std::ranges::all_of(
-      tensors.tensors(), [](const TensorInfo& info) { return info.dtype == DType::kBF16; });
-  return is_narrow ? WeightFormat::kBFloat16 : WeightFormat::kFloat32;
+  const auto all_are = [&](DType type) {
+    return std::ranges::all_of(tensors.tensors(),
+                               [&](const TensorInfo& info) { return info.dtype == type; });
+  };
+  if (all_are(DType::kBF16)) return WeightFormat::kBFloat16;
+  return all_are(DType::kF16) ? WeightFormat::kFloat16 : WeightFormat::kFloat32;
 }
 
 namespace {

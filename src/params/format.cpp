@@ -115,6 +115,15 @@ constexpr WeightFormatTraits kFormats[] = {
      .assign = assign_split,
      .rows = rows_of_split,
      .gather = gather_split},
+    {.name = "float16",
+     .description = "float16",
+     .bytes = 2,
+     .type = at::kHalf,
+     .has_correction = false,
+     .allocate = allocate_one<at::kHalf>,
+     .assign = assign_one,
+     .rows = rows_of_one,
+     .gather = gather_one},
 };
 
 }  // namespace

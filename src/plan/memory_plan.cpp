@@ -355,7 +355,7 @@ class Prediction {
   }
   [[nodiscard]] bool takes_weights_as_they_are() const {
     return work_.is_device && read_format() != WeightFormat::kFloat32 &&
-           choices_.precision == Precision::kBFloat16;
+           traits_of(read_format()).type == scalar_type(choices_.precision);
   }
 
   [[nodiscard]] int64_t head() const {

@@ -29,6 +29,7 @@ TEST_F(AdapterRun, EndsInTheSameBitsWithEveryPrecisionAndTechnique) {
        std::vector<TinyRun::Keys>{{{"bf16", "true"}},
                                   {{"fp16", "true"}},
                                   {{"dtype", "bfloat16"}},
+                                  {{"dtype", "float16"}, {"fp16", "true"}},
                                   {{"optim", "adamw_8bit"}, {"gradient_checkpointing", "true"}},
                                   {{"full_determinism", "true"}}}) {
     SCOPED_TRACE(more.begin()->first);
@@ -286,7 +287,7 @@ TEST_F(AdapterRun, NamesTheKeyOfEachMistake) {
       {{{"lora_r", "1000"}}, "lora_r: rank 1000 is above the size of"},
       {{{"lora_dropout", "1.0"}}, "lora_dropout"},
       {{{"task", "pretraining"}}, "not available for task pretraining"},
-      {{{"use_peft", "false"}, {"dtype", "bfloat16"}}, "param_dtype: bfloat16"},
+      {{{"use_peft", "false"}, {"dtype", "bfloat16"}}, "are trained it is param_dtype"},
   };
   for (const auto& [more, message] : mistakes) {
     const TinyRun run(keys(more));

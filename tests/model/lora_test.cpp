@@ -171,17 +171,15 @@ TEST_P(LoraModel, StartsAsItsBase) {
   EXPECT_TRUE(with->logits(input, kPlaces).equal(base->logits(input, kPlaces)));
 }
 
-// The frozen base in bfloat16 computes as its values do in float32.
-TEST_P(LoraModel, ComputesWithABaseOfSixteenBits) {
-  const ModelConfig config = config_of(GetParam(), {.r = 4});
-  const auto narrow =
-      make_language_model(config, 7, kLoraDevice, {.fused = true, .base = WeightFormat::kBFloat16});
+// A frozen base of 16 bits computes as its values do in float32.
+void expect_values_alone_to_matter(const ModelConfig& config, WeightFormat format) {
+  const auto narrow = make_language_model(config, 7, kLoraDevice, {.fused = true, .base = format});
   const auto wide = make_language_model(config, 7, kLoraDevice, {.fused = true});
   for (size_t i = 0; i < wide->weights().size(); ++i) {
     Parameter& parameter = wide->store().parameters()[i];
     wide->store().assign(parameter, narrow->store().values(narrow->weights()[i]));
     EXPECT_EQ(narrow->store().parameters()[i].weight.scalar_type(),
-              parameter.format.trainable ? at::kFloat : at::kBFloat16);
+              parameter.format.trainable ? at::kFloat : traits_of(format).type);
   }
   for (Model* model : {static_cast<Model*>(narrow.get()), static_cast<Model*>(wide.get())}) {
     draw_second_factors(*model);
@@ -195,6 +193,13 @@ TEST_P(LoraModel, ComputesWithABaseOfSixteenBits) {
   }
   const size_t half = gradients.size() / 2;
   for (size_t i = 0; i < half; ++i) EXPECT_TRUE(gradients[i].equal(gradients[half + i])) << i;
+}
+
+TEST_P(LoraModel, ComputesWithABaseOfSixteenBits) {
+  for (const WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kFloat16}) {
+    expect_values_alone_to_matter(config_of(GetParam(), {.r = 4}), format);
+    expect_values_alone_to_matter(config_of(GetParam(), {.r = 4, .use_dora = true}), format);
+  }
 }
 
 TEST_P(LoraModel, IsDescribedAsItIsBuilt) {

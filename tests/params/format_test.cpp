@@ -11,10 +11,11 @@ namespace finetune {
 namespace {
 
 constexpr WeightFormat kAllFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
-                                        WeightFormat::kSplit};
+                                        WeightFormat::kSplit, WeightFormat::kFloat16};
 
-// Half a unit in the last place: bfloat16 has 8 significant bits, the correction 8 more.
-constexpr double kTolerances[] = {0.0, 0x1p-8, 0x1p-15};
+// Half a unit in the last place: bfloat16 has 8 significant bits, the correction 8 more;
+// float16 11.
+constexpr double kTolerances[] = {0.0, 0x1p-8, 0x1p-15, 0x1p-11};
 
 class EveryWeightFormat : public testing::TestWithParam<WeightFormat> {
  protected:

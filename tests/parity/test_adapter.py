@@ -242,14 +242,15 @@ class Adapter(ParityTest):
         self.assertEqual(refused.returncode, 3, refused.stderr)
         self.assertIn("write lora_alpha: 32", refused.stderr)
 
-    def test_a_bfloat16_base_is_kept_as_it_is(self):
+    def test_a_base_of_16_bits_is_kept_as_it_is(self):
         from transformers import AutoModelForCausalLM
 
         folder = self.bases["llama"]
-        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
-        output = self.ours("llama", "ours")
-        loss = [row["eval_loss"] for row in state(output)["log_history"] if "eval_loss" in row][-1]
-        self.assert_relative(self.mean_loss(self.peft_model("llama", output)), loss, 1e-4, "bfloat16 base")
+        for dtype in (torch.bfloat16, torch.float16):
+            AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).save_pretrained(folder)
+            output = self.ours("llama", f"ours-{dtype}")
+            loss = [row["eval_loss"] for row in state(output)["log_history"] if "eval_loss" in row][-1]
+            self.assert_relative(self.mean_loss(self.peft_model("llama", output)), loss, 1e-4, f"base in {dtype}")
 
     def test_predict_generates_as_peft_does(self):
         output = self.ours("llama", "ours")

@@ -16,6 +16,7 @@ enum class WeightFormat {
   kFloat32,   // 4 bytes a value
   kBFloat16,  // 2 bytes; updates are rounded stochastically
   kSplit,     // 3 bytes: bfloat16 and an int8 correction, 24 bits in all (FlashOptim, section 3)
+  kFloat16,   // 2 bytes; of frozen weights alone
 };
 enum class GradientFormat {
   kFloat32,
@@ -25,7 +26,7 @@ enum class GradientFormat {
 // What a format of weights is: one row of the table in params/format.cpp, which is all that knows
 // it besides the kernels that compute in it (the optimizers' updates).
 struct WeightFormatTraits {
-  const char* name;         // as in the key param_dtype
+  const char* name;         // as in the keys param_dtype and dtype
   const char* description;  // in sentences: "split (bfloat16 and int8)"
   int64_t bytes;            // of a value
   at::ScalarType type;      // of ParameterTensors::weight

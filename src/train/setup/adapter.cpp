@@ -156,10 +156,10 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
   }
   if (!args.use_peft) {
     warn_about_keys_of_adapters(config);
-    if (args.dtype == "bfloat16") {
+    if (args.dtype == "bfloat16" || args.dtype == "float16") {
       refuse_key(config, "dtype",
                  "is the type of the frozen weights under an adapter (use_peft); of weights that "
-                 "are trained it is param_dtype: bfloat16");
+                 "are trained it is param_dtype, which may be bfloat16");
     }
     return;
   }
@@ -225,6 +225,7 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   }
   parts.base_format = WeightFormat::kFloat32;
   if (args.dtype == "bfloat16") parts.base_format = WeightFormat::kBFloat16;
+  if (args.dtype == "float16") parts.base_format = WeightFormat::kFloat16;
   if (args.dtype == "auto") parts.base_format = base_format(parts.model_config, parts.pretrained);
 }
 
