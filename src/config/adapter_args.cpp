@@ -58,7 +58,7 @@ void AdapterArgs::describe(FieldList& field) {
   field("loraplus_lr_ratio", &AdapterArgs::loraplus_lr_ratio,
         "The learning rate of the second matrices (B) is this many times that of the first "
         "(LoRA+); unset: the same.",
-        {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
+        {.range = {.min = 0, .above_min = true}, .resume = ResumePolicy::kFixed});
   field("dtype", &AdapterArgs::dtype,
         "With use_peft, the type in which the frozen weights are kept; auto: that of their files.",
         {.choices = {"auto", "float32", "bfloat16", "float16"}, .resume = ResumePolicy::kFixed});

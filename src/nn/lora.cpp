@@ -49,6 +49,16 @@ class LoraTargets::Names {
     return std::ranges::any_of(
         names_, [&](const std::string& name) { return ends_with_components(module, name); });
   }
+  // The first that names none of these modules; "" if there is none.
+  [[nodiscard]] std::string without(const std::vector<std::string>& modules) const {
+    for (const std::string& name : names_) {
+      const bool is_used = std::ranges::any_of(modules, [&](const std::string& module) {
+        return regex_ ? has(module) : ends_with_components(module, name);
+      });
+      if (!is_used) return name;
+    }
+    return "";
+  }
   // Whether the module is named by its end alone.
   [[nodiscard]] bool has_end(const std::string& module) const {
     return !regex_ && std::ranges::find(names_, module) == names_.end();
@@ -157,24 +167,31 @@ void LoraTargets::check() const {
                         "lora_modules_to_save: [" +
                         last_component(refused_) + "]");
   }
-  if (has_any_) {
-    ranks_->check();
-    return alphas_->check();
-  }
   std::set<std::string> names;
   for (const std::string& name : linear_) names.insert(last_component(name));
-  const std::string has =
-      "; it has " + join(std::vector<std::string>(names.begin(), names.end()), ", ");
-  if (!config_.layers_to_transform.empty() || !config_.exclude_modules.names.empty()) {
-    throw LoraError(
-        "lora_target_modules",
-        "lora_exclude_modules and lora_layers_to_transform leave no linear layer of the "
-        "model" +
-            has);
+  const std::string has = join(std::vector<std::string>(names.begin(), names.end()), ", ");
+  if (!has_any_) {
+    if (!config_.layers_to_transform.empty() || !config_.exclude_modules.names.empty()) {
+      throw LoraError(
+          config_.layers_to_transform.empty() ? "lora_exclude_modules" : "lora_layers_to_transform",
+          "leaves no linear layer that lora_target_modules names; the model has " + has);
+    }
+    throw LoraError("lora_target_modules", "no linear layer of the model is named '" +
+                                               join(config_.target_modules.names, "', '") +
+                                               "'; it has " + has + " (or all-linear)");
   }
-  throw LoraError("lora_target_modules", "no linear layer of the model is named '" +
-                                             join(config_.target_modules.names, "', '") + "'" +
-                                             has + " (or all-linear)");
+  ranks_->check();
+  alphas_->check();
+  if (!config_.file.empty()) return;  // PEFT's lists may name layers of other models
+  const std::string missing = targets_->is_all_linear() ? "" : targets_->without(linear_);
+  if (!missing.empty()) {
+    throw LoraError("lora_target_modules",
+                    "no linear layer of the model is named '" + missing + "'; it has " + has);
+  }
+  if (const std::string unused = excluded_->without(linear_); !unused.empty()) {
+    throw LoraError("lora_exclude_modules",
+                    "no linear layer of the model is named '" + unused + "'; it has " + has);
+  }
 }
 
 bool is_of_modules(const std::string& parameter, const std::vector<std::string>& modules) {

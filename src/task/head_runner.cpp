@@ -29,6 +29,7 @@ HeadRunner::HeadRunner(Head head, const std::string& what, const std::string& fo
                              {.fused = true, .draw_weights = false})),
       encoder_(folder_, model_->config()) {
   require_whole(load_folder_weights(*model_, folder_), folder_, what);
+  model_->store().hold_factors();  // the weights stay as they are
 }
 
 void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,

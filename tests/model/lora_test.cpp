@@ -329,10 +329,21 @@ TEST(LoraTargets, LeaveOutModulesAndLayers) {
                                         .layers_to_transform = {1}}))
                 .size(),
             1U);
-  EXPECT_THAT(refusal_of({.r = 4, .layers_to_transform = {7}}), HasSubstr("leave no linear layer"));
+  EXPECT_THAT(refusal_of({.r = 4, .layers_to_transform = {7}}),
+              HasSubstr("lora_layers_to_transform: leaves no linear layer"));
   EXPECT_THAT(
       refusal_of({.r = 4, .target_modules = {{".*q_proj"}, true}, .layers_to_transform = {0}}),
       HasSubstr("lora_layers_to_transform: has no effect on"));
+}
+
+// PEFT passes over them without a message. In its files they may be names of other models.
+TEST(LoraTargets, RefuseNamesOfKeysThatNameNothing) {
+  EXPECT_THAT(refusal_of({.r = 4, .target_modules = {{"q_proj", "w_proj"}}}),
+              HasSubstr("lora_target_modules: no linear layer of the model is named 'w_proj'"));
+  EXPECT_THAT(refusal_of({.r = 4, .exclude_modules = {{"mlp"}}}),
+              HasSubstr("lora_exclude_modules: no linear layer of the model is named 'mlp'"));
+  EXPECT_EQ(refusal_of({.r = 4, .target_modules = {{"q_proj", "w_proj"}}, .file = "config.json"}),
+            "");
 }
 
 TEST(LoraTargets, TakeRanksAndAlphasOfPatterns) {

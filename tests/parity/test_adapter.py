@@ -253,15 +253,17 @@ class Adapter(ParityTest):
             self.assert_relative(self.mean_loss(self.peft_model("llama", output)), loss, 1e-4, f"base in {dtype}")
 
     def test_predict_generates_as_peft_does(self):
-        output = self.ours("llama", "ours")
         from transformers import AutoTokenizer
 
         text = "We lit the lamp"
-        answer = json.loads(run_binary("predict", output, "--text", text, "--max_new_tokens", 12))
-        tokenizer = AutoTokenizer.from_pretrained(output)
-        ids = tokenizer(text, return_tensors="pt").input_ids
-        generated = self.peft_model("llama", output).generate(input_ids=ids, max_new_tokens=12, do_sample=False)
-        self.assertEqual(answer[0]["generated_text"], tokenizer.decode(generated[0], skip_special_tokens=True))
+        for dora in (False, True):
+            output = self.ours("llama", f"ours-{dora}", use_dora=dora)
+            answer = json.loads(run_binary("predict", output, "--text", text, "--max_new_tokens", 12))
+            tokenizer = AutoTokenizer.from_pretrained(output)
+            ids = tokenizer(text, return_tensors="pt").input_ids
+            model = self.peft_model("llama", output)
+            generated = model.generate(input_ids=ids, max_new_tokens=12, do_sample=False)
+            self.assertEqual(answer[0]["generated_text"], tokenizer.decode(generated[0], skip_special_tokens=True))
 
 
 class TaskAdapter(ParityTest):

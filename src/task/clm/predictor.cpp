@@ -42,6 +42,7 @@ class TextGenerator final : public Predictor {
         config_, 0, device_,
         {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
     require_whole(load_folder_weights(*model_, folder_), folder_, "text-generation");
+    model_->store().hold_factors();  // the weights stay as they are
   }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {

@@ -38,6 +38,7 @@ class FillMask final : public Predictor {
         config_, 0, device_,
         {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
     require_whole(load_folder_weights(*model_, folder_), folder_, "fill-mask");
+    model_->store().hold_factors();  // the weights stay as they are
   }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
