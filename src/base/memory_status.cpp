@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -39,14 +40,39 @@ int64_t value_in(const std::string& path, const std::string& wanted) {
   return 0;
 }
 
-// Returns a line of /proc/self/status in bytes; nullopt if the kernel does not report it.
-std::optional<int64_t> status_bytes(const std::string& wanted) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(wanted)) return 1024 * std::atoll(line.c_str() + wanted.size());
+// Lines of /proc/self/status, in bytes; all are read at once.
+class Status {
+ public:
+  Status() {
+    std::ifstream file("/proc/self/status");
+    std::array<char, 4096> text;
+    file.read(text.data(), text.size());
+    text_.assign(text.data(), static_cast<size_t>(file.gcount()));
   }
-  return std::nullopt;
-}
+  // nullopt: the kernel does not report it.
+  [[nodiscard]] std::optional<int64_t> bytes(const std::string& name) const {
+    const size_t found = text_.find("\n" + name);
+    if (found == std::string::npos) return std::nullopt;
+    return 1024 * std::atoll(text_.c_str() + found + 1 + name.size());
+  }
+  [[nodiscard]] int64_t resident() const {
+    const std::optional<int64_t> anonymous = bytes("RssAnon:");
+    if (anonymous) return *anonymous + bytes("RssShmem:").value_or(0);
+    return bytes("VmRSS:").value_or(0);  // Linux before 4.5
+  }
+  [[nodiscard]] int64_t reclaimable() const {
+    return std::max<int64_t>(0, bytes("RssFile:").value_or(0) - kMappedCode);
+  }
+  [[nodiscard]] int64_t peak() const {
+    if (const std::optional<int64_t> peak = bytes("VmHWM:")) return *peak;
+    struct rusage usage = {};  // sandboxes whose kernel does not report it
+    ::getrusage(RUSAGE_SELF, &usage);
+    return int64_t{1024} * usage.ru_maxrss;
+  }
+
+ private:
+  std::string text_;
+};
 
 int64_t system_memory(const std::string& line) {
   return 1024 * value_in(system_path("/proc/meminfo"), line);
@@ -110,27 +136,19 @@ std::optional<int64_t> left_in_address_space() {
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
   const auto most =
       static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int64_t>::max()));
-  return std::max<int64_t>(1, most - status_bytes("VmSize:").value_or(0));
+  return std::max<int64_t>(1, most - Status().bytes("VmSize:").value_or(0));
 }
 
 }  // namespace
 
-int64_t resident_memory() {
-  const std::optional<int64_t> anonymous = status_bytes("RssAnon:");
-  if (anonymous) return *anonymous + status_bytes("RssShmem:").value_or(0);
-  return status_bytes("VmRSS:").value_or(0);  // Linux before 4.5
-}
+int64_t resident_memory() { return Status().resident(); }
 
 int64_t peak_resident_memory() {
-  if (const std::optional<int64_t> peak = status_bytes("VmHWM:")) return *peak;
-  struct rusage usage = {};  // sandboxes whose kernel does not report it
-  ::getrusage(RUSAGE_SELF, &usage);
-  return int64_t{1024} * usage.ru_maxrss;
+  const Status status;
+  return std::max(status.peak() - status.reclaimable(), status.resident());
 }
 
-int64_t reclaimable_resident_memory() {
-  return std::max<int64_t>(0, status_bytes("RssFile:").value_or(0) - kMappedCode);
-}
+int64_t reclaimable_resident_memory() { return Status().reclaimable(); }
 
 int64_t available_memory() {
   int64_t available = system_memory("MemAvailable:");

@@ -189,10 +189,7 @@ void synchronize(const c10::Device& device) {
 }
 
 uint64_t peak_memory_bytes(const c10::Device& device) {
-  if (device.is_cpu()) {
-    const int64_t most = peak_resident_memory() - reclaimable_resident_memory();
-    return static_cast<uint64_t>(std::max(most, resident_memory()));
-  }
+  if (device.is_cpu()) return static_cast<uint64_t>(peak_resident_memory());
   const auto stats = at::accelerator::getDeviceStats(device.index());
   const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return static_cast<uint64_t>(stats.allocated_bytes[aggregate].peak);

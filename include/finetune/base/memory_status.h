@@ -19,8 +19,8 @@ inline constexpr int64_t kMappedCode = int64_t{40} << 20;
 // Returns the memory that only this process can free: its anonymous and shared pages (RssAnon +
 // RssShmem of /proc/self/status), without mapped file pages.
 [[nodiscard]] int64_t resident_memory();
-// Returns the most memory that was resident since the program began, with mapped file pages. (What
-// getrusage() reports includes the memory of the program that started this one.)
+// Returns the most memory that this program had resident since it began, without the mapped file
+// pages that are reclaimable now. (What getrusage() reports includes the program that started it.)
 [[nodiscard]] int64_t peak_resident_memory();
 // Returns the mapped file pages beyond kMappedCode, which the system includes in resident memory.
 [[nodiscard]] int64_t reclaimable_resident_memory();
