@@ -100,7 +100,7 @@ class AdapterReader {
     lora.ensure_weight_tying = flag("ensure_weight_tying");
     if (const Json& bias = at("bias"); !bias.is_null()) {
       if (bias != "none" && bias != "lora_only" && bias != "all") {
-        fail("'bias' is none of \"none\", \"lora_only\", \"all\"");
+        fail("has a 'bias' other than \"none\", \"lora_only\" and \"all\"");
       }
       lora.bias = bias.get<std::string>();
     }
@@ -115,7 +115,7 @@ class AdapterReader {
     }
     const Json alphas = mapping("alpha_pattern");
     for (const auto& [pattern, value] : alphas.items()) {
-      if (!value.is_number()) fail("'alpha_pattern' holds no number");
+      if (!value.is_number()) fail("has an 'alpha_pattern' whose values are not numbers");
       lora.alpha_pattern.emplace_back(pattern, value.get<double>());
     }
     if (const Json& saved = at("modules_to_save"); !saved.is_null()) {

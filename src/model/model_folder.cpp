@@ -195,6 +195,16 @@ WeightFormat base_format(const ModelConfig& config, const std::string& folder) {
 
 namespace {
 
+// Copies the tensors of one folder.
+LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadOptions& options) {
+  const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
+  const ModelTensors tensors = load_model_tensors(*files, folder);
+  std::vector<std::string> names;
+  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
+  return load_weights(
+      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, options);
+}
+
 // Loads the base, then the adapter.
 LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraConfig& lora,
                         const LoadOptions& options) {
@@ -261,22 +271,11 @@ LoadReport load_folder_weights(Model& model, const std::string& folder,
   if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
     return load_adapter(model, folder, *lora, options);
   }
-  const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
-  const ModelTensors tensors = load_model_tensors(*files, folder);
-  std::vector<std::string> names;
-  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
-  return load_weights(
-      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, options);
+  return load_own_tensors(model, folder, options);
 }
 
 void load_adapter_weights(Model& model, const std::string& folder) {
-  const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
-  const ModelTensors tensors = load_model_tensors(*files, folder);
-  std::vector<std::string> names;
-  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
-  LoadReport report =
-      load_weights(model, names, [&](const std::string& name) { return tensors.read(name); },
-                   folder, {.ignore_mismatched_sizes = true});
+  LoadReport report = load_own_tensors(model, folder, {.ignore_mismatched_sizes = true});
   if (!report.unexpected.empty()) {
     throw Error(ErrorKind::kData, folder + ": the base has no place for " +
                                       listed(report.unexpected) +

@@ -7,13 +7,15 @@
 
 #include <algorithm>
 
+#include "finetune/nn/pass.h"
+
 namespace finetune::nn {
 namespace {
 
 // Rows [first, first + count) of W + s B A, in new memory.
 Tensor merged_rows(const LoraTerm& lora, const Weight& weight, bool is_transposed,
                    const ParameterStore& store, int64_t first, int64_t count) {
-  const Tensor rows = store.values_of_rows(weight, first, count).clone();
+  const Tensor rows = to_overwrite(store.values_of_rows(weight, first, count));
   const Tensor a = store.values(lora.a);
   const Tensor b = store.values(lora.b);
   if (is_transposed) {  // (s B A)^T = s A^T B^T

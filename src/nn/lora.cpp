@@ -49,7 +49,7 @@ class LoraTargets::Names {
     return std::ranges::any_of(
         names_, [&](const std::string& name) { return ends_with_components(module, name); });
   }
-  // The first that names none of these modules; "" if there is none.
+  // The first name that matches no module of the list; empty: each matches one.
   [[nodiscard]] std::string without(const std::vector<std::string>& modules) const {
     for (const std::string& name : names_) {
       const bool is_used = std::ranges::any_of(modules, [&](const std::string& module) {

@@ -67,7 +67,7 @@ TEST_F(AdapterInput, IsRefusedWhereItsConfigurationIsWrong) {
       {{{"peft_type", "IA3"}}, R"(an adapter of type "IA3"; only LORA is available)"},
       {{{"peft_type", nullptr}}, "only LORA is available"},
       {{{"use_dora", true}}, "lacks model.layers.0.self_attn.q_proj.lora_magnitude_vector"},
-      {{{"bias", "some"}}, "'bias' is none of"},
+      {{{"bias", "some"}}, R"(has a 'bias' other than "none", "lora_only" and "all")"},
       {{{"rank_pattern", {{"q_proj", 0}}}}, "'rank_pattern' is not a whole number from 1"},
       {{{"layers_to_transform", {-1}}}, "'layers_to_transform' is not a whole number from 0"},
       {{{"use_future", 3}}, "sets 'use_future', which PEFT 0.21 does not know"},

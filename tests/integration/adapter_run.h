@@ -70,6 +70,22 @@ class AdapterRun : public ::testing::Test {
   static std::string adapter_of(const TinyRun& run) {
     return read_file(run.out("adapter_model.safetensors"));
   }
+
+  static void expect_same_bits_after_a_stop(const TinyRun::Keys& more) {
+    SCOPED_TRACE(more.begin()->first);
+    TinyRun::Keys all = keys(more);
+    all["max_steps"] = "12";
+    all["eval_strategy"] = "no";
+    all["validation_file"] = "";
+    const TinyRun whole(all);
+    const ProcessResult unbroken = whole.train();
+    ASSERT_EQ(unbroken.code, 0) << unbroken.err;
+    const TinyRun run(all);
+    run.train_until(5);
+    const ProcessResult result = run.train();
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(adapter_of(run) == adapter_of(whole));
+  }
 };
 
 }  // namespace finetune::testing

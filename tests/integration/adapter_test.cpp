@@ -32,19 +32,7 @@ TEST_F(AdapterRun, EndsInTheSameBitsWithEveryPrecisionAndTechnique) {
                                   {{"dtype", "float16"}, {"fp16", "true"}},
                                   {{"optim", "adamw_8bit"}, {"gradient_checkpointing", "true"}},
                                   {{"full_determinism", "true"}}}) {
-    SCOPED_TRACE(more.begin()->first);
-    TinyRun::Keys all = keys(more);
-    all["max_steps"] = "12";
-    all["eval_strategy"] = "no";
-    all["validation_file"] = "";
-    const TinyRun whole(all);
-    const ProcessResult unbroken = whole.train();
-    ASSERT_EQ(unbroken.code, 0) << unbroken.err;
-    const TinyRun run(all);
-    run.train_until(5);
-    const ProcessResult result = run.train();
-    ASSERT_EQ(result.code, 0) << result.err;
-    EXPECT_TRUE(adapter_of(run) == adapter_of(whole));
+    expect_same_bits_after_a_stop(more);
   }
 }
 
@@ -226,19 +214,7 @@ TEST_F(AdapterRun, EndsInTheSameBitsWithEveryOption) {
            {{"loraplus_lr_ratio", "4"}, {"weight_decay", "0.1"}},
            {{"lora_rank_pattern", "{q_proj: 2}"}, {"lora_layers_to_transform", "[1]"}},
            {{"lora_modules_to_save", "[embed_tokens]"}, {"lora_bias", "all"}}}) {
-    SCOPED_TRACE(more.begin()->first);
-    TinyRun::Keys all = keys(more);
-    all["max_steps"] = "12";
-    all["eval_strategy"] = "no";
-    all["validation_file"] = "";
-    const TinyRun whole(all);
-    const ProcessResult unbroken = whole.train();
-    ASSERT_EQ(unbroken.code, 0) << unbroken.err;
-    const TinyRun run(all);
-    run.train_until(5);
-    const ProcessResult result = run.train();
-    ASSERT_EQ(result.code, 0) << result.err;
-    EXPECT_TRUE(adapter_of(run) == adapter_of(whole));
+    expect_same_bits_after_a_stop(more);
   }
 }
 
