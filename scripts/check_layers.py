@@ -12,7 +12,8 @@ ARROWS = {
     "base": [],
     "config": [],
     "tokenizer": [],
-    "data": ["tokenizer"],
+    "chat": [],
+    "data": ["tokenizer", "chat"],
     "tensor": [],
     "kernels": ["tensor"],
     "params": ["kernels"],
@@ -33,7 +34,7 @@ TRAIN_FOLDERS = ["setup", "folder", "session", "save", "loop"]
 # Includes that are kept to some areas: (pattern, areas whose sources may, whether headers may).
 KEPT = [
     (r"torch/(nn|torch\.h|optim|data)\b", set(), False),
-    (r"(torch|ATen|c10)/", {a for a in ARROWS if a not in ("base", "config", "tokenizer", "data", "report")}, True),
+    (r"(torch|ATen|c10)/", {a for a in ARROWS if a not in ("base", "config", "tokenizer", "chat", "data", "report")}, True),
     (r"(spdlog|fmt)/", {"base"}, False),
     (r"CLI/", {"cli"}, False),
     (r"yaml-cpp/", {"config"}, False),

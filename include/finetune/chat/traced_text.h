@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune::chat {
+
+// Where a piece of rendered text comes from.
+struct Source {
+  static constexpr int32_t kTemplate = -1;
+  int32_t message = kTemplate;  // index of the message whose field it is; kTemplate: none's
+  int32_t field = 0;            // which field of the message; the caller numbers them
+  bool generated = false;       // written inside {% generation %}
+  bool operator==(const Source&) const = default;
+};
+
+// UTF-8 text in which each byte knows its source. Slices, concatenation and str methods keep the
+// sources, so that a mask over the rendered text needs no second rendering.
+class TracedText {
+ public:
+  struct Piece {
+    size_t end = 0;  // offset of the byte after the piece; it begins where the piece before ends
+    Source source;
+  };
+
+  TracedText() = default;
+  explicit TracedText(std::string text) : text_(std::move(text)) {}  // from the template
+  TracedText(std::string text, Source source);
+
+  [[nodiscard]] const std::string& str() const { return text_; }
+  [[nodiscard]] size_t size() const { return text_.size(); }
+  [[nodiscard]] bool empty() const { return text_.empty(); }
+  // Covers the text without gaps; adjacent pieces have different sources.
+  [[nodiscard]] std::vector<Piece> pieces() const;
+  [[nodiscard]] Source source_at(size_t offset) const;
+
+  void append(std::string_view text, Source source = {});
+  void append(const TracedText& other);
+  void append(const TracedText& other, size_t begin, size_t end);  // bytes [begin, end) of it
+  // Marks the text as written inside {% generation %}.
+  void mark_generated();
+  [[nodiscard]] TracedText slice(size_t begin, size_t end) const;
+
+ private:
+  void extend(size_t bytes, Source source);
+
+  std::string text_;
+  std::vector<Piece> pieces_;  // empty: all from the template
+};
+
+}  // namespace finetune::chat

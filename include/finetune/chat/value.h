@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "finetune/chat/traced_text.h"
+
+namespace finetune::chat {
+
+class Value;
+struct Arguments;
+
+struct None {
+  bool operator==(const None&) const = default;
+};
+// A variable or member that does not exist: empty, false, without items; any other use is an error
+// that names it (jinja2.Undefined).
+struct Undefined {
+  std::shared_ptr<const std::string> name;  // null: unnamed
+};
+struct List {
+  std::vector<Value> items;
+  bool is_tuple = false;  // only its spelling differs
+};
+// Keys keep their order. Any value may be a key, as in Python, but most are text.
+struct Dict {
+  std::vector<std::pair<Value, Value>> items;
+};
+// namespace(): the only object that a template can change.
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> members;
+};
+struct Callable {
+  std::string name;
+  std::function<Value(const Arguments&)> call;
+};
+// An object with its own named members: `loop`, `cycler`.
+struct Object {
+  std::string name;
+  std::function<std::optional<Value>(std::string_view)> member;
+};
+
+// A value of the template language, with Python's meaning. Cheap to copy; immutable except for
+// Namespace.
+class Value {
+ public:
+  using Text = std::shared_ptr<const TracedText>;
+  using Variant =
+      std::variant<Undefined, None, bool, int64_t, double, Text, std::shared_ptr<const List>,
+                   std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
+                   std::shared_ptr<const Callable>, std::shared_ptr<const Object>>;
+
+  Value() = default;  // undefined
+  Value(None none) : value_(none) {}
+  Value(bool flag) : value_(flag) {}
+  Value(int64_t number) : value_(number) {}
+  Value(double number) : value_(number) {}
+  Value(TracedText text) : value_(std::make_shared<const TracedText>(std::move(text))) {}
+  Value(std::string text) : Value(TracedText(std::move(text))) {}
+  Value(const char* text) : Value(std::string(text)) {}
+  Value(List list) : value_(std::make_shared<const List>(std::move(list))) {}
+  Value(Dict dict) : value_(std::make_shared<const Dict>(std::move(dict))) {}
+  Value(std::shared_ptr<Namespace> members) : value_(std::move(members)) {}
+  Value(Callable callable) : value_(std::make_shared<const Callable>(std::move(callable))) {}
+  Value(Object object) : value_(std::make_shared<const Object>(std::move(object))) {}
+  [[nodiscard]] static Value undefined(std::string name);
+
+  // Converts JSON. Text gets `source`. Throws Error(kData) for an integer that 64 bits cannot hold.
+  [[nodiscard]] static Value from_json(const nlohmann::ordered_json& json, Source source = {});
+
+  template <class T>
+  [[nodiscard]] bool is() const {
+    return std::holds_alternative<T>(value_);
+  }
+  [[nodiscard]] bool is_undefined() const { return is<Undefined>(); }
+  [[nodiscard]] bool is_none() const { return is<None>(); }
+  [[nodiscard]] const bool* flag() const { return std::get_if<bool>(&value_); }
+  [[nodiscard]] const int64_t* integer() const { return std::get_if<int64_t>(&value_); }
+  [[nodiscard]] const double* number() const { return std::get_if<double>(&value_); }
+  [[nodiscard]] const TracedText* text() const { return pointer<const TracedText>(); }
+  [[nodiscard]] const List* list() const { return pointer<const List>(); }
+  [[nodiscard]] const Dict* dict() const { return pointer<const Dict>(); }
+  [[nodiscard]] Namespace* members() const { return pointer<Namespace>(); }
+  [[nodiscard]] const Callable* callable() const { return pointer<const Callable>(); }
+  [[nodiscard]] const Object* object() const { return pointer<const Object>(); }
+  // An integer, or a flag as 0 or 1.
+  [[nodiscard]] std::optional<int64_t> whole() const;
+  // Returns "'x'" of an undefined value.
+  [[nodiscard]] std::string undefined_name() const;
+  // Returns Python's name of the type: "str", "NoneType", "dict".
+  [[nodiscard]] const char* type_name() const;
+  [[nodiscard]] bool truth() const;
+
+ private:
+  template <class T>
+  [[nodiscard]] T* pointer() const {
+    const auto* found = std::get_if<std::shared_ptr<T>>(&value_);
+    return found == nullptr ? nullptr : found->get();
+  }
+
+  Variant value_;
+};
+
+// Arguments of a call or filter.
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// Python's ==.
+[[nodiscard]] bool equal(const Value& a, const Value& b);
+// Returns the member of a dict with this key, or nullptr.
+[[nodiscard]] const Value* find(const Dict& dict, const Value& key);
+[[nodiscard]] const Value* find(const Dict& dict, std::string_view key);
+
+// Python's str() and repr(). Text within keeps its source.
+[[nodiscard]] TracedText to_text(const Value& value);
+[[nodiscard]] TracedText to_repr(const Value& value);
+
+struct JsonFormat {
+  bool ensure_ascii = false;
+  std::optional<std::string> indent = {};
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool sort_keys = false;
+};
+// json.dumps(). Text within keeps its source. Throws Error(kData) for a value that JSON lacks.
+[[nodiscard]] TracedText to_json(const Value& value, const JsonFormat& format);
+
+}  // namespace finetune::chat

@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: MIT
+#include "chat/interpreter.h"
+
+#include <algorithm>
+#include <array>
+
+#include "chat/arguments.h"
+#include "chat/filters.h"
+#include "chat/render_limits.h"
+#include "finetune/base/text.h"
+
+namespace finetune::chat {
+namespace {
+
+using Kind = Node::Kind;
+
+// An Error whose message begins with a position.
+class PositionedError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Variables that statements of one block set; a loop makes one for each iteration.
+struct Scope {
+  std::shared_ptr<Scope> parent;
+  std::vector<std::pair<int32_t, Value>> values = {};
+
+  void set(int32_t symbol, Value value) {
+    for (auto& [name, old] : values) {
+      if (name != symbol) continue;
+      old = std::move(value);
+      return;
+    }
+    values.emplace_back(symbol, std::move(value));
+  }
+};
+
+enum class Flow { kNormal, kBreak, kContinue };
+
+class Interpreter {
+ public:
+  Interpreter(const Syntax& syntax, const std::string& where, const Variables& variables)
+      : syntax_(syntax), where_(where), variables_(variables), globals_(syntax.symbols.size()) {
+    for (const auto& [name, value] : variables.values) {
+      const auto found = std::ranges::find(syntax.symbols, name);
+      if (found == syntax.symbols.end()) continue;
+      globals_[static_cast<size_t>(found - syntax.symbols.begin())] = value;
+    }
+    for (size_t i = 0; i < globals_.size(); ++i) {
+      if (!globals_[i].is_undefined()) continue;
+      globals_[i] = builtin(syntax.symbols[i]);
+    }
+  }
+
+  ~Interpreter() {
+    // Macros refer to the scopes that hold them, and namespaces may hold themselves.
+    for (const auto& scope : macro_scopes_) scope->values.clear();
+    for (const auto& members : namespaces_) members->members.clear();
+  }
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  TracedText run() {
+    execute(syntax_.body);
+    return std::move(output_);
+  }
+
+ private:
+  // Makes a new scope current.
+  class Inner {
+   public:
+    explicit Inner(Interpreter& interpreter) : Inner(interpreter, interpreter.scope_) {}
+    Inner(Interpreter& interpreter, std::shared_ptr<Scope> parent)
+        : interpreter_(interpreter), before_(interpreter.scope_) {
+      interpreter.scope_ = std::make_shared<Scope>(Scope{std::move(parent)});
+    }
+    ~Inner() { interpreter_.scope_ = std::move(before_); }
+    Inner(const Inner&) = delete;
+    Inner& operator=(const Inner&) = delete;
+
+   private:
+    Interpreter& interpreter_;
+    std::shared_ptr<Scope> before_;
+  };
+
+  class Deeper {
+   public:
+    explicit Deeper(Limits& limits) : limits_(limits) {
+      if (++limits_.depth > Limits::kMaxDepth) fail("the template recurses too deeply");
+    }
+    ~Deeper() { --limits_.depth; }
+    Deeper(const Deeper&) = delete;
+    Deeper& operator=(const Deeper&) = delete;
+
+   private:
+    Limits& limits_;
+  };
+
+  // --- Statements ------------------------------------------------------------------------------
+
+  Flow execute(const Nodes& body) {
+    for (const NodePointer& node : body) {
+      if (const Flow flow = execute(*node); flow != Flow::kNormal) return flow;
+    }
+    return Flow::kNormal;
+  }
+
+  Flow execute(const Node& node) {
+    try {
+      const Deeper deeper(limits_);
+      limits_.count();
+      return execute_node(node);
+    } catch (const PositionedError&) {
+      throw;
+    } catch (const Error& error) {
+      fail_here(node, error);
+    }
+  }
+
+  [[noreturn]] void fail_here(const Node& node, const Error& error) const {
+    throw PositionedError(ErrorKind::kData, format_text("{}:{}:{}: {}", where_, node.at.line,
+                                                        node.at.column, error.what()));
+  }
+
+  Flow execute_node(const Node& node) {
+    switch (node.kind) {
+      case Kind::kData:
+        output_.append(node.value.text()->str());
+        break;
+      case Kind::kOutput:
+        output_.append(to_text(evaluate(*node.children[0])));
+        break;
+      case Kind::kIf:
+        return execute(evaluate(*node.children[0]).truth() ? node.body : node.other);
+      case Kind::kFor:
+        return execute_loop(node);
+      case Kind::kSet:
+        assign(*node.children[0], evaluate(*node.children[1]));
+        break;
+      case Kind::kSetBlock:
+        block_ = captured(node.body);
+        assign(*node.children[0], evaluate(*node.children[1]));
+        break;
+      case Kind::kFilterBlock:
+        block_ = captured(node.body);
+        output_.append(to_text(evaluate(*node.children[0])));
+        break;
+      case Kind::kGeneration: {
+        TracedText text = captured(node.body);
+        text.mark_generated();
+        output_.append(text);
+        break;
+      }
+      case Kind::kMacro:
+        scope_->set(node.symbol, macro(node));
+        break;
+      case Kind::kCallBlock:
+        output_.append(to_text(call(*node.children[0], macro(*node.other[0]))));
+        break;
+      case Kind::kWith:
+        execute_with(node);
+        break;
+      case Kind::kBreak:
+        return Flow::kBreak;
+      case Kind::kContinue:
+        return Flow::kContinue;
+      default:
+        fail("an expression where a statement is expected");
+    }
+    limits_.check_text(output_.size() > Limits::kMaxBytes ? output_.size() : 0);
+    return Flow::kNormal;
+  }
+
+  // Returns what the body writes; what it sets stays within.
+  TracedText captured(const Nodes& body) {
+    const Inner inner(*this);
+    TracedText before = std::exchange(output_, {});
+    execute(body);
+    return std::exchange(output_, std::move(before));
+  }
+
+  void execute_with(const Node& node) {
+    std::vector<Value> values;
+    for (size_t i = 1; i < node.children.size(); i += 2) {
+      values.push_back(evaluate(*node.children[i]));
+    }
+    const Inner inner(*this);
+    for (size_t i = 0; i < values.size(); ++i) assign(*node.children[2 * i], values[i]);
+    if (execute(node.body) != Flow::kNormal) fail("'break' leaves 'with'");
+  }
+
+  void assign(const Node& target, Value value) {
+    if (target.kind == Kind::kName) return scope_->set(target.symbol, std::move(value));
+    if (target.kind == Kind::kAttribute) {
+      const Value object = evaluate(*target.children[0]);
+      Namespace* members = object.members();
+      if (members == nullptr) fail("cannot assign attribute on non-namespace object");
+      return set_member(*members, target.name, std::move(value));
+    }
+    if (target.kind != Kind::kTuple) fail("this cannot be assigned to");
+    const std::vector<Value> items = items_of(value, limits_);
+    if (items.size() != target.children.size()) {
+      fail(format_text("cannot unpack {} values into {} names", items.size(),
+                       target.children.size()));
+    }
+    for (size_t i = 0; i < items.size(); ++i) assign(*target.children[i], items[i]);
+  }
+
+  static void set_member(Namespace& members, const std::string& name, Value value) {
+    if (name.starts_with('_')) fail("a namespace has no member '" + name + "'");
+    for (auto& [other, old] : members.members) {
+      if (other != name) continue;
+      old = std::move(value);
+      return;
+    }
+    members.members.emplace_back(name, std::move(value));
+  }
+
+  struct Loop {
+    std::vector<Value> items;
+    size_t index = 0;
+    std::optional<Value> last_change = {};
+  };
+
+  static std::optional<Value> loop_member(const std::shared_ptr<Loop>& loop,
+                                          std::string_view name) {
+    const auto index = static_cast<int64_t>(loop->index);
+    const int64_t size = std::ssize(loop->items);
+    if (name == "index") return index + 1;
+    if (name == "index0") return index;
+    if (name == "revindex") return size - index;
+    if (name == "revindex0") return size - index - 1;
+    if (name == "first") return index == 0;
+    if (name == "last") return index == size - 1;
+    if (name == "length") return size;
+    if (name == "depth") return int64_t{1};
+    if (name == "depth0") return int64_t{0};
+    if (name == "previtem") {
+      return index > 0 ? loop->items[loop->index - 1]
+                       : Value::undefined("there is no previous item");
+    }
+    if (name == "nextitem") {
+      return index + 1 < size ? loop->items[loop->index + 1]
+                              : Value::undefined("there is no next item");
+    }
+    if (name == "cycle") {
+      return Callable{.name = "cycle", .call = [loop](const Arguments& arguments) -> Value {
+                        if (arguments.positional.empty()) fail("no items for cycling given");
+                        return arguments.positional[loop->index % arguments.positional.size()];
+                      }};
+    }
+    if (name == "changed") {
+      return Callable{.name = "changed", .call = [loop](const Arguments& arguments) -> Value {
+                        Value now = List{.items = arguments.positional, .is_tuple = true};
+                        const bool changed = !loop->last_change || !equal(*loop->last_change, now);
+                        loop->last_change = std::move(now);
+                        return changed;
+                      }};
+    }
+    return std::nullopt;
+  }
+
+  Flow execute_loop(const Node& node) {
+    auto loop = std::make_shared<Loop>();
+    loop->items = items_of(evaluate(*node.children[1]), limits_);
+    if (node.children[2] != nullptr) {
+      const auto is_left_out = [&](const Value& item) {
+        const Inner inner(*this);
+        assign(*node.children[0], item);
+        return !evaluate(*node.children[2]).truth();
+      };
+      std::erase_if(loop->items, is_left_out);
+    }
+    if (loop->items.empty()) {
+      const Inner inner(*this);
+      return execute(node.other);
+    }
+    const auto symbol = std::ranges::find(syntax_.symbols, "loop") - syntax_.symbols.begin();
+    const bool uses_loop = symbol < std::ssize(syntax_.symbols);
+    Value object;
+    if (uses_loop) {
+      object = Object{.name = "LoopContext",
+                      .member = [loop](std::string_view name) { return loop_member(loop, name); }};
+    }
+    for (; loop->index < loop->items.size(); ++loop->index) {
+      limits_.count();
+      const Inner inner(*this);
+      if (uses_loop) scope_->set(static_cast<int32_t>(symbol), object);
+      assign(*node.children[0], loop->items[loop->index]);
+      if (execute(node.body) == Flow::kBreak) break;
+    }
+    loop->last_change.reset();  // it may hold the loop
+    return Flow::kNormal;
+  }
+
+  // --- Expressions -----------------------------------------------------------------------------
+
+  Value evaluate(const Node& node) {
+    try {
+      const Deeper deeper(limits_);
+      limits_.count();
+      return evaluate_node(node);
+    } catch (const PositionedError&) {
+      throw;
+    } catch (const Error& error) {
+      fail_here(node, error);
+    }
+  }
+
+  Value evaluate_node(const Node& node) {
+    switch (node.kind) {
+      case Kind::kConstant:
+        return node.value;
+      case Kind::kName:
+        return variable(node);
+      case Kind::kList:
+      case Kind::kTuple: {
+        List list{.items = {}, .is_tuple = node.kind == Kind::kTuple};
+        for (const NodePointer& child : node.children) list.items.push_back(evaluate(*child));
+        return list;
+      }
+      case Kind::kDict: {
+        Dict dict;
+        for (size_t i = 0; i < node.children.size(); i += 2) {
+          add_item(dict, evaluate(*node.children[i]), evaluate(*node.children[i + 1]));
+        }
+        return dict;
+      }
+      case Kind::kAttribute:
+        return attribute_of(evaluate(*node.children[0]), node.value, limits_);
+      case Kind::kItem: {
+        const Value container = evaluate(*node.children[0]);
+        return item_of(container, evaluate(*node.children[1]), limits_);
+      }
+      case Kind::kSlice: {
+        const Value container = evaluate(*node.children[0]);
+        std::array<Value, 3> bounds;
+        for (size_t i = 0; i < 3; ++i) {
+          if (node.children[i + 1] != nullptr) bounds[i] = evaluate(*node.children[i + 1]);
+        }
+        return slice(container, bounds[0], bounds[1], bounds[2], limits_);
+      }
+      case Kind::kCall:
+        return call(node, {});
+      case Kind::kFilter: {
+        const Value value = evaluate(*node.children[0]);
+        if (node.filter == nullptr) fail("no filter named '" + node.name + "'");
+        return naming("filter", node.name,
+                      [&] { return node.filter->call(value, arguments(node), limits_); });
+      }
+      case Kind::kTest: {
+        const Value value = evaluate(*node.children[0]);
+        if (node.test == nullptr) fail("no test named '" + node.name + "'");
+        return naming("test", node.name,
+                      [&] { return Value(node.test->call(value, arguments(node))); });
+      }
+      case Kind::kBlock:
+        return block_;
+      case Kind::kNot:
+        return !evaluate(*node.children[0]).truth();
+      case Kind::kNegative:
+        return negative(evaluate(*node.children[0]));
+      case Kind::kPositive:
+        return negative(negative(evaluate(*node.children[0])));
+      default:
+        return evaluate_operator(node);
+    }
+  }
+
+  Value evaluate_operator(const Node& node) {
+    switch (node.kind) {
+      case Kind::kArithmetic: {
+        const Value left = evaluate(*node.children[0]);
+        return arithmetic(node.name, left, evaluate(*node.children[1]), limits_);
+      }
+      case Kind::kConcat: {
+        TracedText text;
+        for (const NodePointer& child : node.children) {
+          text.append(to_text(evaluate(*child)));
+          limits_.check_text(text.size());
+        }
+        return text;
+      }
+      case Kind::kAnd:
+      case Kind::kOr: {
+        Value value;
+        for (const NodePointer& child : node.children) {
+          value = evaluate(*child);
+          if (value.truth() == (node.kind == Kind::kOr)) break;
+        }
+        return value;
+      }
+      case Kind::kCompare: {
+        Value left = evaluate(*node.children[0]);
+        for (size_t i = 0; i < node.operators.size(); ++i) {
+          Value right = evaluate(*node.children[i + 1]);
+          if (!compare(node.operators[i], left, right)) return false;
+          left = std::move(right);
+        }
+        return true;
+      }
+      case Kind::kCondition: {
+        if (evaluate(*node.children[0]).truth()) return evaluate(*node.children[1]);
+        if (node.children[2] != nullptr) return evaluate(*node.children[2]);
+        return Value::undefined("the inline if-expression");
+      }
+      default:
+        fail("a statement where an expression is expected");
+    }
+  }
+
+  // Adds the name of the filter or function to what it throws.
+  template <class Call>
+  Value naming(const char* kind, const std::string& name, const Call& run) const {
+    try {
+      return run();
+    } catch (const PositionedError&) {
+      throw;
+    } catch (const Error& error) {
+      fail(format_text("{} '{}': {}", kind, name, error.what()));
+    }
+  }
+
+  static void add_item(Dict& dict, Value key, Value value) {
+    for (auto& [other, old] : dict.items) {
+      if (!equal(other, key)) continue;
+      old = std::move(value);
+      return;
+    }
+    dict.items.emplace_back(std::move(key), std::move(value));
+  }
+
+  Value variable(const Node& node) {
+    for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+      for (const auto& [symbol, value] : scope->values) {
+        if (symbol == node.symbol) return value;
+      }
+    }
+    const Value& global = globals_[static_cast<size_t>(node.symbol)];
+    return global.is_undefined() ? Value::undefined(node.name) : global;
+  }
+
+  Arguments arguments(const Node& node) {
+    Arguments result;
+    for (const ArgumentNode& argument : node.arguments) {
+      Value value = evaluate(*argument.value);
+      switch (argument.kind) {
+        case ArgumentNode::Kind::kPositional:
+          result.positional.push_back(std::move(value));
+          break;
+        case ArgumentNode::Kind::kNamed:
+          result.named.emplace_back(argument.name, std::move(value));
+          break;
+        case ArgumentNode::Kind::kSpreadList:
+          for (Value& item : items_of(value, limits_)) result.positional.push_back(std::move(item));
+          break;
+        case ArgumentNode::Kind::kSpreadDict:
+          if (value.dict() == nullptr) fail("argument after ** must be a mapping");
+          for (const auto& [key, item] : value.dict()->items) {
+            result.named.emplace_back(as_text(key).str(), item);
+          }
+          break;
+      }
+    }
+    return result;
+  }
+
+  // `caller`: of a call block; undefined: none.
+  Value call(const Node& node, const Value& caller) {
+    const Value function = evaluate(*node.children[0]);
+    if (function.is_undefined()) fail_undefined(function);
+    const Callable* callable = function.callable();
+    if (callable == nullptr)
+      fail(std::string("'") + function.type_name() + "' object is not callable");
+    Arguments given = arguments(node);
+    if (!caller.is_undefined()) given.named.emplace_back("caller", caller);
+    if (callable->name == "raise_exception") return callable->call(given);
+    return naming("function", callable->name, [&] { return callable->call(given); });
+  }
+
+  Value macro(const Node& node) {
+    macro_scopes_.push_back(scope_);
+    return Callable{.name = node.name,
+                    .call = [this, &node, scope = scope_](const Arguments& given) {
+                      return call_macro(node, scope, given);
+                    }};
+  }
+
+  Value call_macro(const Node& node, const std::shared_ptr<Scope>& defined_in,
+                   const Arguments& given) {
+    const Deeper deeper(limits_);
+    const Inner inner(*this, defined_in);
+    if (given.positional.size() > node.parameters.size()) {
+      fail(format_text("takes not more than {} arguments", node.parameters.size()));
+    }
+    std::vector<bool> is_set(node.parameters.size());
+    for (size_t i = 0; i < given.positional.size(); ++i) {
+      scope_->set(node.parameters[i], given.positional[i]);
+      is_set[i] = true;
+    }
+    for (const auto& [name, value] : given.named) {
+      if (name == "caller") {
+        const auto symbol = std::ranges::find(syntax_.symbols, name) - syntax_.symbols.begin();
+        scope_->set(static_cast<int32_t>(symbol), value);
+        continue;
+      }
+      const auto found = std::ranges::find_if(node.parameters, [&](int32_t symbol) {
+        return syntax_.symbols[static_cast<size_t>(symbol)] == name;
+      });
+      if (found == node.parameters.end()) fail("takes no keyword argument '" + name + "'");
+      const auto index = static_cast<size_t>(found - node.parameters.begin());
+      if (is_set[index]) fail("got multiple values for argument '" + name + "'");
+      scope_->set(*found, value);
+      is_set[index] = true;
+    }
+    for (size_t i = 0; i < node.parameters.size(); ++i) {
+      if (is_set[i]) continue;
+      const std::string& name = syntax_.symbols[static_cast<size_t>(node.parameters[i])];
+      scope_->set(node.parameters[i], node.children[i] != nullptr ? evaluate(*node.children[i])
+                                                                  : Value::undefined(name));
+    }
+    TracedText before = std::exchange(output_, {});
+    execute(node.body);
+    return std::exchange(output_, std::move(before));
+  }
+
+  // --- Functions -------------------------------------------------------------------------------
+
+  Value builtin(const std::string& name) {
+    if (name == "raise_exception") {
+      return Callable{.name = name, .call = [](const Arguments& arguments) -> Value {
+                        fail(to_text(bind(arguments, {"message"}, 1)[0]).str());
+                      }};
+    }
+    if (name == "namespace" || name == "dict") {
+      return Callable{.name = name, .call = [this, name](const Arguments& arguments) {
+                        return make_dict(arguments, name == "namespace");
+                      }};
+    }
+    if (name == "range") {
+      return Callable{.name = name,
+                      .call = [this](const Arguments& arguments) { return range(arguments); }};
+    }
+    if (name == "strftime_now") {
+      return Callable{.name = name, .call = [this](const Arguments& arguments) -> Value {
+                        return formatted_date(as_text(bind(arguments, {"format"}, 1)[0]).str());
+                      }};
+    }
+    return {};
+  }
+
+  Value make_dict(const Arguments& arguments, bool is_namespace) {
+    Dict dict;
+    for (const Value& value : arguments.positional) {
+      if (value.dict() != nullptr) {
+        for (const auto& [key, item] : value.dict()->items) add_item(dict, key, item);
+        continue;
+      }
+      for (const Value& pair : items_of(value, limits_)) {
+        const std::vector<Value> items = items_of(pair, limits_);
+        if (items.size() != 2) fail("needs pairs of a key and a value");
+        add_item(dict, items[0], items[1]);
+      }
+    }
+    for (const auto& [name, value] : arguments.named) add_item(dict, Value(name), value);
+    if (!is_namespace) return dict;
+    auto members = std::make_shared<Namespace>();
+    for (const auto& [key, value] : dict.items) set_member(*members, as_text(key).str(), value);
+    namespaces_.push_back(members);
+    return members;
+  }
+
+  Value range(const Arguments& arguments) {
+    const auto values = bind(arguments, {"start", "stop", "step"}, 1);
+    const bool has_stop = !values[1].is_undefined();
+    const int64_t start = has_stop ? as_integer(values[0]) : 0;
+    const int64_t stop = as_integer(values[has_stop ? 1 : 0]);
+    const int64_t step = values[2].is_undefined() ? 1 : as_integer(values[2]);
+    if (step == 0) fail("the step must not be zero");
+    List list;
+    for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
+      // jinja2's sandbox has this limit.
+      if (list.items.size() >= 100'000)
+        fail("Range too big. The sandbox blocks ranges larger than 100000.");
+      list.items.emplace_back(i);
+      if (__builtin_add_overflow(i, step, &i)) break;
+    }
+    limits_.check_list(list.items.size());
+    return list;
+  }
+
+  std::string formatted_date(const std::string& format) const {
+    if (format.empty()) return {};
+    if (format.size() > 200) fail("the format is too long");
+    std::array<char, 4096> buffer{};
+    const size_t size =
+        std::strftime(buffer.data(), buffer.size(), format.c_str(), &variables_.date);
+    return {buffer.data(), size};
+  }
+
+  const Syntax& syntax_;
+  const std::string& where_;
+  const Variables& variables_;
+  std::vector<Value> globals_;  // by symbol
+  Limits limits_;
+  std::shared_ptr<Scope> scope_ = std::make_shared<Scope>();
+  std::vector<std::shared_ptr<Scope>> macro_scopes_;
+  std::vector<std::shared_ptr<Namespace>> namespaces_;
+  TracedText output_;
+  Value block_;  // the text of the enclosing filter or set block
+};
+
+}  // namespace
+
+TracedText interpret(const Syntax& syntax, const std::string& where, const Variables& variables) {
+  return Interpreter(syntax, where, variables).run();
+}
+
+}  // namespace finetune::chat
