@@ -24,7 +24,8 @@ void AdapterArgs::describe(FieldList& field) {
         {.range = {.min = 0, .max = 1, .below_max = true}, .resume = ResumePolicy::kFixed});
   field("lora_target_modules", &AdapterArgs::lora_target_modules,
         "Layers with an adapter: all-linear (every linear layer but the output layer), the ends of "
-        "their names (q_proj, self_attn.v_proj), or one regular expression for whole names.",
+        "their names (q_proj, self_attn.v_proj), or one regular expression for whole names. Names "
+        "and expressions may also name embeddings (embed_tokens).",
         {.resume = ResumePolicy::kFixed});
   field("lora_exclude_modules", &AdapterArgs::lora_exclude_modules,
         "Layers that get no adapter although they are targets, named in the same way.",
@@ -59,6 +60,9 @@ void AdapterArgs::describe(FieldList& field) {
         "The learning rate of the second matrices (B) is this many times that of the first "
         "(LoRA+); unset: the same.",
         {.range = {.min = 0, .above_min = true}, .resume = ResumePolicy::kFixed});
+  field("loraplus_lr_embedding", &AdapterArgs::loraplus_lr_embedding,
+        "With loraplus_lr_ratio, the peak learning rate of the adapters of embeddings.",
+        {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
   field("dtype", &AdapterArgs::dtype,
         "With use_peft, the type in which the frozen weights are kept; auto: that of their files.",
         {.choices = {"auto", "float32", "bfloat16", "float16"}, .resume = ResumePolicy::kFixed});

@@ -285,13 +285,15 @@ Json auto_mapping_of(const Model& model) {
 
 }  // namespace
 
+// PEFT also saves the table of embed_tokens, if target_modules lists it by this end of its name.
+// Its full name, as below, does not have that effect, and PEFT loads an adapter without the table
+// to the same results.
 std::set<std::string> adapted_modules(const Weights& weights) {
-  constexpr std::string_view kFirstFactor = ".lora_A.weight";
   std::set<std::string> modules;
   for (const Weight& weight : weights) {
     const std::string& name = weight.name();
-    if (name.ends_with(kFirstFactor)) {
-      modules.insert(name.substr(0, name.size() - kFirstFactor.size()));
+    for (const std::string_view factor : {std::string_view(".lora_A.weight"), kEmbeddingFactor}) {
+      if (name.ends_with(factor)) modules.insert(name.substr(0, name.size() - factor.size()));
     }
   }
   return modules;

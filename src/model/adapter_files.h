@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "finetune/model/model_config.h"
 #include "finetune/params/weight.h"
@@ -11,6 +12,9 @@
 // The files of an adapter, as PEFT 0.21 writes and reads them: adapter_config.json and
 // adapter_model.safetensors, whose names begin with "base_model.model.".
 namespace finetune {
+
+// The end of the name of the first matrix of an embedding's adapter.
+inline constexpr std::string_view kEmbeddingFactor = ".lora_embedding_A";
 
 // The full names of the layers that have an adapter, sorted, as PEFT writes all-linear.
 [[nodiscard]] std::set<std::string> adapted_modules(const Weights& weights);

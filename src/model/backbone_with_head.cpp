@@ -59,6 +59,7 @@ class TrainedWhole {
                                 "or leave it out");
       }
     }
+    if (lora_.ensure_weight_tying) check_embeddings();
   }
 
  private:
@@ -66,6 +67,18 @@ class TrainedWhole {
     const auto tied = tied_.find(weight.name());
     return nn::is_of_modules(weight.name(), modules) ||
            (tied != tied_.end() && nn::is_of_modules(tied->second, modules));
+  }
+  // With this setting PEFT also gives the output layer the adapter of an embedding that it is tied
+  // to; the output layer has no adapter here.
+  void check_embeddings() const {
+    for (const auto& [own, other] : tied_) {
+      const std::string module = own.substr(0, own.rfind('.'));
+      if (!adapted_.contains(module)) continue;
+      throw nn::LoraError("lora_ensure_weight_tying",
+                          "the adapter of '" + module + "' is not available for " + other +
+                              ", which is the same weight; leave lora_ensure_weight_tying out, and "
+                              "the output layer uses the base's weight");
+    }
   }
   [[nodiscard]] bool is_bias(const std::string& name) const {
     constexpr std::string_view kBias = "bias";

@@ -71,6 +71,8 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
     const double inputs = static_cast<double>(values.size(1));
     if (parameter.name().ends_with("lora_A.weight")) {
       fill_uniform(values, 1.0 / std::sqrt(inputs), seed, hash_name(parameter.name()));
+    } else if (parameter.name().ends_with(".lora_embedding_B")) {  // here A is zero
+      fill_normal(values, 1.0, seed, hash_name(parameter.name()));
     }
   } else if (is_weight && is_of_norm(parameter.name())) {
     values.fill_(architecture.fresh_norm());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
@@ -195,12 +196,44 @@ WeightFormat base_format(const ModelConfig& config, const std::string& folder) {
 
 namespace {
 
-// Copies the tensors of one folder.
-LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadOptions& options) {
+// The weights of the model's base, by each of their names in a file.
+std::map<std::string, Weight> base_weights(const Model& model) {
+  std::map<std::string, Weight> weights;
+  if (!model.config().lora) return weights;
+  for (const Parameter& parameter : model.store().parameters()) {
+    if (parameter.format.home == WeightHome::kBase) weights[parameter.name()] = parameter.handle;
+  }
+  for (const auto& [own, other] : tied_names(model.config())) {
+    const auto found = weights.find(own);
+    if (found != weights.end()) weights.emplace(other, found->second);
+  }
+  return weights;
+}
+
+// PEFT also saves the table of an embedding that has an adapter. Returns whether the tensor in the
+// adapter's file is this weight of the base, in the type in which PEFT had it.
+bool is_of_base(const Model& model, const Weight& weight, const Tensor& saved) {
+  return saved.sizes() == weight.sizes() &&
+         model.store().values(weight).to(saved.device(), saved.scalar_type()).equal(saved);
+}
+
+// Copies the tensors of one folder, without `left_out`.
+LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadOptions& options,
+                            const std::map<std::string, Weight>& left_out = {}) {
   const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
   const ModelTensors tensors = load_model_tensors(*files, folder);
   std::vector<std::string> names;
-  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
+  for (const TensorInfo& info : tensors.tensors()) {
+    const auto found = left_out.find(info.name);
+    if (found == left_out.end()) {
+      names.push_back(info.name);
+    } else if (!is_of_base(model, found->second, tensors.read(info.name))) {
+      throw Error(ErrorKind::kData,
+                  folder + ": its tensor '" + info.name +
+                      "' differs from the base's, whose weights an adapter does not change; name "
+                      "the base that the adapter was trained on");
+    }
+  }
   return load_weights(
       model, names, [&](const std::string& name) { return tensors.read(name); }, folder, options);
 }
@@ -275,7 +308,8 @@ LoadReport load_folder_weights(Model& model, const std::string& folder,
 }
 
 void load_adapter_weights(Model& model, const std::string& folder) {
-  LoadReport report = load_own_tensors(model, folder, {.ignore_mismatched_sizes = true});
+  LoadReport report =
+      load_own_tensors(model, folder, {.ignore_mismatched_sizes = true}, base_weights(model));
   if (!report.unexpected.empty()) {
     throw Error(ErrorKind::kData, folder + ": the base has no place for " +
                                       listed(report.unexpected) +

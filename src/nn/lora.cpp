@@ -150,13 +150,39 @@ std::optional<LoraSettings> LoraTargets::find(const std::string& module, bool is
     if (!targets_->is_all_linear() && is_target(module)) refused_ = module;
     return std::nullopt;
   }
-  linear_.push_back(module);
+  layers_.push_back(module);
   if (!is_target(module)) return std::nullopt;
+  return settings_of(module);
+}
+
+std::optional<LoraSettings> LoraTargets::find_embedding(const std::string& module) {
+  if (targets_->is_all_linear()) return std::nullopt;
+  layers_.push_back(module);
+  if (!is_target(module)) {
+    // PEFT passes over it without a message.
+    const bool is_named = targets_->has_end(module) && targets_->has(module) &&
+                          !excluded_->has(module) && config_.file.empty();
+    if (is_named && !config_.layers_to_transform.empty()) {
+      throw LoraError("lora_layers_to_transform",
+                      "leaves out '" + module +
+                          "', which is in none of the layers; write its full name in "
+                          "lora_target_modules, or leave it out there");
+    }
+    return std::nullopt;
+  }
+  if (config_.use_dora) {
+    throw LoraError("use_dora", "is not available for embeddings, and '" + module +
+                                    "' is one; leave it out of lora_target_modules");
+  }
+  return settings_of(module);
+}
+
+LoraSettings LoraTargets::settings_of(const std::string& module) {
   has_any_ = true;
   const int64_t rank = ranks_->value_or(module, config_.r);
   const double alpha = alphas_->value_or(module, config_.lora_alpha);
   const auto divisor = static_cast<double>(rank);
-  return LoraSettings{rank, alpha / (config_.use_rslora ? std::sqrt(divisor) : divisor)};
+  return {rank, alpha / (config_.use_rslora ? std::sqrt(divisor) : divisor)};
 }
 
 void LoraTargets::check() const {
@@ -168,29 +194,29 @@ void LoraTargets::check() const {
                         last_component(refused_) + "]");
   }
   std::set<std::string> names;
-  for (const std::string& name : linear_) names.insert(last_component(name));
+  for (const std::string& name : layers_) names.insert(last_component(name));
   const std::string has = join(std::vector<std::string>(names.begin(), names.end()), ", ");
+  const std::string none_is = targets_->is_all_linear()
+                                  ? "no linear layer of the model is named '"
+                                  : "no linear layer or embedding of the model is named '";
   if (!has_any_) {
     if (!config_.layers_to_transform.empty() || !config_.exclude_modules.names.empty()) {
       throw LoraError(
           config_.layers_to_transform.empty() ? "lora_exclude_modules" : "lora_layers_to_transform",
           "leaves no linear layer that lora_target_modules names; the model has " + has);
     }
-    throw LoraError("lora_target_modules", "no linear layer of the model is named '" +
-                                               join(config_.target_modules.names, "', '") +
+    throw LoraError("lora_target_modules", none_is + join(config_.target_modules.names, "', '") +
                                                "'; it has " + has + " (or all-linear)");
   }
   ranks_->check();
   alphas_->check();
   if (!config_.file.empty()) return;  // PEFT's lists may name layers of other models
-  const std::string missing = targets_->is_all_linear() ? "" : targets_->without(linear_);
+  const std::string missing = targets_->is_all_linear() ? "" : targets_->without(layers_);
   if (!missing.empty()) {
-    throw LoraError("lora_target_modules",
-                    "no linear layer of the model is named '" + missing + "'; it has " + has);
+    throw LoraError("lora_target_modules", none_is + missing + "'; it has " + has);
   }
-  if (const std::string unused = excluded_->without(linear_); !unused.empty()) {
-    throw LoraError("lora_exclude_modules",
-                    "no linear layer of the model is named '" + unused + "'; it has " + has);
+  if (const std::string unused = excluded_->without(layers_); !unused.empty()) {
+    throw LoraError("lora_exclude_modules", none_is + unused + "'; it has " + has);
   }
 }
 

@@ -22,16 +22,10 @@ Scope Scope::of_output() const {
 
 std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {
   if (lora_ == nullptr) return std::nullopt;
-  const std::string module = prefix_.substr(0, prefix_.size() - 1);
-  const std::optional<LoraSettings> settings = lora_->find(module, is_output_);
+  const std::optional<LoraSettings> settings = lora_->find(module(), is_output_);
   if (!settings) return std::nullopt;
   const int64_t rank = settings->r;
-  if (rank > std::min(inputs, outputs)) {
-    throw LoraError(
-        "lora_r", format_text("rank {} is above the size of '{}' [{}, {}], where an adapter saves "
-                              "nothing; lower lora_r",
-                              rank, module, outputs, inputs));
-  }
+  check_rank(rank, {outputs, inputs});
   // In this order of evaluation: A is numbered before B.
   const Weight a = parameter("lora_A.weight", {rank, inputs}, ParameterRole::kAdapter);
   const Weight b = parameter("lora_B.weight", {outputs, rank}, ParameterRole::kAdapter);
@@ -44,6 +38,26 @@ std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {
     term.magnitude = parameter("lora_magnitude_vector", {outputs}, ParameterRole::kAdapter);
   }
   return term;
+}
+
+std::optional<LoraTerm> Scope::lora_of_embedding(int64_t rows, int64_t columns) const {
+  if (lora_ == nullptr) return std::nullopt;
+  const std::optional<LoraSettings> settings = lora_->find_embedding(module());
+  if (!settings) return std::nullopt;
+  const int64_t rank = settings->r;
+  check_rank(rank, {rows, columns});
+  // In this order of evaluation, and with these names, as in PEFT.
+  const Weight a = parameter("lora_embedding_A", {rank, rows}, ParameterRole::kAdapter);
+  const Weight b = parameter("lora_embedding_B", {columns, rank}, ParameterRole::kAdapter);
+  return LoraTerm{.a = a, .b = b, .scale = settings->scale, .magnitude = {}};
+}
+
+void Scope::check_rank(int64_t rank, c10::IntArrayRef sizes) const {
+  if (rank <= std::min(sizes[0], sizes[1])) return;
+  throw LoraError("lora_r",
+                  format_text("rank {} is above the size of '{}' [{}, {}], where an adapter saves "
+                              "nothing; lower lora_r",
+                              rank, module(), sizes[0], sizes[1]));
 }
 
 Weight Scope::parameter(std::string_view name, c10::IntArrayRef sizes, ParameterRole role) const {

@@ -82,6 +82,9 @@ class Prediction {
       parameters_ += shape.count();
       largest_ = std::max(largest_, shape.count());
       if (shape.trains) trained_ += shape.count();
+      if (shape.trains && shape.name.ends_with(".lora_embedding_A")) {
+        embedding_sums_ = std::max(embedding_sums_, 2 * 4 * shape.count());
+      }
       if (shape.role != ParameterRole::kWordEmbedding) continue;
       embedding_ = shape.count();
       trains_embedding_ = shape.trains;
@@ -291,6 +294,9 @@ class Prediction {
   // where gradients are rounded the rows that are summed first. A gradient that is made only here
   // needs one hole: it finds none in what the layers left unless that was a good deal more.
   [[nodiscard]] Moment in_embedding_backward() const {
+    if (!trains_embedding_ && embedding_sums_ > 0) {
+      return {last_gradients(), 0, 3 * hidden(4) + embedding_sums_};
+    }
     if (!trains_embedding_) return {last_gradients(), 0, 0};
     const int64_t summed = choices_.gradients == GradientFormat::kFloat32 ? 0 : 3 * hidden(4);
     const int64_t fresh = choices_.optimizer_in_backward && tied() == 0 ? gradients(embedding_) : 0;
@@ -418,6 +424,7 @@ class Prediction {
   bool trains_embedding_ = true;
   int64_t largest_ = 0;
   int64_t embedding_ = 0;
+  int64_t embedding_sums_ = 0;  // bytes: the gradient of an embedding's adapter, by token and as A
   int64_t layer_ = 0;
 };
 

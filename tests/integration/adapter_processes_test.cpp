@@ -85,6 +85,8 @@ TEST_F(AdapterProcesses, ArePlannedWithoutStatesOfTheBase) {
   };
   EXPECT_EQ(states_of({}), 2 * 4 * 4096);  // two moments of the adapter's values
   EXPECT_GT(states_of({{"use_peft", "false"}}), 2 * 4 * 4 * 4096);
+  EXPECT_GT(states_of({{"lora_target_modules", "[embed_tokens, q_proj]"}}),
+            states_of({{"lora_target_modules", "[q_proj]"}}));
 
   const TinyRun run(keys({{"memory_budget", "1GiB"}, {"max_steps", "4"}}));
   const ProcessResult result = run.train();

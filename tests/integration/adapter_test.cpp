@@ -213,7 +213,15 @@ TEST_F(AdapterRun, EndsInTheSameBitsWithEveryOption) {
            {{"use_dora", "true"}, {"bf16", "true"}, {"gradient_checkpointing", "true"}},
            {{"loraplus_lr_ratio", "4"}, {"weight_decay", "0.1"}},
            {{"lora_rank_pattern", "{q_proj: 2}"}, {"lora_layers_to_transform", "[1]"}},
-           {{"lora_modules_to_save", "[embed_tokens]"}, {"lora_bias", "all"}}}) {
+           {{"lora_modules_to_save", "[embed_tokens]"}, {"lora_bias", "all"}},
+           {{"lora_target_modules", "[embed_tokens, q_proj]"},
+            {"loraplus_lr_ratio", "4"},
+            {"loraplus_lr_embedding", "1e-3"},
+            {"gradient_accumulation_steps", "2"}},
+           {{"lora_target_modules", "[embed_tokens, q_proj]"},
+            {"bf16", "true"},
+            {"param_dtype", "bfloat16"},
+            {"gradient_checkpointing", "true"}}}) {
     expect_same_bits_after_a_stop(more);
   }
 }
@@ -258,10 +266,14 @@ TEST_F(AdapterRun, GoesOnFromAnAdapterThatItsFileDescribes) {
 
 TEST_F(AdapterRun, NamesTheKeyOfEachMistake) {
   const std::vector<std::pair<TinyRun::Keys, std::string>> mistakes = {
-      {{{"lora_target_modules", "[proj]"}}, "no linear layer of the model is named 'proj'"},
+      {{{"lora_target_modules", "[proj]"}},
+       "no linear layer or embedding of the model is named 'proj'"},
       {{{"lora_target_modules", "[lm_head]"}}, "lora_modules_to_save: [lm_head]"},
       {{{"lora_r", "1000"}}, "lora_r: rank 1000 is above the size of"},
       {{{"lora_dropout", "1.0"}}, "lora_dropout"},
+      {{{"lora_target_modules", "[embed_tokens]"}, {"use_dora", "true"}},
+       "use_dora: is not available for embeddings"},
+      {{{"loraplus_lr_embedding", "1e-3"}}, "has no effect without loraplus_lr_ratio"},
       {{{"task", "pretraining"}}, "not available for task pretraining"},
       {{{"use_peft", "false"}, {"dtype", "bfloat16"}}, "are trained it is param_dtype"},
   };

@@ -23,7 +23,10 @@
 namespace finetune {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 
 const c10::Device kLoraDevice(c10::kCPU);
 const std::vector<std::string> kDecoders = {
@@ -51,11 +54,14 @@ ModelInput input_with(double dropout) {
 const Tensor kPlaces = at::tensor({0, 3, 11, 16, 25, 33, 39}, at::kLong);
 const Tensor kNext = at::tensor({5, 30, 7, 8, 31, 3, 9}, at::kLong);
 
-// B is zero at first, so that A would have no gradient.
+// B is zero at first (of an embedding, A), so that the other would have no gradient.
 void draw_second_factors(Model& model) {
   at::manual_seed(9);
   for (Parameter& parameter : model.store().parameters()) {
-    if (!parameter.name().ends_with("lora_B.weight")) continue;
+    if (!parameter.name().ends_with("lora_B.weight") &&
+        !parameter.name().ends_with("lora_embedding_A")) {
+      continue;
+    }
     model.store().assign(parameter, at::randn(parameter.handle.sizes()) * 0.3);
   }
 }
@@ -150,6 +156,56 @@ TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
   EXPECT_TRUE(equal_bits(step_of(config, {.fused = true, .selective = true}, 0.2), kept));
 }
 
+// Adapters of all embeddings and of one kind of layer.
+nn::LoraConfig with_embeddings(double dropout = 0.0) {
+  return {.r = 4,
+          .lora_dropout = dropout,
+          .target_modules = {{".*(embed_tokens|wte|wpe|q_proj|c_attn|qkv_proj)"}, true}};
+}
+
+TEST_P(LoraModel, OfAnEmbeddingHasTheReadableModelsGradientsAndRecomputesToTheSameBits) {
+  for (const double dropout : {0.0, 0.2}) {
+    const ModelConfig config = config_of(GetParam(), with_embeddings(dropout), dropout);
+    const Step kept = step_of(config, {.fused = true}, dropout);
+    expect_close(kept, step_of(config, {}, dropout), 4e-5);
+    size_t of_embeddings = 0;
+    for (size_t i = 0; i < kept.names.size(); ++i) {
+      const bool is_factor = kept.names[i].find(".lora_") != std::string::npos;
+      EXPECT_EQ(kept.gradients[i].defined(), is_factor) << kept.names[i];
+      if (kept.names[i].find(".lora_embedding_") == std::string::npos) continue;
+      ++of_embeddings;
+      EXPECT_GT(kept.gradients[i].norm().item<double>(), 0.0) << kept.names[i];
+    }
+    EXPECT_EQ(of_embeddings, GetParam() == "gpt2" ? 4U : 2U);
+    for (const ModelOptions& options :
+         {ModelOptions{.fused = true, .checkpoint_every_n_layers = 1},
+          ModelOptions{.fused = true, .selective = true}, ModelOptions{.fused = true}}) {
+      EXPECT_TRUE(equal_bits(step_of(config, options, dropout), kept));
+    }
+  }
+}
+
+// A is zero; B is drawn from the normal distribution, by seed and name.
+TEST_P(LoraModel, OfAnEmbeddingStartsAsItsBase) {
+  ModelConfig config = config_of(GetParam(), with_embeddings());
+  const ModelInput input = input_with(0.0);
+  const auto with = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const auto other = make_language_model(config, 8, kLoraDevice, {.fused = true});
+  for (const Parameter& parameter : with->store().parameters()) {
+    const Tensor values = parameter.weight;
+    if (parameter.name().ends_with("lora_embedding_A")) {
+      EXPECT_EQ(values.abs().max().item<double>(), 0.0);
+    } else if (parameter.name().ends_with("lora_embedding_B")) {
+      EXPECT_NEAR(values.std().item<double>(), 1.0, 0.3);
+      EXPECT_FALSE(values.equal(other->store().tensor(other->store().weight(parameter.name()))));
+    }
+  }
+  config.lora = {};
+  const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const c10::NoGradGuard no_grad;
+  EXPECT_TRUE(with->logits(input, kPlaces).equal(base->logits(input, kPlaces)));
+}
+
 // Adding a bias after DoRA's factor of 1 rounds once more.
 TEST_P(LoraModel, StartsAsItsBaseWithMagnitudesToo) {
   ModelConfig config = config_of(GetParam(), {.r = 4, .use_dora = true});
@@ -199,6 +255,12 @@ TEST_P(LoraModel, ComputesWithABaseOfSixteenBits) {
   for (const WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kFloat16}) {
     expect_values_alone_to_matter(config_of(GetParam(), {.r = 4}), format);
     expect_values_alone_to_matter(config_of(GetParam(), {.r = 4, .use_dora = true}), format);
+  }
+}
+
+TEST_P(LoraModel, OfAnEmbeddingComputesWithABaseOfSixteenBits) {
+  for (const WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kFloat16}) {
+    expect_values_alone_to_matter(config_of(GetParam(), with_embeddings()), format);
   }
 }
 
@@ -258,10 +320,9 @@ TEST(LoraTargets, ThatFitNothingAreRefusedWithTheLayersThatThereAre) {
     }
     return "";
   };
-  EXPECT_THAT(
-      refusal({.target_modules = {{"proj"}}}),
-      HasSubstr("no linear layer of the model is named 'proj'; it has down_proj, gate_proj, "
-                "k_proj, o_proj, q_proj, up_proj, v_proj (or all-linear)"));
+  EXPECT_THAT(refusal({.target_modules = {{"proj"}}}),
+              HasSubstr("named 'proj'; it has down_proj, embed_tokens, gate_proj, "
+                        "k_proj, o_proj, q_proj, up_proj, v_proj (or all-linear)"));
   EXPECT_THAT(refusal({.target_modules = {{"lm_head", "q_proj"}}}),
               HasSubstr("'lm_head' is an output layer"));
   EXPECT_THAT(refusal({.r = 4, .modules_to_save = {"score"}}),
@@ -291,6 +352,72 @@ TEST(LoraTargets, TrainTheBiasesOfAdaptedLayersAlone) {
               shape.name.ends_with("q_proj.bias") || shape.name.find(".lora_") != std::string::npos)
         << shape.name;
   }
+}
+
+// For each token r values of the adapter, and the streams of layers below q_proj.
+TEST_P(LoraModel, OfAnEmbeddingIsPlanned) {
+  const ModelOptions options{.fused = true};
+  const auto kept = [&](const nn::LoraConfig& lora) {
+    return kept_for_backward(config_of(GetParam(), lora), std::nullopt, 16, options);
+  };
+  nn::LoraConfig linear = with_embeddings();
+  linear.target_modules = {{".*(q_proj|c_attn|qkv_proj)"}, true};
+  EXPECT_GE(*kept(with_embeddings()).whole, *kept(linear).whole + 16 * 4 * 4);
+}
+
+TEST(LoraTargets, NameEmbeddings) {
+  const auto shapes_of = [](const std::string& family, const nn::LoraConfig& lora) {
+    std::vector<std::pair<std::string, std::vector<int64_t>>> factors;
+    for (const ParameterShape& shape : parameter_shapes(config_of(family, lora), std::nullopt)) {
+      if (shape.name.find(".lora_embedding_") == std::string::npos) continue;
+      EXPECT_TRUE(shape.trains) << shape.name;
+      EXPECT_FALSE(shape.is_base) << shape.name;
+      factors.emplace_back(shape.name, shape.sizes);
+    }
+    return factors;
+  };
+  const int64_t words = config_of("llama", {}).vocab_size;
+  const int64_t size = config_of("llama", {}).hidden_size;
+  const std::string module = "model.embed_tokens";
+  nn::LoraConfig lora{.r = 4, .target_modules = {{"embed_tokens", "q_proj"}}};
+  EXPECT_THAT(shapes_of("llama", lora),
+              ElementsAre(Pair(module + ".lora_embedding_A", ElementsAre(4, words)),
+                          Pair(module + ".lora_embedding_B", ElementsAre(size, 4))));
+  lora.rank_pattern = {{"embed_tokens", 2}};
+  EXPECT_EQ(shapes_of("llama", lora).front().second.front(), 2);
+  EXPECT_EQ(shapes_of("gpt2", {.r = 4, .target_modules = {{"wte", "wpe"}}}).size(), 4U);
+  EXPECT_THAT(shapes_of("llama", {.r = 4}), IsEmpty());
+  // Trained whole instead.
+  lora = {
+      .r = 4, .target_modules = {{"embed_tokens", "q_proj"}}, .modules_to_save = {"embed_tokens"}};
+  EXPECT_THAT(shapes_of("llama", lora), IsEmpty());
+}
+
+TEST(LoraTargets, OfEmbeddingsRefuseWhatIsNotAvailable) {
+  const auto refusal = [](const std::string& family, const nn::LoraConfig& lora) -> std::string {
+    try {
+      (void)parameter_shapes(config_of(family, lora), std::nullopt);
+    } catch (const nn::LoraError& error) {
+      return std::string(error.key()) + ": " + error.what();
+    }
+    return "";
+  };
+  const nn::ModuleNames targets{.names = {"embed_tokens"}};
+  EXPECT_THAT(refusal("llama", {.r = 4, .use_dora = true, .target_modules = targets}),
+              HasSubstr("use_dora: is not available for embeddings, and 'model.embed_tokens' is"));
+  const nn::LoraConfig tied{.r = 4, .target_modules = targets, .ensure_weight_tying = true};
+  EXPECT_THAT(refusal("llama-tied", tied),
+              HasSubstr("lora_ensure_weight_tying: the adapter of 'model.embed_tokens' is not "
+                        "available for lm_head.weight"));
+  EXPECT_EQ(refusal("llama", tied), "");
+  EXPECT_THAT(refusal("llama", {.r = 4, .target_modules = targets, .layers_to_transform = {1}}),
+              HasSubstr("lora_layers_to_transform: leaves out 'model.embed_tokens'"));
+  EXPECT_EQ(refusal("llama", {.r = 4,
+                              .target_modules = {{"model.embed_tokens", "q_proj"}},
+                              .layers_to_transform = {1}}),
+            "");
+  EXPECT_THAT(refusal("llama", {.r = 1000, .target_modules = targets}),
+              HasSubstr("rank 1000 is above the size of 'model.embed_tokens'"));
 }
 
 TEST(LoraTargets, LeaveModulesThatAreSavedWholeAlone) {
@@ -339,7 +466,8 @@ TEST(LoraTargets, LeaveOutModulesAndLayers) {
 // PEFT passes over them without a message. In its files they may be names of other models.
 TEST(LoraTargets, RefuseNamesOfKeysThatNameNothing) {
   EXPECT_THAT(refusal_of({.r = 4, .target_modules = {{"q_proj", "w_proj"}}}),
-              HasSubstr("lora_target_modules: no linear layer of the model is named 'w_proj'"));
+              HasSubstr("lora_target_modules: no linear layer or embedding of the model is named "
+                        "'w_proj'"));
   EXPECT_THAT(refusal_of({.r = 4, .exclude_modules = {{"mlp"}}}),
               HasSubstr("lora_exclude_modules: no linear layer of the model is named 'mlp'"));
   EXPECT_EQ(refusal_of({.r = 4, .target_modules = {{"q_proj", "w_proj"}}, .file = "config.json"}),

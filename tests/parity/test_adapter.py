@@ -146,6 +146,18 @@ class Adapter(ParityTest):
         "tied": ({"lora_modules_to_save": ["embed_tokens"], "lora_ensure_weight_tying": True},
                  {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
         "lora+": ({"loraplus_lr_ratio": 4, "weight_decay": 0.1}, {}),
+        "embedding": ({"lora_target_modules": ["embed_tokens", "q_proj"], "use_rslora": True,
+                       "lora_rank_pattern": {"embed_tokens": 3}},
+                      {"target_modules": ["embed_tokens", "q_proj"], "use_rslora": True,
+                       "rank_pattern": {"embed_tokens": 3}}),
+        "untied embedding": ({"lora_target_modules": ["model.embed_tokens", "q_proj"]},
+                             {"target_modules": ["model.embed_tokens", "q_proj"]}),
+        "scaled embedding": ({"lora_target_modules": ["embed_tokens", "q_proj"]},
+                             {"target_modules": ["embed_tokens", "q_proj"]}),
+        "positions": ({"lora_target_modules": ["wte", "wpe", "c_attn"]}, {"target_modules": ["wte", "wpe", "c_attn"]}),
+        "lora+ embedding": ({"lora_target_modules": ["embed_tokens", "q_proj"], "loraplus_lr_ratio": 4,
+                             "loraplus_lr_embedding": 3e-3, "weight_decay": 0.1},
+                            {"target_modules": ["embed_tokens", "q_proj"]}),
     }
 
     def with_options(self, family, keys, options):
@@ -162,8 +174,9 @@ class Adapter(ParityTest):
                           "task_type": "CAUSAL_LM", **options}),
         )
         fresh.save_pretrained(self.folder / "theirs")
-        shapes = [{name: list(tensor.shape) for name, tensor in load_file(folder / "adapter_model.safetensors").items()}
-                  for folder in (output, self.folder / "theirs")]
+        copy = "embed_tokens.base_layer.weight"  # of the base's table, which PEFT does not need
+        shapes = [{name: list(tensor.shape) for name, tensor in load_file(folder / "adapter_model.safetensors").items()
+                   if not name.endswith(copy)} for folder in (output, self.folder / "theirs")]
         self.assertEqual(*shapes)
 
         model = self.peft_model(family, output)
@@ -176,7 +189,8 @@ class Adapter(ParityTest):
         optimizer = None
         if "loraplus_lr_ratio" in keys:
             optimizer = create_loraplus_optimizer(model, torch.optim.AdamW, lr=1e-2, loraplus_lr_ratio=4,
-                                                  loraplus_weight_decay=0.1)
+                                                  loraplus_weight_decay=0.1,
+                                                  loraplus_lr_embedding=keys.get("loraplus_lr_embedding", 1e-6))
         trainer = Trainer(
             model=model,
             args=TrainingArguments(output_dir=str(self.folder / "trained"), **settings),
@@ -193,11 +207,49 @@ class Adapter(ParityTest):
     def test_options_are_those_of_peft(self):
         for name, (keys, options) in self.OPTIONS.items():
             # qwen2 has biases; the llama of these tests has one weight for embedding and output.
-            family = "mistral" if name == "whole" else "qwen2" if "bias" in name else "llama"
+            family = {"whole": "mistral", "untied embedding": "mistral", "positions": "gpt2",
+                      "scaled embedding": "gemma2"}.get(name, "qwen2" if "bias" in name else "llama")
             for folder in ("with-options", "theirs", "trained"):
                 shutil.rmtree(self.folder / folder, ignore_errors=True)
             with self.subTest(name):
                 self.with_options(family, keys, options)
+
+    def test_an_adapter_with_a_copy_of_the_bases_table_is_read(self):
+        """PEFT saves the table with the adapter of embed_tokens; another table is another base."""
+        from peft import LoraConfig, get_peft_model
+        from safetensors.torch import save_file
+        from transformers import AutoModelForCausalLM
+
+        model = get_peft_model(
+            AutoModelForCausalLM.from_pretrained(self.bases["llama"]),
+            LoraConfig(r=4, lora_alpha=32, target_modules=["embed_tokens", "q_proj"], task_type="CAUSAL_LM"),
+        )
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_embedding_A" in name:
+                    parameter.normal_(0.0, 0.1)
+        theirs = self.folder / "theirs"
+        model.save_pretrained(theirs)
+        file = theirs / "adapter_model.safetensors"
+        tensors = load_file(file)
+        table = "base_model.model.model.embed_tokens.base_layer.weight"
+        self.assertIn(table, tensors)
+        keys = {"adapter_name_or_path": str(theirs), "eval_on_start": True, "max_steps": 1, "lora_r": None,
+                "lora_dropout": None}
+        path = self.configured("llama", "ours", **keys)
+        config = {key: value for key, value in json.loads(path.read_text()).items() if value is not None}
+        path.write_text(json.dumps(config))
+        run_binary("train", path)
+        output = self.folder / "ours"
+        losses = [row["eval_loss"] for row in state(output)["log_history"] if "eval_loss" in row]
+        self.assert_relative(self.mean_loss(model), losses[0], 1e-4, "loss of their adapter")
+
+        save_file({**tensors, table: tensors[table] + 1.0}, file, metadata={"format": "pt"})
+        shutil.rmtree(output)
+        refused = subprocess.run([os.environ["FINETUNE_BINARY"], "train", path], capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertIn("'model.embed_tokens.weight' differs from the base's", refused.stderr)
+
     def test_a_run_of_trainer_with_peft_goes_on_here(self):
         """From step 10 ours takes the steps that theirs takes, also where their adapter is in bfloat16."""
         from peft import LoraConfig, get_peft_model
@@ -293,7 +345,7 @@ class TaskAdapter(ParityTest):
         return transformers.Trainer(model=model, args=plain.args, train_dataset=plain.train_dataset,
                                     eval_dataset=plain.eval_dataset, data_collator=plain.data_collator)
 
-    def check_files(self, name, output):
+    def check_files(self, name, output, targets):
         """The files are those of a new adapter that PEFT saves."""
         from peft import LoraConfig, get_peft_model
 
@@ -301,7 +353,8 @@ class TaskAdapter(ParityTest):
         work = make_task_goldens.WORKS[name.split("/")[1]]
         kind = self.KINDS.get(work.head)
         # For the tasks of tokens, PEFT's all-linear takes the output layer, which it then cannot save whole.
-        target = ours["target_modules"] if kind in ("TOKEN_CLS", "QUESTION_ANS") else "all-linear"
+        listed = kind in ("TOKEN_CLS", "QUESTION_ANS") or targets != "all-linear"
+        target = ours["target_modules"] if listed else "all-linear"
         saved = {"MultipleChoice": ["classifier"], "QuestionAnswering": None}.get(work.head)
         if name.startswith("modernbert/cargo"):
             saved = ["classifier"]
@@ -318,11 +371,11 @@ class TaskAdapter(ParityTest):
                   for folder in (output, self.folder / "new")]
         self.assertEqual(*shapes)
 
-    def check(self, name):
+    def check(self, name, **keys):
         from peft import PeftModel
 
-        output = self.ours(name)
-        self.check_files(name, output)
+        output = self.ours(name, **keys)
+        self.check_files(name, output, keys.get("lora_target_modules", "all-linear"))
         log = state(output)["log_history"]
         model = PeftModel.from_pretrained(self.base(name), output)
         loss = self.trainer(name, model, self.folder / "theirs").evaluate()["eval_loss"]
@@ -354,6 +407,17 @@ class TaskAdapter(ParityTest):
         loss = self.trainer(name, model, self.folder / "theirs").evaluate()["eval_loss"]
         log = state(output)["log_history"]
         self.assert_relative(loss, [row["eval_loss"] for row in log if "eval_loss" in row][-1], 1e-4, name)
+
+    def test_embeddings_of_an_encoder(self):
+        """Of RoBERTa, whose tables have a row of padding, of BERT, and one whose weight an output layer shares."""
+        tables = ["word_embeddings", "position_embeddings"]
+        self.check("roberta/weather", lora_target_modules=[*tables, "query"])
+        shutil.rmtree(self.folder / "run")
+        shutil.rmtree(self.folder / "theirs")
+        self.check("bert/choices", lora_target_modules=[*tables, "value"])
+        shutil.rmtree(self.folder / "run")
+        shutil.rmtree(self.folder / "theirs")
+        self.check("modernbert/words", lora_target_modules=["tok_embeddings", "Wqkv"])
 
     def test_predict_and_evaluate_name_the_labels(self):
         from peft import PeftModel

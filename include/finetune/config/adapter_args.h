@@ -31,6 +31,7 @@ struct AdapterArgs {
   bool lora_ensure_weight_tying = false;
   std::optional<std::string> adapter_name_or_path;
   std::optional<double> loraplus_lr_ratio;
+  double loraplus_lr_embedding = 1e-6;
   std::string dtype = "auto";
 
   static void describe(FieldList& field);

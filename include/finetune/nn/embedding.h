@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+
 #include "finetune/nn/pass.h"
 #include "finetune/nn/scope.h"
 
 namespace finetune::nn {
 
+// A lookup table: y = W[ids], with an adapter y = W[ids] + s A^T[ids] B^T (LoraTerm).
 class Embedding {
  public:
   Embedding(const Scope& scope, int64_t rows, int64_t columns,
@@ -18,6 +21,7 @@ class Embedding {
 
  private:
   Weight weight_;
+  std::optional<LoraTerm> lora_;
 };
 
 }  // namespace finetune::nn

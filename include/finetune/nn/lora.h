@@ -61,10 +61,11 @@ class LoraError : public Error {
   const char* key_;
 };
 
-// The adapter of one linear layer [out, in].
+// The adapter of one linear layer [out, in], or of one embedding [rows, columns]. That of an
+// embedding is y = W[ids] + s A^T[ids] B^T, without dropout.
 struct LoraTerm {
-  Weight a;              // A [r, in]: "lora_A.weight"
-  Weight b;              // B [out, r]: "lora_B.weight"
+  Weight a;              // A [r, in]: "lora_A.weight"; [r, rows]: "lora_embedding_A"
+  Weight b;              // B [out, r]: "lora_B.weight"; [columns, r]: "lora_embedding_B"
   double scale = 1.0;    // s
   double dropout = 0.0;  // of the layer's input
   // m [out] of DoRA (Liu et al. 2024, equation 5), or undefined: "lora_magnitude_vector". Then
@@ -92,6 +93,8 @@ class LoraTargets {
   // has none. `is_output`: it is the output layer of a language model. What was asked for is what
   // check() judges. Throws LoraError if two patterns disagree.
   [[nodiscard]] std::optional<LoraSettings> find(const std::string& module, bool is_output);
+  // The same of an embedding, which all-linear does not name. Throws LoraError with use_dora.
+  [[nodiscard]] std::optional<LoraSettings> find_embedding(const std::string& module);
   // Throws LoraError if a target is an output layer, if no layer was a target (lists the last
   // components of all that could be), or if a pattern matched no target.
   void check() const;
@@ -104,12 +107,13 @@ class LoraTargets {
 
   [[nodiscard]] bool is_target(const std::string& module) const;
   [[nodiscard]] bool is_in_layers(const std::string& module) const;
+  [[nodiscard]] LoraSettings settings_of(const std::string& module);
 
   LoraConfig config_;
   std::unique_ptr<const Names> targets_, excluded_;
   std::unique_ptr<Patterns<int64_t>> ranks_;
   std::unique_ptr<Patterns<double>> alphas_;
-  std::vector<std::string> linear_;  // names that were asked for
+  std::vector<std::string> layers_;  // names that were asked for
   bool has_any_ = false;
   std::string refused_;  // an output layer that is a target
 };

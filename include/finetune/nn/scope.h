@@ -29,12 +29,19 @@ class Scope {
   [[nodiscard]] Scope of_output() const;
   // The adapter of the linear layer [out, in] in this scope, appended to the list; nullopt: none.
   [[nodiscard]] std::optional<LoraTerm> lora(int64_t inputs, int64_t outputs) const;
+  // That of the embedding [rows, columns] in this scope.
+  [[nodiscard]] std::optional<LoraTerm> lora_of_embedding(int64_t rows, int64_t columns) const;
 
   // Appends a parameter to the list.
   [[nodiscard]] Weight parameter(std::string_view name, c10::IntArrayRef sizes,
                                  ParameterRole role = ParameterRole::kOther) const;
 
  private:
+  // The scope's name without the dot at its end.
+  [[nodiscard]] std::string module() const { return prefix_.substr(0, prefix_.size() - 1); }
+  // Throws LoraError if an adapter of this rank has as many values as the weight.
+  void check_rank(int64_t rank, c10::IntArrayRef sizes) const;
+
   Weights* list_;
   LoraTargets* lora_;
   bool is_output_ = false;

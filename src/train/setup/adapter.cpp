@@ -142,6 +142,20 @@ void train_what_base_lacks(const LoadedConfig& config, std::optional<Head> head,
   for (const std::string& module : modules) add_module(module, lora.modules_to_save);
 }
 
+// PEFT warns of it, too.
+void note_tied_embedding(const ModelConfig& config, std::optional<Head> head,
+                         const std::vector<ParameterShape>& shapes) {
+  if (!predicts_words(head)) return;
+  for (const auto& [own, other] : tied_names(config)) {
+    const std::string module = own.substr(0, own.rfind('.'));
+    for (const ParameterShape& shape : shapes) {
+      if (shape.name != module + ".lora_embedding_A") continue;
+      log::info("adapter: " + other + " is the same weight as " + own +
+                ", but only the embedding has an adapter; the output layer uses the base's weight");
+    }
+  }
+}
+
 }  // namespace
 
 void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) {
@@ -162,6 +176,11 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
                  "are trained it is param_dtype, which may be bfloat16");
     }
     return;
+  }
+  if (args.loraplus_lr_embedding != TrainingArgs().loraplus_lr_embedding &&
+      !args.loraplus_lr_ratio) {
+    refuse_key(config, "loraplus_lr_embedding",
+               "is a learning rate of LoRA+ and has no effect without loraplus_lr_ratio");
   }
   if (args.task == "pretraining") {
     refuse_key(config, "use_peft",
@@ -196,19 +215,25 @@ std::unique_ptr<Optimizer> make_run_optimizer(const TrainingArgs& args, Model& m
   std::vector<bool> decays;
   for (const Weight& weight : model.weights()) decays.push_back(has_weight_decay(weight.name()));
   if (!args.loraplus_lr_ratio) return make_optimizer(model.store(), decays, options);
-  // The four groups of PEFT's create_loraplus_optimizer; that of embeddings is empty.
+  // The four groups of PEFT's create_loraplus_optimizer.
   std::vector<ParameterGroup> groups(4, {.options = options, .parameters = {}});
   ParameterGroup& first = groups[0];
+  ParameterGroup& of_embeddings = groups[1];
   ParameterGroup& second = groups[2];
   ParameterGroup& second_without_decay = groups[3];
+  // Relative to the schedule, whose peak is learning_rate. With a peak of 0 nothing trains.
+  of_embeddings.learning_rate_factor =
+      args.learning_rate > 0.0 ? args.loraplus_lr_embedding / args.learning_rate : 0.0;
   second.learning_rate_factor = *args.loraplus_lr_ratio;
   second_without_decay.learning_rate_factor = *args.loraplus_lr_ratio;
   second_without_decay.options.weight_decay = 0.0;
   for (const Weight& weight : model.weights()) {
-    const bool is_second = weight.name().ends_with(".lora_B.weight") || weight.dim() == 1;
+    const std::string& name = weight.name();
+    const bool is_second = name.ends_with(".lora_B.weight") || weight.dim() == 1;
     ParameterGroup& group =
         !is_second ? first : (decays[weight.id()] ? second : second_without_decay);
-    group.parameters.push_back(weight.id());
+    const bool is_of_embedding = name.find(".lora_embedding_") != std::string::npos;
+    (is_of_embedding ? of_embeddings : group).parameters.push_back(weight.id());
   }
   return std::make_unique<Optimizer>(model.store(), std::move(groups));
 }
@@ -218,7 +243,7 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   const TrainingArgs& args = config.args;
   try {
     const std::optional<Head> head = task_of(args).head(args);
-    (void)parameter_shapes(parts.model_config, head);
+    note_tied_embedding(parts.model_config, head, parameter_shapes(parts.model_config, head));
     train_what_base_lacks(config, head, parts);
   } catch (const nn::LoraError& error) {
     refuse_key(config, error.key(), error.what());
