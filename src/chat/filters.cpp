@@ -235,7 +235,7 @@ Value join_filter(const Value& value, const Arguments& arguments, Limits& limits
   if (given(values[1])) {
     for (Value& item : items) item = attribute_path(item, values[1], limits);
   }
-  return join(items, to_text(values[0]), limits, false);
+  return join_items(items, to_text(values[0]), limits, false);
 }
 
 Value to_integer(const Value& value, const Arguments& arguments, Limits&) {
@@ -355,7 +355,7 @@ Value reversed(const Value& value, Limits& limits) {
   std::vector<Value> items = items_of(value, limits);
   std::ranges::reverse(items);
   if (value.text() == nullptr) return as_list(std::move(items));
-  return join(items, TracedText(), limits, false);
+  return join_items(items, TracedText(), limits, false);
 }
 
 Value default_filter(const Value& value, const Arguments& arguments) {

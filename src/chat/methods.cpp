@@ -208,8 +208,8 @@ const std::pair<std::string_view, TextMethod> kTextMethods[] = {
     {"index", FT_TEXT_METHOD(find_method(text, arguments, false, true))},
     {"rindex", FT_TEXT_METHOD(find_method(text, arguments, true, true))},
     {"count", FT_TEXT_METHOD(count_method(text, arguments))},
-    {"join", FT_TEXT_METHOD(
-                 join(items_of(bind(arguments, {"iterable"}, 1)[0], limits), text, limits, true))},
+    {"join", FT_TEXT_METHOD(join_items(items_of(bind(arguments, {"iterable"}, 1)[0], limits), text,
+                                       limits, true))},
     {"partition", FT_TEXT_METHOD(partition(text, arguments, false))},
     {"rpartition", FT_TEXT_METHOD(partition(text, arguments, true))},
     {"removeprefix", FT_TEXT_METHOD(without_affix(text, arguments, true))},
@@ -283,8 +283,8 @@ TracedText strip(const TracedText& text, Ends ends, const Value& chars) {
   return text.slice(range.begin, range.end);
 }
 
-TracedText join(const std::vector<Value>& items, const TracedText& separator, Limits& limits,
-                bool only_text) {
+TracedText join_items(const std::vector<Value>& items, const TracedText& separator, Limits& limits,
+                      bool only_text) {
   TracedText result;
   for (size_t i = 0; i < items.size(); ++i) {
     if (only_text && items[i].text() == nullptr) {

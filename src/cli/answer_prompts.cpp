@@ -23,7 +23,9 @@ void show(std::string_view text) {
 int answer_prompts(const TaskDescriptor& task, const std::string& folder, PredictOptions options) {
   options.on_text = show;
   const auto model = task.pipeline.make_predictor(folder, options);
-  log::info("type a text and the model continues it; Ctrl-D ends");
+  log::info(options.chat ? "type a question; the model remembers the conversation. Ctrl-D ends"
+                         : "type a text and the model continues it; Ctrl-D ends");
+  nlohmann::ordered_json conversation = {{"messages", nlohmann::ordered_json::array()}};
   interrupt::break_reads();
   std::string line;
   for (int64_t number = 1;; ++number) {
@@ -31,7 +33,15 @@ int answer_prompts(const TaskDescriptor& task, const std::string& folder, Predic
     if (!std::getline(std::cin, line)) break;
     if (line.empty()) continue;
     try {
-      static_cast<void>(model->answer({{.where = "line " + std::to_string(number), .text = line}}));
+      Query query{.where = "line " + std::to_string(number), .text = line};
+      if (options.chat) {
+        nlohmann::ordered_json asked = conversation;
+        asked["messages"].push_back({{"role", "user"}, {"content", line}});
+        query.conversation = asked.dump();
+        conversation = model->answer({std::move(query)}).front();
+      } else {
+        static_cast<void>(model->answer({std::move(query)}));
+      }
     } catch (const Error& error) {  // of this line only: the next one may be shorter
       if (error.kind() != ErrorKind::kData) throw;
       log::error(error.what());

@@ -170,7 +170,7 @@ int dry_run(const ConfigWords& words) {
   for (const std::string& note : config.notes) log::warning(note);
   check_starting_folder(config);
   check_output_folder(config);
-  std::cout << printable(describe_first_batch(config));
+  std::cout << describe_first_batch(config);
   if (!flush_standard_output()) throw ReaderLeft();
   Trial trial(words, args);
   const bool is_over = trial.train_until(1, {});

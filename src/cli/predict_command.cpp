@@ -23,6 +23,7 @@
 #include "finetune/base/version.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
+#include "finetune/data/rows.h"
 #include "finetune/report/progress.h"
 #include "finetune/task/predictor.h"
 #include "finetune/task/tasks.h"
@@ -85,6 +86,12 @@ text-generation; the defaults are those of generation_config.json, else those in
   --repetition_penalty X      above 1 makes tokens of the text so far less probable (1)
   --seed N                    seed of the random draws (42)
   --return_full_text true|false  print the prompt before the generated text (true)
+  --chat                      answer as an assistant, with the model's chat template: each --text is
+                              a question, each row of FILE a conversation (messages, or another
+                              shape of chat data; an answer at its end is made again). Prints
+                              {"messages": [...]}; without texts on a terminal: a conversation
+  --chat_template_path PATH   with --chat: a template file, a folder, or a built-in template
+  --chat_template_kwargs JSON with --chat: variables of the template
 )";
 
 // Options with several values: all words up to the next option.
@@ -212,9 +219,16 @@ constexpr std::pair<const char*, RowTask> kOwned[] = {
     {"--handle_impossible_answer", RowTask::kQuestionAnswering}};
 
 // Options of text generation; fill-mask has the same rows.
-constexpr const char* kOfGeneration[] = {"--max_new_tokens",  "--do_sample", "--temperature",
-                                         "--top_p",           "--seed",      "--repetition_penalty",
-                                         "--return_full_text"};
+constexpr const char* kOfGeneration[] = {"--max_new_tokens",
+                                         "--do_sample",
+                                         "--temperature",
+                                         "--top_p",
+                                         "--seed",
+                                         "--repetition_penalty",
+                                         "--return_full_text",
+                                         "--chat",
+                                         "--chat_template_path",
+                                         "--chat_template_kwargs"};
 
 Probabilities probabilities_of(const std::string& value, const TaskDescriptor& task) {
   if (value != "all" && value != "top_k") {
@@ -281,6 +295,9 @@ struct PredictWords {
     line.number("--repetition_penalty", options.repetition_penalty);
     line.number("--seed", options.seed);
     line.truth("--return_full_text", return_full_text);
+    line.flag("--chat", options.chat);
+    line.value("--chat_template_path", options.chat_template_path);
+    line.value("--chat_template_kwargs", options.chat_template_kwargs);
   }
 };
 
@@ -426,6 +443,28 @@ const TaskDescriptor& task_of_model(const std::optional<std::string>& name,
   refuse_without_texts();
 }
 
+// Calls `visit` with each row of chat data, or each line of standard input: a row, or a question.
+void visit_conversations(const std::string& input, const ReadingOptions& reading,
+                         const std::function<void(Query)>& visit) {
+  if (input == "-") {
+    std::string line;
+    for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+      interrupt::throw_if_requested("predicting");
+      Query query{.where = format_text("line {}", number), .text = line};
+      if (line.starts_with('{')) query.conversation = line;
+      if (!line.empty()) visit(std::move(query));
+    }
+    return;
+  }
+  RowOptions options;
+  options.key = "--input";
+  options.reading = reading;
+  visit_rows({input}, options, [&](const DataRow& row) {
+    visit({.where = row.place, .text = {}, .conversation = row.columns.dump()});
+    return true;
+  });
+}
+
 struct AnsweredFile {
   const TaskDescriptor& task;
   const std::string& folder;
@@ -457,11 +496,16 @@ void answer_file(const AnsweredFile& file, int64_t texts, Predictor& model, Answ
     write_answers(model, queries, output);
     progress.add(size);
   };
-  visit_queries(file.task, input, rows, [&](Query query) {
+  const auto add = [&](Query query) {
     if (count++ < answered) return;
     queries.push_back(std::move(query));
     if (queries.size() == kQueriesAtATime) answer();
-  });
+  };
+  if (file.words.options.chat) {
+    visit_conversations(input, rows.reading, add);
+  } else {
+    visit_queries(file.task, input, rows, add);
+  }
   if (!queries.empty()) answer();
   if (count == 0 && file.reads_input) refuse_without_texts();
 }
@@ -490,6 +534,13 @@ int predict_command(const Arguments& arguments) {
   const TaskDescriptor& task = task_of_model(words.task, folder, has_texts || reads_input);
   for (const auto& [option, owner] : kOwned) check_owner(line.has(option), option, owner, task);
   const bool generates = task.pipeline.name == kTextGeneration;
+  for (const char* option : {"--chat_template_path", "--chat_template_kwargs"}) {
+    if (line.has(option) && !words.options.chat)
+      refuse_predict(std::string(option) + " needs --chat");
+  }
+  if (words.options.chat && line.has("--return_full_text")) {
+    refuse_predict("--return_full_text is for texts, and --chat prints messages; leave one out");
+  }
   for (const char* option : kOfGeneration) {
     if (line.has(option) && !generates) {
       refuse_predict(std::string(option) + " is for text-generation, the model's task is " +

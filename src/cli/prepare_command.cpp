@@ -15,19 +15,27 @@ namespace finetune::cli {
 namespace {
 
 constexpr const char* kPrepareHelp =
-    R"(usage: finetune prepare CONFIG [--key value ...]
+    R"(usage: finetune prepare CONFIG [--show N] [--rows FILE] [--key value ...]
 
 Tokenises the data files into cache_dir, for later trainings with the same
 configuration; needs no GPU. With task pretraining it makes masked examples from the
 documents of train_file and writes them as TFRecord shards (num_shards) to
 prepare_output_dir, which train_file can then name. After an interruption the same
 command makes the missing part. The result is printed as JSON.
+
+  --show N      also print the first N samples of chat data (task sft), with what is
+                learnt marked
+  --rows FILE   also write the training samples of clm or sft to FILE as JSON lines:
+                input_ids, labels (-100: not learnt), text
 )";
 
 }  // namespace
 
 int prepare_command(const Arguments& arguments) {
   CommandLine line("prepare", kPrepareHelp);
+  PrepareOutput output;
+  line.number("--show", output.show);
+  line.value("--rows", output.rows);
   if (!line.parse(arguments)) return kExitFinished;
   const ConfigWords words = line.config();
   const LoadedConfig config = load_long_run(words);
@@ -35,7 +43,7 @@ int prepare_command(const Arguments& arguments) {
   log::set_level(config.args.log_level);
   for (const std::string& note : config.notes) log::warning(note);
   interrupt::install_handlers();
-  std::cout << run_prepare(config).dump(2) << std::endl;
+  std::cout << run_prepare(config, output).dump(2) << std::endl;
   return kExitFinished;
 }
 

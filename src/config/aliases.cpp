@@ -55,6 +55,11 @@ const std::vector<Alias>& all_aliases() {
        .action = Action::kOtherName,
        .target = "max_seq_length",
        .task = "clm"},
+      // TRL's SFTConfig
+      {.name = "max_length",
+       .action = Action::kOtherName,
+       .target = "max_seq_length",
+       .task = "sft"},
       // BERT's create_pretraining_data
       {"masked_lm_prob", Action::kOtherName, "mlm_probability"},
       {"max_token_length", Action::kOtherName, "max_seq_length"},

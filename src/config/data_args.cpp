@@ -52,7 +52,7 @@ void DataArgs::describe(FieldList& field) {
         "Pad every sample to max_seq_length, instead of to the longest of its batch.");
   field("packing", &DataArgs::packing,
         "Put several samples that do not attend to each other into each training row of "
-        "max_seq_length, in mlm and clm; batch sizes count rows.",
+        "max_seq_length, in mlm, clm and sft; batch sizes count rows.",
         {.resume = ResumePolicy::kFixed});
   field("encoding_errors", &DataArgs::encoding_errors,
         "Handling of bytes that are not valid UTF-8: strict is an error with file, line and byte; "

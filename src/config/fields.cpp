@@ -11,6 +11,7 @@ void TrainingArgs::describe(FieldList& field) {
   AdapterArgs::describe(field);
   DataArgs::describe(field);
   TaskArgs::describe(field);
+  ChatArgs::describe(field);
   LoaderArgs::describe(field);
   DurationArgs::describe(field);
   OptimizerArgs::describe(field);

@@ -12,8 +12,8 @@ namespace {
 constexpr std::string_view kTrackers = "it takes tensorboard, wandb or mlflow";
 constexpr std::string_view kNoTpu = "libtorch has no TPU device";
 constexpr std::string_view kNoQuantized = "quantized base models are not available in this version";
-constexpr std::string_view kNoChat =
-    "chat and instruction data are not available in this version: give plain text";
+constexpr std::string_view kOnlyAnswers =
+    "assistant_only_loss for messages, completion_only_loss for a prompt with its completion";
 constexpr std::string_view kNoPreferences = "preference training is not available in this version";
 constexpr std::string_view kNoEncoderDecoder =
     "encoder-decoder models are not available: clm trains decoders on text";
@@ -279,8 +279,8 @@ std::vector<OtherName> axolotl() {
       {"lora_target_linear", {"lora_target_modules"}, "all-linear is the default"},
       {"load_in_8bit", {}, kNoQuantized},
       {"load_in_4bit", {}, kNoQuantized},
-      {"chat_template", {}, kNoChat},
-      {"train_on_inputs", {}, kNoChat},
+      {"chat_template", {"chat_template_path"}},
+      {"train_on_inputs", {"assistant_only_loss", "completion_only_loss"}, kOnlyAnswers},
       {"rl", {}, kNoPreferences},
       {"wandb_project", {"project"}},
       {"wandb_entity", {"report_to"}, kTrackers},
@@ -300,10 +300,7 @@ std::vector<OtherName> trl() {
       {"lora_task_type", {"task"}},
       {"bnb_4bit_quant_type", {}, kNoQuantized},
       {"use_bnb_nested_quant", {}, kNoQuantized},
-      {"assistant_only_loss", {}, kNoChat},
-      {"completion_only_loss", {}, kNoChat},
-      {"chat_template_path", {}, kNoChat},
-      {"dataset_kwargs", {}, kNoChat},
+      {"dataset_kwargs", {}, "rows are always prepared"},
       {"ref_model", {}, kNoPreferences},
   };
 }
@@ -339,9 +336,9 @@ constexpr OtherValue kOtherValues[] = {
     {"task", "masked_language_modeling", "mlm"},
     {"task", "fill_mask", "mlm"},
     {"task", "nsp", "pretraining"},
-    {"task", "sft", kNoChat, true},
-    {"task", "chat", kNoChat, true},
-    {"task", "instruct", kNoChat, true},
+    {"task", "chat", "sft"},
+    {"task", "instruct", "sft"},
+    {"task", "instruction_tuning", "sft"},
     {"task", "dpo", kNoPreferences, true},
     {"task", "orpo", kNoPreferences, true},
     {"task", "kto", kNoPreferences, true},
@@ -405,9 +402,9 @@ std::vector<OtherName> llama_factory() {
       {"rope_scaling", {"config_overrides"}, kInModel},
       {"use_galore", {"optim"}},
       {"use_adam_mini", {"optim"}},
-      {"template", {}, kNoChat},
-      {"train_on_prompt", {}, kNoChat},
-      {"mask_history", {}, kNoChat},
+      {"template", {"chat_template_path"}},
+      {"train_on_prompt", {"completion_only_loss"}},
+      {"mask_history", {"train_turns"}, "last learns the last answer alone"},
       {"lora_rank", {"lora_r"}},
       {"lora_target", {"lora_target_modules"}},
       {"additional_target", {"lora_modules_to_save"}},

@@ -11,6 +11,7 @@ namespace finetune {
 // Defined in src/task/<task>/keys.cpp.
 const TaskKeys& masked_lm_keys();
 const TaskKeys& causal_lm_keys();
+const TaskKeys& sft_keys();
 const TaskKeys& pretraining_keys();
 const TaskKeys& sequence_classification_keys();
 const TaskKeys& multiple_choice_keys();
@@ -30,11 +31,14 @@ config_overrides: {{hidden_size: 256, num_hidden_layers: 4, num_attention_heads:
 )";
 
 std::vector<const TaskKeys*>& task_key_table() {
-  static std::vector<const TaskKeys*> table = {
-      &masked_lm_keys(),         &causal_lm_keys(),
-      &pretraining_keys(),       &sequence_classification_keys(),
-      &multiple_choice_keys(),   &token_classification_keys(),
-      &question_answering_keys()};
+  static std::vector<const TaskKeys*> table = {&masked_lm_keys(),
+                                               &causal_lm_keys(),
+                                               &sft_keys(),
+                                               &pretraining_keys(),
+                                               &sequence_classification_keys(),
+                                               &multiple_choice_keys(),
+                                               &token_classification_keys(),
+                                               &question_answering_keys()};
   return table;
 }
 

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/text.h"
+#include "finetune/chat/conversation.h"
 
 namespace finetune {
 namespace {
@@ -47,6 +48,9 @@ class ColumnFinder {
     switch (search_.task) {
       case RowTask::kText:
         find_text();
+        break;
+      case RowTask::kChat:
+        find_chat();
         break;
       case RowTask::kSequenceClassification:
         find_classification();
@@ -227,6 +231,25 @@ class ColumnFinder {
           column_names(row_.columns()) + "; set " + key("label_column") +
           (has_header() ? ", or " + header_false() + " if the first line is a row" : ""));
     }
+  }
+
+  // --- Chat data ---
+
+  // Each row names its own shape by its columns; the first one shows that there is one.
+  void find_chat() {
+    if (!search_.named.empty()) {
+      row_.fail("sft finds chat data by the names of its columns; leave the keys " +
+                key("text_column") + " and the like out, and rename the columns");
+    }
+    const std::string columns = chat::conversation_columns(row_.columns());
+    if (columns.empty()) {
+      try {
+        static_cast<void>(chat::read_conversation(row_.columns()));
+      } catch (const Error& error) {
+        row_.fail(error.what());
+      }
+    }
+    found_.report = "chat data: " + columns + " (guessed from " + row_.place() + ")";
   }
 
   // --- Language modelling and pretraining ---

@@ -55,6 +55,7 @@ void describe(State& s, Visitor&& field) {
   field("lost_best_step", s.lost_best_step);
   field("automatic_steps", s.automatic_steps);
   field("origin", s.origin);
+  field("chat_date", s.chat_date);
   field("finished", s.finished);
   field("has_manifest", s.has_manifest);
   field("seconds", s.seconds);
@@ -64,6 +65,7 @@ void describe(State& s, Visitor&& field) {
   field("identity_validation", s.identity.validation);
   field("identity_tokenizer", s.identity.tokenizer);
   field("identity_model", s.identity.model);
+  field("identity_chat_template", s.identity.chat_template);
   field("inputs", s.inputs);
   field("finetune_version", s.environment.finetune_version);
   field("torch_version", s.environment.torch_version);
@@ -80,13 +82,32 @@ void describe(State& s, Visitor&& field) {
 }
 
 // Members added after the first checkpoints of this format version.
-constexpr std::string_view kCameLater[] = {
-    "memory",          "length_group",     "processes",         "shard_rows",
-    "session",         "processors",       "machine_memory",    "skipped_updates",
-    "rollbacks",       "divergence_tries", "faulty_step",       "watched_until",
-    "left_out",        "recent_losses",    "recent_grad_norms", "asked_train_batch",
-    "cut_train_batch", "asked_eval_batch", "cut_eval_batch",    "has_manifest",
-    "inputs",          "lost_best_step",   "shard_threads",     "stream"};
+constexpr std::string_view kCameLater[] = {"memory",
+                                           "length_group",
+                                           "processes",
+                                           "shard_rows",
+                                           "session",
+                                           "processors",
+                                           "machine_memory",
+                                           "skipped_updates",
+                                           "rollbacks",
+                                           "divergence_tries",
+                                           "faulty_step",
+                                           "watched_until",
+                                           "left_out",
+                                           "recent_losses",
+                                           "recent_grad_norms",
+                                           "asked_train_batch",
+                                           "cut_train_batch",
+                                           "asked_eval_batch",
+                                           "cut_eval_batch",
+                                           "has_manifest",
+                                           "inputs",
+                                           "lost_best_step",
+                                           "shard_threads",
+                                           "stream",
+                                           "chat_date",
+                                           "identity_chat_template"};
 
 constexpr size_t kLongestList = 1 << 20;
 

@@ -17,7 +17,7 @@ class LabelledSetup : public TaskSetup {
   // `default_length`: max_seq_length if the keys do not set it.
   LabelledSetup(const SetupContext& context, int64_t default_length);
 
-  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const final;
+  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override;
   [[nodiscard]] DataRecord record() const final { return record_; }
   [[nodiscard]] int64_t truncation_length() const override { return max_seq_length_; }
 
@@ -52,6 +52,7 @@ class LabelledSetup : public TaskSetup {
   [[nodiscard]] SampleOptions sample_options(Split split) const;
   [[nodiscard]] const SetupContext& context() const { return context_; }
   [[nodiscard]] const TrainingArgs& args() const { return context_.config.args; }
+  [[nodiscard]] int64_t max_seq_length() const { return max_seq_length_; }
   [[nodiscard]] uint64_t seed() const { return static_cast<uint64_t>(args().seed); }
 
  private:

@@ -10,6 +10,7 @@ namespace finetune {
 // Each is defined in the task's folder.
 const TaskDescriptor& masked_lm_descriptor();
 const TaskDescriptor& causal_lm_descriptor();
+const TaskDescriptor& sft_descriptor();
 const TaskDescriptor& pretraining_descriptor();
 const TaskDescriptor& sequence_classification_descriptor();
 const TaskDescriptor& multiple_choice_descriptor();
@@ -19,11 +20,14 @@ const TaskDescriptor& question_answering_descriptor();
 namespace {
 
 std::vector<const TaskDescriptor*>& task_table() {
-  static std::vector<const TaskDescriptor*> table = {
-      &masked_lm_descriptor(),         &causal_lm_descriptor(),
-      &pretraining_descriptor(),       &sequence_classification_descriptor(),
-      &multiple_choice_descriptor(),   &token_classification_descriptor(),
-      &question_answering_descriptor()};
+  static std::vector<const TaskDescriptor*> table = {&masked_lm_descriptor(),
+                                                     &causal_lm_descriptor(),
+                                                     &sft_descriptor(),
+                                                     &pretraining_descriptor(),
+                                                     &sequence_classification_descriptor(),
+                                                     &multiple_choice_descriptor(),
+                                                     &token_classification_descriptor(),
+                                                     &question_answering_descriptor()};
   return table;
 }
 

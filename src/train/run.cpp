@@ -401,6 +401,7 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   request.stand_in = stand_in;
   request.load_weights = !newest.has_value();
   request.draw_weights = !newest || newest->foreign;
+  if (saved) request.chat_date = saved->chat_date;
   request.cache = {.fetch =
                        [&](const std::string& name, const std::string& path) {
                          return storage.fetch_tokens(name, path, show_steps(progress));

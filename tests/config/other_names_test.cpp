@@ -42,7 +42,7 @@ TEST(OtherValues, AreAnsweredWithTheValueOrTheReason) {
       {"task", "swag", " (did you mean 'multiple_choice'?)"},
       {"task", "Causal_LM", " (did you mean 'clm'?)"},
       {"task", "fill-mask", " (did you mean 'mlm'?)"},
-      {"task", "sft", "; chat and instruction data are not available"},
+      {"task", "instruct", " (did you mean 'sft'?)"},
       {"task", "summarization", "; encoder-decoder models are not available"},
       {"lr_scheduler_type", "cos", " (did you mean 'cosine'?)"},
       {"optim", "adam", " (did you mean 'adamw_torch'?)"},

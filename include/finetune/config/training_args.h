@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "finetune/config/adapter_args.h"
+#include "finetune/config/chat_args.h"
 #include "finetune/config/checkpoint_args.h"
 #include "finetune/config/data_args.h"
 #include "finetune/config/device_args.h"
@@ -39,6 +40,7 @@ struct TrainingArgs : ModelArgs,
                       AdapterArgs,
                       DataArgs,
                       TaskArgs,
+                      ChatArgs,
                       LoaderArgs,
                       DurationArgs,
                       OptimizerArgs,

@@ -22,9 +22,10 @@ struct ColumnNames {
   friend bool operator==(const ColumnNames&, const ColumnNames&) = default;
 };
 
-// The task that rows are read for. kText: language modelling and pretraining.
+// The task that rows are read for. kText: language modelling and pretraining; kChat: sft.
 enum class RowTask {
   kText,
+  kChat,
   kSequenceClassification,
   kTokenClassification,
   kMultipleChoice,

@@ -23,10 +23,11 @@ struct Environment {
 
 // Fingerprints of a run's inputs, which must not change between its sessions.
 struct RunIdentity {
-  std::string data;        // fingerprint of the training samples
-  std::string validation;  // of the validation samples; empty if there are none
-  std::string tokenizer;   // hash of its files
-  std::string model;       // config.json of the model
+  std::string data;                // fingerprint of the training samples
+  std::string validation;          // of the validation samples; empty if there are none
+  std::string tokenizer;           // hash of its files
+  std::string model;               // config.json of the model
+  std::string chat_template = {};  // hash of the chat template; empty: none is used
 };
 
 // Reduced micro-batch sizes after an OOM, and the sizes that the keys asked for; 0: not reduced.
@@ -73,6 +74,7 @@ struct RunState {
   int64_t lost_best_step = 0;       // newest best step whose save failed; 0: none
   std::vector<int64_t> automatic_steps;  // steps of saves that no key scheduled, ascending
   std::string origin;                    // resume_from_checkpoint if it was a path
+  std::string chat_date;                 // "2026-07-05": what chat templates take for today
   bool finished = false;
   bool has_manifest = false;  // the run is finished and manifest.json has the model's checksums
   double seconds = 0.0;       // training time of all sessions

@@ -55,6 +55,10 @@ struct PredictOptions {
   std::optional<double> repetition_penalty = {};
   int64_t seed = 42;             // of sampling
   bool return_full_text = true;  // the prompt and the continuation; false: only the continuation
+  // Answer conversations with the model's chat template, or another one.
+  bool chat = false;
+  std::optional<std::string> chat_template_path = {};
+  std::string chat_template_kwargs = {};  // an object of JSON, or empty
   // Called with each piece of the continuation as it is generated.
   std::function<void(std::string_view piece)> on_text = {};
 };
@@ -70,7 +74,8 @@ struct PredictOptions {
 //   as run_qa finds them; score is the probability among the best candidates;
 // - multiple choice: {label, choice, scores}: the best choice's number and text, and all
 //   probabilities; with probabilities a list of {label, choice, score}, best first;
-// - text generation: a list of one {generated_text}.
+// - text generation: a list of one {generated_text}; of a conversation its {messages} with the
+//   answer as the last one, in place of an answer that was there.
 // A text longer than the model's maximum is an error in fill-mask and text generation, is split
 // into windows in question answering, and is truncated elsewhere, which is logged once.
 class Predictor {

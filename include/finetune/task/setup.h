@@ -39,6 +39,8 @@ struct SetupContext {
   TokenCacheOptions cache = {};
   // If nothing is trained now: the data record of the model.
   DataRecord trained = {};
+  std::string tokenizer_folder = {};  // of the tokenizer and its chat template
+  std::string chat_date = {};         // "2026-07-05": the day of the run's first session
 };
 
 // The parts of a run that depend on the task: reading rows, the head that is trained, metrics and
@@ -67,6 +69,10 @@ class TaskSetup {
   // Returns properties of the training data that are stored with the model; empty if there are
   // none.
   [[nodiscard]] virtual DataRecord record() const { return {}; }
+  // Returns files that go with every saved model, in place of those of the starting model with the
+  // same names. `of_start`: the latter.
+  using Files = std::vector<std::pair<std::string, std::string>>;  // name, content
+  [[nodiscard]] virtual Files model_files(const Files& /*of_start*/) const { return {}; }
   // Returns the configuration with the labels found in the data.
   [[nodiscard]] virtual ModelConfig complete(ModelConfig model) const { return model; }
   struct Learner {

@@ -9,7 +9,8 @@ namespace finetune {
 
 // Implements `finetune train --dry_run`: reads tokenizer and all data like the training, and
 // returns the first micro-batch as text with each sample's targets: masked tokens, classes, tags,
-// choices, answers. Throws what the training would: Error(kConfig | kData), Interrupted.
+// choices, answers; for chat data, the first samples with what is learnt marked. Printable. Throws
+// what the training would: Error(kConfig | kData), Interrupted.
 [[nodiscard]] std::string describe_first_batch(const LoadedConfig& config);
 
 }  // namespace finetune

@@ -2,14 +2,19 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
 #include "finetune/base/random.h"
 #include "finetune/base/text.h"
+#include "finetune/chat/chat_renderer.h"
+#include "finetune/chat/find_template.h"
 #include "finetune/model/model.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/task/chat_tokens.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "task/clm/clm.h"
@@ -43,11 +48,17 @@ class TextGenerator final : public Predictor {
         {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
     require_whole(load_folder_weights(*model_, folder_), folder_, "text-generation");
     model_->store().hold_factors();  // the weights stay as they are
+    if (options_.chat) prepare_chat();
   }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
     std::vector<Json> answers;
     for (const Query& query : queries) {
+      if (renderer_ != nullptr) {
+        answers.push_back(continue_conversation(query));
+        ++prompts_;
+        continue;
+      }
       const std::vector<int32_t> prompt = encode(query);
       const std::vector<int32_t> ids = explaining_lack_of_memory(
           "lower --max_new_tokens, or shorten the text", [&] { return complete(prompt); });
@@ -63,6 +74,66 @@ class TextGenerator final : public Predictor {
  private:
   [[nodiscard]] int64_t longest() const { return config_.max_length(); }
 
+  void prepare_chat() {
+    auto chat_template =
+        chat::find_chat_template(folder_, options_.chat_template_path, "--chat_template_path");
+    if (chat_template == nullptr) {
+      throw Error(ErrorKind::kUsage, folder_ +
+                                         ": the model has no chat template; leave --chat out, or "
+                                         "name one with --chat_template_path (chatml, ...)");
+    }
+    chat::RenderOptions options =
+        chat_render_options(encoder_.tokenizer(), options_.chat_template_kwargs);
+    const std::time_t now = std::time(nullptr);
+    gmtime_r(&now, &options.date);
+    renderer_ = std::make_unique<chat::ChatRenderer>(std::move(chat_template), std::move(options));
+    const std::string& end = renderer_->end_of_turn();
+    const auto id = end.empty() ? std::nullopt : encoder_.tokenizer().token_to_id(end);
+    if (id) generation_.eos_token_ids.push_back(*id);
+  }
+
+  // Returns the conversation with an answer as its last message.
+  [[nodiscard]] Json continue_conversation(const Query& query) {
+    try {
+      Json row =
+          query.conversation.empty()
+              ? Json{{"messages", Json::array({{{"role", "user"}, {"content", query.text}}})}}
+              : parse_json(query.conversation, query.where);
+      chat::Conversation conversation = chat::read_conversation(row);
+      if (conversation.messages.empty()) {
+        throw Error(ErrorKind::kData, "has no messages; leave --chat out to continue plain text");
+      }
+      if (conversation.messages.back().role == "assistant") conversation.messages.pop_back();
+      const std::vector<int32_t> prompt =
+          encoder_.tokenizer().encode(renderer_->prompt_of(conversation));
+      check_room(prompt, query.where);
+      const std::vector<int32_t> ids = explaining_lack_of_memory(
+          "lower --max_new_tokens, or shorten the conversation", [&] { return complete(prompt); });
+      Json messages = Json::array();
+      for (const chat::Message& message : conversation.messages) {
+        messages.push_back(Json::parse(chat::to_json(message.fields, {}).str()));
+      }
+      messages.push_back(
+          {{"role", "assistant"},
+           {"content", encoder_.tokenizer().decode(ids, /*skip_special_tokens=*/true)}});
+      return {{"messages", std::move(messages)}};
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData || query.where.empty() ||
+          std::string_view(error.what()).starts_with(query.where)) {
+        throw;
+      }
+      throw Error(ErrorKind::kData, query.where + ": " + error.what());
+    }
+  }
+
+  void check_room(const std::vector<int32_t>& ids, const std::string& where) const {
+    if (std::ssize(ids) < longest()) return;
+    throw Error(ErrorKind::kData,
+                format_text("{}: has {} tokens and the model takes {}: there is no room to "
+                            "continue; shorten it",
+                            where, ids.size(), longest()));
+  }
+
   [[nodiscard]] std::vector<int32_t> encode(const Query& query) const {
     const Tokenizer& tokenizer = encoder_.tokenizer();
     std::vector<int32_t> ids = tokenizer.add_special_tokens(encoder_.ids(query.text, query.where));
@@ -71,12 +142,7 @@ class TextGenerator final : public Predictor {
     }
     if (ids.empty())
       throw Error(ErrorKind::kData, query.where + ": has no tokens to continue from");
-    if (std::ssize(ids) >= longest()) {
-      throw Error(ErrorKind::kData,
-                  format_text("{}: has {} tokens and the model takes {}: there is no room to "
-                              "continue; shorten it",
-                              query.where, ids.size(), longest()));
-    }
+    check_room(ids, query.where);
     return ids;
   }
 
@@ -86,7 +152,7 @@ class TextGenerator final : public Predictor {
     const c10::NoGradGuard no_grad;
     NextToken next(generation_);
     StreamedText streamed(encoder_.tokenizer(), options_.on_text);
-    KeyValueCache cache;
+    KeyValueCache cache = take_cache(prompt);
     std::vector<int32_t> text = prompt;
     const auto made = [&] { return std::span(text).subspan(prompt.size()); };
     const int64_t most = std::min(generation_.max_new_tokens, longest() - std::ssize(prompt));
@@ -102,7 +168,21 @@ class TextGenerator final : public Predictor {
       if (ends(id)) break;
     }
     streamed.end();
+    keep_cache(std::move(cache), text);
     return {made().begin(), made().end()};
+  }
+
+  // In a conversation on a terminal, the tokens of earlier turns do not pass through the model
+  // again.
+  [[nodiscard]] KeyValueCache take_cache(const std::vector<int32_t>& prompt) {
+    const bool continues = std::ssize(cached_) < std::ssize(prompt) &&
+                           std::equal(cached_.begin(), cached_.end(), prompt.begin());
+    return continues ? std::exchange(cache_, {}) : KeyValueCache();
+  }
+  void keep_cache(KeyValueCache cache, const std::vector<int32_t>& text) {
+    if (renderer_ == nullptr || !options_.on_text) return;
+    cached_.assign(text.begin(), text.begin() + cache.length);
+    cache_ = std::move(cache);
   }
 
   // Returns the logits [V] of the token after `ids`, on the CPU.
@@ -136,6 +216,9 @@ class TextGenerator final : public Predictor {
   PredictOptions options_;
   GenerationConfig generation_;
   std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<chat::ChatRenderer> renderer_;  // null: texts are continued
+  std::vector<int32_t> cached_;                   // the ids that cache_ has
+  KeyValueCache cache_;
   uint64_t prompts_ = 0;  // number of prompts answered
 };
 

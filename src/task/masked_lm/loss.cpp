@@ -12,6 +12,8 @@ namespace {
 // Counts the masked tokens whose most probable token is correct.
 class MaskedLmMetrics final : public Metrics {
  public:
+  explicit MaskedLmMetrics(const char* name) : name_(name) {}
+
   void add(const Batch& batch, const Outputs& outputs) override {
     if (outputs.targets == 0) return;
     const Tensor best = outputs.best.defined() ? outputs.best : outputs.logits.argmax(-1);
@@ -22,10 +24,11 @@ class MaskedLmMetrics final : public Metrics {
 
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
     const auto share = static_cast<double>(correct_) / static_cast<double>(targets_);
-    return {{"accuracy", targets_ > 0 ? share : 0.0}};
+    return {{name_, targets_ > 0 ? share : 0.0}};
   }
 
  private:
+  const char* name_;
   int64_t correct_ = 0;
   int64_t targets_ = 0;
 };
@@ -80,6 +83,8 @@ std::unique_ptr<Task> make_masked_lm_task(LanguageModel& model, c10::Device devi
   return std::make_unique<MaskedLm>(model, device, options);
 }
 
-std::unique_ptr<Metrics> make_masked_lm_metrics() { return std::make_unique<MaskedLmMetrics>(); }
+std::unique_ptr<Metrics> make_masked_lm_metrics(const char* name) {
+  return std::make_unique<MaskedLmMetrics>(name);
+}
 
 }  // namespace finetune

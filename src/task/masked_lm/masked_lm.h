@@ -24,7 +24,7 @@ const TaskDescriptor& masked_lm_descriptor();
                                                         const LossOptions& options);
 
 // Computes `accuracy`: the fraction of masked tokens whose most probable token is correct.
-[[nodiscard]] std::unique_ptr<Metrics> make_masked_lm_metrics();
+[[nodiscard]] std::unique_ptr<Metrics> make_masked_lm_metrics(const char* name = "accuracy");
 
 [[nodiscard]] std::unique_ptr<Predictor> make_fill_mask(const std::string& folder,
                                                         const PredictOptions& options);

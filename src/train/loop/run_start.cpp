@@ -77,6 +77,7 @@ void RunStart::restore(const checkpoint::CheckpointEntry& from, FileSystem& file
 // Stores the inputs of this session in the run's state.
 void RunStart::take_inputs() {
   RunState& state = run_.state;
+  state.chat_date = run_.parts.chat_date;
   state.config = to_json(run_.args);
   state.memory = run_.parts.memory;
   state.inputs = run_.parts.inputs;

@@ -2,10 +2,13 @@
 #include "train/setup/assemble.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
@@ -16,6 +19,7 @@
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
+#include "finetune/chat/find_template.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
@@ -281,6 +285,18 @@ void check_metric(const LoadedConfig& config, const Parts& parts) {
              "the evaluation has no '" + name + "'; it has " + list);
 }
 
+// Returns the day in UTC, "2026-07-05"; SOURCE_DATE_EPOCH, as for reproducible builds, replaces the
+// clock.
+std::string today() {
+  const char* epoch = std::getenv("SOURCE_DATE_EPOCH");
+  const std::string_view text = epoch == nullptr ? "" : epoch;
+  int64_t seconds = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  const bool is_set =
+      !text.empty() && parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+  return utc_time_text(is_set ? static_cast<double>(seconds) : unix_seconds(), "%Y-%m-%d");
+}
+
 // Returns the bytes of host memory that this process may still use; all processes of the run share
 // it.
 int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t processes) {
@@ -343,6 +359,17 @@ std::string hash_tokenizer(const Tokenizer& tokenizer) {
   return hasher.hex();
 }
 
+std::string hash_chat_template(const LoadedConfig& config, const std::string& tokenizer_folder) {
+  if (task_of(config.args).rows != RowTask::kChat) return "";
+  const auto found =
+      chat::find_chat_template(tokenizer_folder, config.args.chat_template_path,
+                               config.where("chat_template_path") + ": chat_template_path");
+  if (found == nullptr) return "";
+  Hasher hasher;
+  hasher.update(found->text());
+  return hasher.hex();
+}
+
 namespace {
 
 // Adds the bytes of `name` in a folder, if it is there. Files that no part of the program changes:
@@ -375,6 +402,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
                                     ? tokenizer_folder(config, start.pretrained, request.stand_in)
                                     : request.model_folder;
   start.tokenizer = load_tokenizer(tokenizer);
+  start.tokenizer_folder = tokenizer;
   add_copied_file(start.pretrained, kGenerationConfigFile, start.copied_files);
   add_copied_file(tokenizer, kChatTemplateFile, start.copied_files);
   if (start.pretrained.empty()) {
@@ -443,8 +471,12 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.adapter = start.adapter;
   parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
   parts.tokenizer = start.tokenizer;
+  parts.tokenizer_folder = start.tokenizer_folder;
   parts.starting_config = start.config_text();
   parts.copied_files = start.copied_files;
+  if (task_of(args).rows == RowTask::kChat) {
+    parts.chat_date = request.chat_date.empty() ? today() : request.chat_date;
+  }
   parts.model_config = start.model_config;
   if (takes_vocabulary_size(args, start)) {
     log::info("model: vocab_size " + std::to_string(parts.tokenizer->size()) + ", the tokenizer's");
@@ -470,7 +502,13 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                  .progress = progress,
                                  .entry = entry,
                                  .cache = std::move(cache),
-                                 .trained = std::move(trained)});
+                                 .trained = std::move(trained),
+                                 .tokenizer_folder = start.tokenizer_folder,
+                                 .chat_date = parts.chat_date});
+  for (auto& [name, content] : parts.setup->model_files(parts.copied_files)) {
+    std::erase_if(parts.copied_files, [&](const auto& file) { return file.first == name; });
+    parts.copied_files.emplace_back(name, std::move(content));
+  }
   if (!request.train && !parts.pretrained.empty()) {
     check_head(config, parts.pretrained, parts.model_config);  // before its labels are compared
   }
@@ -537,6 +575,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.identity.validation = parts.validation_data ? parts.validation_data->fingerprint() : "";
   parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
   parts.identity.model = model_identity(*parts.model);
+  parts.identity.chat_template = hash_chat_template(config, parts.tokenizer_folder);
 }
 
 ProgressMode progress_mode(const TrainingArgs& args) {

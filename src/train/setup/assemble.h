@@ -26,11 +26,13 @@ struct Parts {
   c10::Device device{c10::kCPU};
   std::shared_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::string tokenizer_folder;
   std::string pretrained;       // folder of the initial weights; empty: none
   std::string adapter;          // folder of an adapter that the run continues; empty: none
   bool is_stand_in = false;     // whether `pretrained` is AssemblyRequest::stand_in
   std::string starting_config;  // config.json before labels of the data were added
   TextFiles copied_files;       // of the starting model; they go with every saved model
+  std::string chat_date;        // RunState::chat_date
   ModelConfig model_config;
   WeightFormat base_format = WeightFormat::kFloat32;  // of an adapter's frozen base
   std::unique_ptr<TaskSetup> setup;
@@ -64,6 +66,8 @@ struct AssemblyRequest {
   bool draw_weights = true;  // false: each weight is loaded
   // How the model is stored and computed; nullopt: as the keys say.
   std::optional<MemoryChoices> memory = {};
+  // RunState::chat_date of the run's first session; empty: today.
+  std::string chat_date = {};
   // The mirror for tokenised data; the keys decide whether and where it is cached.
   TokenCacheOptions cache = {};
 };
@@ -76,6 +80,7 @@ struct StartingPoint {
   std::string pretrained;  // as Parts::pretrained
   std::string adapter;     // as Parts::adapter
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::string tokenizer_folder;
   ModelConfig model_config;
   TextFiles copied_files;                         // as Parts::copied_files
   [[nodiscard]] std::string config_text() const;  // as Parts::starting_config
@@ -88,6 +93,9 @@ struct StartingPoint {
 [[nodiscard]] std::string named_folder(const LoadedConfig& config, const char* key,
                                        const std::string& name);
 [[nodiscard]] std::string hash_tokenizer(const Tokenizer& tokenizer);
+// Returns the hash of the chat template that the task uses; empty if it uses none.
+[[nodiscard]] std::string hash_chat_template(const LoadedConfig& config,
+                                             const std::string& tokenizer_folder);
 
 // Builds tokenizer, model configuration, data, model, task and optimizer, in this order. Throws
 // Error(kConfig | kData) and Interrupted.

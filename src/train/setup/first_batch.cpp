@@ -5,8 +5,10 @@
 #include <span>
 
 #include "finetune/base/error.h"
+#include "finetune/base/printable.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/report/batch_text.h"
+#include "finetune/report/learnt_text.h"
 #include "finetune/report/progress.h"
 #include "finetune/task/loader_options.h"
 #include "finetune/task/tasks.h"
@@ -59,7 +61,11 @@ std::string describe_first_batch(const LoadedConfig& config) {
   text += "first batch: " + counted(batch.size(), unit) + " of at most " +
           counted(batch.length, "token") + ", " + counted(batch.tokens, "token") + " without " +
           "padding, " + counted(batch.targets, "target") + " to learn from\n\n";
-  return text +
+  if (task.rows == RowTask::kChat) {
+    return printable(text) +
+           learnt_text(*parts.train_data, 3, *parts.tokenizer, LearntMarks::for_output());
+  }
+  return printable(text) +
          batch_text(batch, {.tokenizer = *parts.tokenizer,
                             .labels_are_words = task.learns_words,
                             .labels_follow = task.learns_next_words,

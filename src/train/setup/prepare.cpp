@@ -1,23 +1,51 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/train/prepare.h"
 
+#include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/config/tasks.h"
 #include "finetune/data/document_examples.h"
 #include "finetune/data/mixed_pretraining.h"
 #include "finetune/data/shard_writer.h"
+#include "finetune/report/learnt_text.h"
+#include "finetune/task/tasks.h"
 #include "train/setup/assemble.h"
 
 namespace finetune {
 
 namespace {
 
+// Writes the samples that a training reads, before packing: input_ids, labels (as transformers
+// aligns them, -100: not learnt) and the decoded text.
+void write_rows(const Dataset& data, const Tokenizer& tokenizer, const std::string& path) {
+  FileSystem& files = FileSystem::local();
+  files.make_directories(parent_path(path));
+  const std::string temporary = path + ".tmp";
+  std::ofstream out(temporary, std::ios::binary);
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const Example example = data.get(i);
+    std::vector<int32_t> ids(example.input_ids.size());
+    for (size_t token = 0; token < ids.size(); ++token) ids[token] = example.input_ids[token];
+    std::vector<int32_t> labels(example.labels.begin(), example.labels.end());
+    if (labels.empty()) labels = ids;
+    const nlohmann::ordered_json row = {
+        {"input_ids", ids}, {"labels", labels}, {"text", tokenizer.decode(ids, false)}};
+    out << row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    interrupt::throw_if_requested("writing rows");
+  }
+  out.close();
+  if (!out) throw Error(ErrorKind::kIo, path + ": cannot be written");
+  files.rename(temporary, path);
+}
+
 // Reads all data of a training with this configuration, which fills cache_dir with tokens.
-nlohmann::ordered_json fill_cache(const LoadedConfig& config) {
+nlohmann::ordered_json fill_cache(const LoadedConfig& config, const PrepareOutput& output) {
   const TrainingArgs& args = config.args;
   ProgressDisplay progress(progress_mode(args));
   const Parts parts = assemble_data(
@@ -35,6 +63,16 @@ nlohmann::ordered_json fill_cache(const LoadedConfig& config) {
   add("train_samples", parts.train_data);
   add("eval_samples", parts.validation_data);
   add("predict_samples", parts.test_data);
+  progress.end();
+  if (!parts.train_data) return result;
+  if (output.show > 0) {
+    std::cout << learnt_text(*parts.train_data, output.show, *parts.tokenizer,
+                             LearntMarks::for_output());
+  }
+  if (output.rows) {
+    write_rows(*parts.train_data, *parts.tokenizer, *output.rows);
+    result["rows"] = *output.rows;
+  }
   return result;
 }
 
@@ -58,13 +96,20 @@ std::vector<const DocumentExamples*> documents_of(const LoadedConfig& config, co
 
 }  // namespace
 
-nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
+nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutput& output) {
   const TrainingArgs& args = config.args;
   if (args.streaming) {
     refuse_key(config, "streaming",
                "data that are streamed are not prepared; leave it out to fill cache_dir");
   }
-  if (!has_key(task_keys(args.task), "prepare_output_dir")) return fill_cache(config);
+  if (output.show > 0 && task_of(args).rows != RowTask::kChat) {
+    refuse_key(config, "task",
+               "--show shows the samples of chat data (sft); use --dry_run of train");
+  }
+  if (output.rows && !task_of(args).learns_next_words) {
+    refuse_key(config, "task", "--rows writes the samples of clm and sft");
+  }
+  if (!has_key(task_keys(args.task), "prepare_output_dir")) return fill_cache(config, output);
   if (!args.prepare_output_dir) {
     refuse_key(config, "prepare_output_dir", "names no folder for the shards; set it");
   }

@@ -96,6 +96,11 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present, const 
     refuse("the tokenizer is not the one that " + checkpoint + " began with (content hash " +
            saved.tokenizer + " then, " + present.tokenizer + " now)" + advice);
   }
+  if (saved.chat_template != present.chat_template) {
+    refuse("the chat template is not the one that " + checkpoint + " began with (content hash " +
+           saved.chat_template + " then, " + present.chat_template + " now); check " +
+           "chat_template_path, " + run.way_out);
+  }
   if (saved.data != present.data) {
     const std::string why = explain_data ? explain_data() : "";
     refuse("the training data are not those that " + checkpoint + " began with (" +

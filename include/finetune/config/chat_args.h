@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "finetune/config/json_text.h"
+
+namespace finetune {
+
+class FieldList;
+
+// Chat data; names and defaults are those of TRL's SFTConfig. describe() documents the keys.
+struct ChatArgs {
+  bool assistant_only_loss = false;
+  std::optional<bool> completion_only_loss;
+  std::string train_turns = "all";
+  std::optional<std::string> chat_template_path;
+  JsonText chat_template_kwargs;
+  std::optional<std::string> instruction_template;
+  std::optional<std::string> response_template;
+  bool skip_bad_rows = false;
+
+  static void describe(FieldList& field);
+};
+
+}  // namespace finetune

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "finetune/chat/chat_renderer.h"
+#include "finetune/data/rows.h"
+#include "finetune/data/token_dataset.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+
+struct ChatOptions : SampleOptions {
+  std::shared_ptr<const chat::ChatRenderer> renderer;
+  // What the renderer does, as text: template, variables, date, masks. Part of the cache's key.
+  std::string renderer_identity;
+  bool completion_only = true;  // of a prompt with its completion, learn the completion alone
+  bool skip_bad_rows = false;   // leave out rows that cannot be read or rendered, and count them
+  chat::ConversationNames names = {};
+};
+
+// How many rows had what, and how many tokens there are.
+struct ChatCounts {
+  int64_t rows = 0;
+  int64_t samples = 0;           // rows that are learnt
+  int64_t tokens = 0;            // of the samples
+  int64_t learnt = 0;            // tokens with a label that a model can predict
+  int64_t truncated = 0;         // samples cut to max_seq_length
+  int64_t cut_off = 0;           // rows left out: truncation removed all that would be learnt
+  int64_t nothing_learnt = 0;    // rows left out: nothing in them is learnt
+  int64_t bad = 0;               // rows left out: they cannot be read or rendered
+  int64_t special_tokens = 0;    // samples in which a message spells a special token
+  int64_t drops_reasoning = 0;   // samples whose template leaves out earlier reasoning
+  int64_t prompt_differs = 0;    // samples whose prompt has other last tokens with its completion
+  std::vector<int64_t> lengths;  // of the samples: minimum, median, 90 %, 99 %, maximum
+};
+
+// The samples of chat rows: ids, and labels where a model learns (kIgnoredLabel elsewhere). Rows
+// without anything to learn are left out.
+class ChatDataset final : public SampleView {
+ public:
+  using Dataset::get;
+  using Dataset::length;
+
+  explicit ChatDataset(std::shared_ptr<const SequenceDataset> rows);
+
+  [[nodiscard]] int64_t size() const override { return std::ssize(kept_); }
+  [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
+  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
+  [[nodiscard]] int64_t tokens() const override { return counts_.tokens; }
+  [[nodiscard]] const ChatCounts& counts() const { return counts_; }
+
+ private:
+  std::vector<int64_t> kept_;  // indices of rows
+  ChatCounts counts_;
+};
+
+// One row as it is learnt.
+struct ChatSample {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> labels;  // the id of the same token, or kIgnoredLabel
+  int32_t flags = 0;            // of ChatFlag
+  chat::RenderedChat rendered;
+};
+
+// Renders and tokenises one row. Throws Error(kData) without the row's position.
+[[nodiscard]] ChatSample make_chat_sample(const nlohmann::ordered_json& row,
+                                          const Tokenizer& tokenizer, const ChatOptions& options);
+
+// Reads the rows of chat files. Throws Error(kData) with file and line for a row that cannot be
+// read or rendered (unless skip_bad_rows), and, showing a row, if nothing in any row is learnt.
+[[nodiscard]] std::shared_ptr<const ChatDataset> build_chat_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer, const ChatOptions& options);
+
+}  // namespace finetune

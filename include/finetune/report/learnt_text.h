@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "finetune/data/dataset.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+
+// What surrounds learnt tokens.
+struct LearntMarks {
+  std::string begin = "[[", end = "]]";
+  // Green on a terminal on standard output that shows colours, else brackets.
+  [[nodiscard]] static LearntMarks for_output();
+};
+
+// Returns the first `count` samples as decoded text, with learnt tokens marked; control characters
+// are escaped. Requires: samples with a label for each token.
+[[nodiscard]] std::string learnt_text(const Dataset& data, int64_t count,
+                                      const Tokenizer& tokenizer, const LearntMarks& marks);
+
+}  // namespace finetune

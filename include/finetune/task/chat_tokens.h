@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "finetune/chat/chat_renderer.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+
+// Returns the options of rendering for a tokenizer: its special tokens as variables (bos_token,
+// ...) and as text, and `kwargs`, an object of JSON or empty.
+[[nodiscard]] chat::RenderOptions chat_render_options(const Tokenizer& tokenizer,
+                                                      const std::string& kwargs);
+
+}  // namespace finetune

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/chat/find_template.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "chat/shipped_templates.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/text.h"
+
+namespace finetune::chat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kMaxBytes = uint64_t{1} << 20;
+
+std::shared_ptr<const ChatTemplate> from_file(const std::string& path) {
+  return std::make_shared<const ChatTemplate>(FileSystem::local().read_all(path, kMaxBytes), path);
+}
+
+// The key chat_template of tokenizer_config.json: text, or a list of {name, template}.
+std::shared_ptr<const ChatTemplate> from_tokenizer_config(const std::string& path) {
+  const Json config = read_json_file(path);
+  const auto value = config.is_object() ? config.find("chat_template") : config.end();
+  if (!config.is_object() || value == config.end() || value->is_null()) return nullptr;
+  const std::string where = path + ": chat_template";
+  if (value->is_string())
+    return std::make_shared<const ChatTemplate>(value->get<std::string>(), where);
+  if (!value->is_array())
+    throw Error(ErrorKind::kData, where + " must be text or a list of templates");
+  std::vector<std::string> names;
+  for (const Json& item : *value) {
+    if (!item.is_object() || !item.contains("name") || !item.contains("template") ||
+        !item["name"].is_string() || !item["template"].is_string()) {
+      throw Error(ErrorKind::kData, where + ": a template needs 'name' and 'template'");
+    }
+    names.push_back(item["name"].get<std::string>());
+    if (names.back() == "default") {
+      return std::make_shared<const ChatTemplate>(item["template"].get<std::string>(), where);
+    }
+  }
+  throw Error(ErrorKind::kData, where + ": no template is called 'default', only " + join(names));
+}
+
+std::shared_ptr<const ChatTemplate> from_folder(const std::string& folder) {
+  FileSystem& local = FileSystem::local();
+  const std::string file = join_path(folder, kChatTemplateFile);
+  if (local.exists(file)) return from_file(file);
+  const std::string config = join_path(folder, "tokenizer_config.json");
+  return local.exists(config) ? from_tokenizer_config(config) : nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> shipped_template_names() {
+  std::vector<std::string> names;
+  for (const ShippedTemplate& shipped : shipped_templates()) names.emplace_back(shipped.name);
+  return names;
+}
+
+std::shared_ptr<const ChatTemplate> find_chat_template(const std::string& tokenizer_folder,
+                                                       const std::optional<std::string>& path,
+                                                       const std::string& key) {
+  if (!path) return tokenizer_folder.empty() ? nullptr : from_folder(tokenizer_folder);
+  for (const ShippedTemplate& shipped : shipped_templates()) {
+    if (shipped.name == *path) {
+      return std::make_shared<const ChatTemplate>(std::string(shipped.text),
+                                                  "chat template " + *path);
+    }
+  }
+  FileSystem& local = FileSystem::local();
+  if (!local.exists(*path)) {
+    throw Error(
+        ErrorKind::kConfig,
+        format_text(
+            "{}: there is no file or folder '{}', and no template of that name is built in ({})",
+            key, *path, join(shipped_template_names())));
+  }
+  const bool is_folder = local.type(*path) == FileType::kDirectory ||
+                         local.exists(join_path(*path, kChatTemplateFile)) ||
+                         local.exists(join_path(*path, "tokenizer_config.json"));
+  if (!is_folder) return from_file(*path);
+  auto found = from_folder(*path);
+  if (found == nullptr) {
+    throw Error(ErrorKind::kConfig,
+                format_text("{}: '{}' has no {} and no chat_template in tokenizer_config.json", key,
+                            *path, kChatTemplateFile));
+  }
+  return found;
+}
+
+}  // namespace finetune::chat

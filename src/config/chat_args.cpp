@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/chat_args.h"
+
+#include "finetune/config/fields.h"
+
+namespace finetune {
+
+void ChatArgs::describe(FieldList& field) {
+  field.section("Chat data");
+  field("assistant_only_loss", &ChatArgs::assistant_only_loss,
+        "sft: learn only what the assistant says in 'messages' and 'conversations'; false: whole "
+        "conversations.",
+        {.resume = ResumePolicy::kFixed});
+  field("completion_only_loss", &ChatArgs::completion_only_loss,
+        "sft: of rows with a prompt and a completion (or instruction and output), learn the "
+        "completion alone; unset: true.",
+        {.resume = ResumePolicy::kFixed});
+  field("train_turns", &ChatArgs::train_turns,
+        "sft: the assistant's turns that are learnt: all, or last, which implies "
+        "assistant_only_loss.",
+        {.choices = {"all", "last"}, .resume = ResumePolicy::kFixed});
+  field("chat_template_path", &ChatArgs::chat_template_path,
+        "sft: a Jinja file, the folder of a tokenizer, or a built-in template (chatml, llama3, "
+        "mistral, gemma, phi3, alpaca); unset: the starting model's.",
+        {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
+  field("chat_template_kwargs", &ChatArgs::chat_template_kwargs,
+        "sft: variables for the chat template ({enable_thinking: false}).",
+        {.resume = ResumePolicy::kFixed});
+  field("instruction_template", &ChatArgs::instruction_template,
+        "sft: text that begins a question, for rows whose template is unknown; learning stops at "
+        "it. Needs response_template.",
+        {.resume = ResumePolicy::kFixed});
+  field("response_template", &ChatArgs::response_template,
+        "sft: text after which an answer begins, instead of what the chat template says; only what "
+        "comes after it is learnt.",
+        {.resume = ResumePolicy::kFixed});
+  field("skip_bad_rows", &ChatArgs::skip_bad_rows,
+        "sft: leave out rows that cannot be read or that the template refuses, and count them; "
+        "false: such a row is an error.",
+        {.resume = ResumePolicy::kFixed});
+}
+
+}  // namespace finetune

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/report/learnt_text.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
+#include "finetune/data/batch.h"
+
+namespace finetune {
+
+LearntMarks LearntMarks::for_output() {
+  const char* terminal = std::getenv("TERM");
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool shows_color = isatty(STDOUT_FILENO) == 1 &&
+                           (no_color == nullptr || *no_color == '\0') &&
+                           (terminal == nullptr || std::string_view(terminal) != "dumb");
+  if (!shows_color) return {};
+  return {.begin = "\x1B[32m", .end = "\x1B[0m"};
+}
+
+namespace {
+
+bool is_learnt(const Example& example, size_t token) {
+  return example.labels[token] != static_cast<int32_t>(kIgnoredLabel);
+}
+
+std::string sample_text(const Example& example, const Tokenizer& tokenizer,
+                        const LearntMarks& marks) {
+  std::string text;
+  const size_t size = example.labels.size();
+  for (size_t begin = 0; begin < size;) {
+    size_t end = begin + 1;
+    while (end < size && is_learnt(example, end) == is_learnt(example, begin)) ++end;
+    std::vector<int32_t> ids;
+    for (size_t i = begin; i < end; ++i) ids.push_back(example.input_ids[i]);
+    const std::string part = printable(tokenizer.decode(ids, /*skip_special_tokens=*/false));
+    text += is_learnt(example, begin) ? marks.begin + part + marks.end : part;
+    begin = end;
+  }
+  // Each line is set off, so that the end of a sample is visible.
+  std::string lines = "  | ";
+  for (const char c : text) {
+    lines += c;
+    if (c == '\n') lines += "  | ";
+  }
+  return lines + "\n";
+}
+
+}  // namespace
+
+std::string learnt_text(const Dataset& data, int64_t count, const Tokenizer& tokenizer,
+                        const LearntMarks& marks) {
+  std::string text;
+  for (int64_t i = 0; i < std::min(count, data.size()); ++i) {
+    const Example example = data.get(i);
+    int64_t learnt = 0;
+    for (size_t token = 1; token < example.labels.size(); ++token) {
+      learnt += is_learnt(example, token) ? 1 : 0;
+    }
+    text += format_text("sample {}: {} tokens, {} learnt (marked {}so{})\n", i,
+                        example.labels.size(), learnt, marks.begin, marks.end);
+    text += sample_text(example, tokenizer, marks);
+  }
+  return text;
+}
+
+}  // namespace finetune

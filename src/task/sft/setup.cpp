@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/text.h"
+#include "finetune/chat/chat_renderer.h"
+#include "finetune/chat/find_template.h"
+#include "finetune/data/chat_dataset.h"
+#include "finetune/task/chat_tokens.h"
+#include "task/clm/clm.h"
+#include "task/labelled_setup.h"
+#include "task/masked_lm/masked_lm.h"
+#include "task/sft/sft.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kTemplateKey[] = "chat_template_path";
+
+// Midnight of a day "2026-07-05".
+std::tm parse_date(const std::string& text) {
+  std::tm date = {};
+  if (std::sscanf(text.c_str(), "%d-%d-%d", &date.tm_year, &date.tm_mon, &date.tm_mday) == 3) {
+    date.tm_year -= 1900;
+    date.tm_mon -= 1;
+    timegm(&date);  // sets the day of the week and of the year
+  }
+  return date;
+}
+
+std::shared_ptr<const chat::ChatTemplate> find_template(const SetupContext& context) {
+  const TrainingArgs& args = context.config.args;
+  return chat::find_chat_template(context.tokenizer_folder, args.chat_template_path,
+                                  args.chat_template_path
+                                      ? context.config.where(kTemplateKey) + ": " + kTemplateKey
+                                      : std::string(kTemplateKey));
+}
+
+// Sets up the task as TRL's SFTTrainer does.
+class SftSetup final : public LabelledSetup {
+ public:
+  explicit SftSetup(const SetupContext& context)
+      : LabelledSetup(context, 1024), template_(find_template(context)) {
+    if (!is_causal(context.model)) {
+      refuse_key(context.config, "task",
+                 "sft trains decoders, and a " + context.model.model_type +
+                     " predicts masked words; start from a decoder");
+    }
+    if (args().instruction_template && !args().response_template) {
+      refuse_key(context.config, "instruction_template",
+                 "says where learning stops, but response_template, which says where it begins, "
+                 "is not set");
+    }
+    make_renderer();
+  }
+
+  std::shared_ptr<const Dataset> read(Split split) override {
+    static_cast<void>(columns_of(split, RowTask::kChat));
+    ChatOptions options;
+    options.renderer = renderer_;
+    options.renderer_identity = identity_;
+    options.completion_only = args().completion_only_loss.value_or(true);
+    options.skip_bad_rows = args().skip_bad_rows;
+    auto data = read_rows(split, options, build_chat_dataset);
+    announce(split, *data);
+    return data;
+  }
+
+  [[nodiscard]] int64_t packed_length() const override {
+    return args().packing ? max_seq_length() : 0;
+  }
+
+  // Pads on the right even if the tokenizer pads on the left for generation: such padding is not
+  // computed, and positions begin with the text.
+  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
+    const auto& special = context().tokenizer.special_tokens();
+    const auto& pad = special.pad ? special.pad : special.eos;
+    return std::make_shared<CausalLmCollator>(
+        PaddingOptions{.pad_id = pad && pad->id >= 0 ? pad->id : 0,
+                       .pad_to_max_length = args().pad_to_max_length,
+                       .max_seq_length = max_seq_length()});
+  }
+
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_language_model(config, seed(), device, options);
+    auto task = make_causal_lm_task(*model, device,
+                                    {.label_smoothing_factor = args().label_smoothing_factor});
+    return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] Results make_results(Split) const override {
+    return {make_masked_lm_metrics("mean_token_accuracy"), nullptr};
+  }
+
+  // The template that was used, and the tokens that end an answer.
+  [[nodiscard]] Files model_files(const Files& of_start) const override {
+    Files files;
+    if (template_ != nullptr) files.emplace_back(kChatTemplateFile, template_->text());
+    const std::string* config = nullptr;
+    for (const auto& [name, content] : of_start) {
+      if (name == kGenerationConfigFile) config = &content;
+    }
+    files.emplace_back(kGenerationConfigFile, generation_config(config));
+    return files;
+  }
+
+ private:
+  void make_renderer() {
+    chat::RenderOptions options =
+        chat_render_options(context().tokenizer, args().chat_template_kwargs.text);
+    options.date = parse_date(context().chat_date);
+    options.assistant_only = args().assistant_only_loss;
+    options.turns = args().train_turns == "last" ? chat::TurnChoice::kLast : chat::TurnChoice::kAll;
+    options.instruction_template = args().instruction_template.value_or("");
+    options.response_template = args().response_template.value_or("");
+    const bool uses_date = template_ != nullptr && template_->uses("strftime_now");
+    identity_ = Json{{"version", 1},
+                     {"template", template_ != nullptr ? template_->text() : ""},
+                     {"kwargs", args().chat_template_kwargs.text},
+                     {"date", uses_date ? context().chat_date : ""},
+                     {"assistant_only", options.assistant_only},
+                     {"turns", args().train_turns},
+                     {"instruction", options.instruction_template},
+                     {"response", options.response_template}}
+                    .dump();
+    renderer_ = std::make_shared<const chat::ChatRenderer>(template_, std::move(options));
+    log_template();
+  }
+
+  void log_template() const {
+    if (template_ == nullptr) return;
+    const std::string& end = renderer_->end_of_turn();
+    const auto id = end.empty() ? std::nullopt : context().tokenizer.token_to_id(end);
+    log::info("chat template: " + template_->where() +
+              (end.empty() ? "" : "; an answer ends with '" + end + "'"));
+    if (!id) {
+      log::warning(template_->where() +
+                   ": no special token of the tokenizer ends an answer, so that the model may not "
+                   "learn to stop; use a template of this tokenizer");
+    }
+  }
+
+  void announce(Split split, const ChatDataset& data) const {
+    const ChatCounts& counts = data.counts();
+    const auto& lengths = counts.lengths;
+    // "1 row is left out: it ..." and "2 rows are left out: they ...".
+    const auto warn = [&](int64_t number, const std::string& one, const std::string& several) {
+      if (number > 0) log::warning(std::to_string(number) + " " + (number == 1 ? one : several));
+    };
+    log::info(
+        format_text("{} data: {} of {} tokens are learnt; a sample has {} to {} tokens, median "
+                    "{}, 99 % at most {}{}",
+                    split == Split::kTrain ? "training" : "evaluation", counts.learnt,
+                    counts.tokens, lengths[0], lengths[4], lengths[1], lengths[3],
+                    split == Split::kTrain ? packing_note(counts) : ""));
+    const std::string limit = "max_seq_length " + std::to_string(max_seq_length());
+    warn(counts.truncated, "sample is cut to " + limit, "samples are cut to " + limit);
+    warn(counts.cut_off, "row is left out: its answers lie beyond " + limit,
+         "rows are left out: their answers lie beyond " + limit);
+    warn(counts.nothing_learnt, "row is left out: nothing in it is learnt",
+         "rows are left out: nothing in them is learnt");
+    warn(counts.bad, "row is left out: it cannot be read, or the chat template refuses it",
+         "rows are left out: they cannot be read, or the chat template refuses them");
+    warn(counts.special_tokens,
+         "sample has a special token in the text of a message; it becomes that token's id",
+         "samples have a special token in the text of a message; it becomes that token's id");
+    warn(counts.drops_reasoning,
+         "sample loses the reasoning of an earlier turn: the chat template leaves it out",
+         "samples lose the reasoning of an earlier turn: the chat template leaves it out");
+    warn(counts.prompt_differs,
+         "sample has a prompt that ends otherwise without its completion; learning starts where "
+         "the tokens differ",
+         "samples have a prompt that ends otherwise without its completion; learning starts where "
+         "the tokens differ");
+  }
+
+  // What packing gives, or would give.
+  [[nodiscard]] std::string packing_note(const ChatCounts& counts) const {
+    const double rows = std::max(
+        1.0, std::ceil(static_cast<double>(counts.tokens) / static_cast<double>(max_seq_length())));
+    const double share = static_cast<double>(counts.samples) / rows;
+    if (args().packing || share < 2) return "";
+    return format_text("; packing: true would put about {} samples into a row",
+                       static_cast<int64_t>(share));
+  }
+
+  // generation_config.json with every token that ends an answer.
+  [[nodiscard]] std::string generation_config(const std::string* of_start) const {
+    Json config =
+        of_start != nullptr ? parse_json(*of_start, kGenerationConfigFile) : Json::object();
+    std::vector<int64_t> ends;
+    const auto add = [&](int64_t id) {
+      if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
+    };
+    const Json known = config.value("eos_token_id", Json());
+    if (known.is_number_integer()) add(known.get<int64_t>());
+    for (const Json& id : known.is_array() ? known : Json::array()) {
+      if (id.is_number_integer()) add(id.get<int64_t>());
+    }
+    if (ends.empty()) {
+      for (const int64_t id : context().model.decoder.eos_token_ids) add(id);
+      if (ends.empty() && context().model.eos_token_id) add(*context().model.eos_token_id);
+    }
+    const std::string& end = renderer_->end_of_turn();
+    if (!end.empty()) {
+      if (const auto id = context().tokenizer.token_to_id(end)) add(*id);
+    }
+    const auto& eos = context().tokenizer.special_tokens().eos;
+    if (eos && eos->id >= 0) add(eos->id);
+    if (ends.size() == 1) {
+      config["eos_token_id"] = ends.front();
+    } else if (!ends.empty()) {
+      config["eos_token_id"] = ends;
+    }
+    return config.dump(2) + "\n";
+  }
+
+  std::shared_ptr<const chat::ChatTemplate> template_;  // null: the tokenizer has none
+  std::shared_ptr<const chat::ChatRenderer> renderer_;
+  std::string identity_;
+};
+
+}  // namespace
+
+std::unique_ptr<TaskSetup> make_sft_setup(const SetupContext& context) {
+  return std::make_unique<SftSetup>(context);
+}
+
+}  // namespace finetune

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/chat/chat_renderer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "finetune/base/error.h"
+#include "finetune/chat/find_template.h"
+
+namespace finetune::chat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+// A template that asks for reasoning: its generation prompt is no prefix of a turn without any, as
+// DeepSeek's; it leaves out the reasoning of earlier turns.
+constexpr char kThinking[] =
+    "{%- for m in messages -%}{{ '<|' + m.role + '|>' }}"
+    "{%- if m.role == 'assistant' -%}"
+    "{%- if loop.last and m.reasoning_content -%}"
+    "{{ '<think>\n' + m.reasoning_content + '\n</think>\n' }}"
+    "{%- endif -%}{{ m.content.split('</think>')[-1] }}"
+    "{%- for call in m.tool_calls or [] -%}<call>{{ call.function | tojson }}<|callend|>{%- endfor "
+    "-%}"
+    "{%- else -%}{{ m.content }}{%- endif -%}{{ '<|end|>\n' }}{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|assistant|><think>\n' }}{%- endif -%}";
+
+RenderOptions options() {
+  return {
+      .variables = {{"bos_token", Value("<s>")}, {"eos_token", Value("</s>")}},
+      .date = {},
+      .special_tokens = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>",
+                         "<|end|>", "<|callend|>", "<|eot_id|>", "<|start_header_id|>",
+                         "<|end_header_id|>", "<start_of_turn>", "<end_of_turn>"},
+      .eos_token = "</s>",
+      .assistant_only = true,
+      .turns = TurnChoice::kAll,
+      .instruction_template = {},
+      .response_template = {}};
+}
+
+ChatRenderer renderer(const std::string& text, RenderOptions given = options()) {
+  auto chat_template = text.find('{') == std::string::npos
+                           ? find_chat_template("", text, "key")
+                           : std::make_shared<const ChatTemplate>(text, "t.jinja");
+  return {std::move(chat_template), std::move(given)};
+}
+
+// The text with what is learnt in brackets.
+std::string marked(const RenderedChat& rendered) {
+  std::string text;
+  size_t at = 0;
+  for (const ByteRange& range : rendered.learnt) {
+    EXPECT_LE(at, range.begin);
+    EXPECT_LT(range.begin, range.end);
+    text += rendered.text.substr(at, range.begin - at) + "[" +
+            rendered.text.substr(range.begin, range.end - range.begin) + "]";
+    at = range.end;
+  }
+  return text + rendered.text.substr(at);
+}
+
+std::string learnt(const ChatRenderer& chat, const std::string& row) {
+  return marked(chat.render(read_conversation(Json::parse(row))));
+}
+
+constexpr char kTwoTurns[] = R"({"messages": [{"role": "system", "content": "S"},
+    {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+    {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]})";
+
+TEST(ChatRenderer, LearnsTurnsFromTheGenerationPromptToTheEndOfTurn) {
+  const ChatRenderer chatml = renderer("chatml");
+  EXPECT_EQ(chatml.generation_prompt(), "<|im_start|>assistant\n");
+  EXPECT_EQ(chatml.end_of_turn(), "<|im_end|>");
+  EXPECT_EQ(learnt(chatml, kTwoTurns),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
+            "<|im_start|>assistant\n[b<|im_end|>]\n<|im_start|>user\nc<|im_end|>\n"
+            "<|im_start|>assistant\n[d<|im_end|>]\n");
+  EXPECT_EQ(learnt(renderer("llama3"), kTwoTurns),
+            "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n[b<|eot_id|>]"
+            "<|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n[d<|eot_id|>]");
+  // The system message is inside the user's turn, and there is no generation prompt.
+  EXPECT_EQ(learnt(renderer("mistral"), kTwoTurns),
+            "<s>[INST] S\n\na [/INST] [b</s>][INST] c [/INST] [d</s>]");
+  EXPECT_EQ(learnt(renderer("gemma"), kTwoTurns),
+            "<s><start_of_turn>user\nS\n\na<end_of_turn>\n<start_of_turn>model\n[b<end_of_turn>]\n"
+            "<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model\n[d<end_of_turn>]\n");
+  EXPECT_EQ(
+      learnt(renderer("phi3"), kTwoTurns),
+      "<|system|>\nS<|end|>\n<|user|>\na<|end|>\n<|assistant|>\n[b<|end|>]\n<|user|>\nc<|end|>\n"
+      "<|assistant|>\n[d<|end|>]\n");
+  EXPECT_EQ(learnt(renderer("alpaca"), kTwoTurns),
+            "S\n\n### Instruction:\na\n\n### Response:\n[b</s>]\n\n### Instruction:\nc\n\n"
+            "### Response:\n[d</s>]\n\n");
+}
+
+TEST(ChatRenderer, KnowsAPromptThatIsNoPrefixOfTheTurn) {
+  const ChatRenderer chat = renderer(kThinking);
+  EXPECT_EQ(chat.generation_prompt(), "<|assistant|><think>\n");
+  const std::string row = R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "<think>long thoughts</think>a"}, {"role": "user", "content": "r"},
+      {"role": "assistant", "content": "b", "reasoning_content": "hm"}]})";
+  EXPECT_EQ(learnt(chat, row),
+            "<|user|>q<|end|>\n<|assistant|>[a<|end|>]\n<|user|>r<|end|>\n"
+            "<|assistant|><think>\n[hm\n</think>\nb<|end|>]\n");
+  EXPECT_TRUE(chat.render(read_conversation(Json::parse(row))).drops_reasoning);
+  EXPECT_FALSE(chat.render(read_conversation(Json::parse(kTwoTurns))).drops_reasoning);
+}
+
+TEST(ChatRenderer, LearnsCallsAndEmptyTurns) {
+  EXPECT_EQ(
+      learnt(renderer(kThinking),
+             R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant",
+                       "content": "", "tool_calls": [{"function": {"name": "f"}},
+                                                     {"function": {"name": "g"}}]},
+                      {"role": "user", "content": "r"}, {"role": "assistant", "content": ""}]})"),
+      "<|user|>q<|end|>\n<|assistant|>[<call>{\"name\": \"f\"}<|callend|>"
+      "<call>{\"name\": \"g\"}<|callend|><|end|>]\n<|user|>r<|end|>\n<|assistant|>[<|end|>]\n");
+}
+
+TEST(ChatRenderer, MarksOfGenerationDecide) {
+  EXPECT_EQ(learnt(renderer("{% for m in messages %}{% if m.role == 'assistant' %}A:"
+                            "{% generation %}{{ m.content }}!{% endgeneration %}{% else %}U:"
+                            "{{ m.content }};{% endif %}{% endfor %}"),
+                   R"({"messages": [{"role": "user", "content": "a"},
+                       {"role": "assistant", "content": "b"},
+                       {"role": "assistant", "content": "c", "train": false}]})"),
+            "U:a;A:[b!]A:c!");
+}
+
+TEST(ChatRenderer, LearnsWholeConversationsUnlessAsked) {
+  RenderOptions whole = options();
+  whole.assistant_only = false;
+  EXPECT_EQ(learnt(renderer("chatml", whole),
+                   R"({"messages": [{"role": "user", "content": "a"},
+                       {"role": "assistant", "content": "bad", "train": false},
+                       {"role": "assistant", "content": "b"}]})"),
+            "[<|im_start|>user\na<|im_end|>\n<|im_start|>]assistant[\n]bad[<|im_end|>\n"
+            "<|im_start|>assistant\nb<|im_end|>\n]");
+}
+
+TEST(ChatRenderer, LearnsTheLastTurnAlone) {
+  RenderOptions last = options();
+  last.turns = TurnChoice::kLast;
+  EXPECT_THAT(learnt(renderer("chatml", last), kTwoTurns),
+              HasSubstr("assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
+                        "<|im_start|>assistant\n[d<|im_end|>]\n"));
+}
+
+TEST(ChatRenderer, LearnsBetweenMarkerTexts) {
+  RenderOptions markers = options();
+  markers.instruction_template = "Q:";
+  markers.response_template = "A:";
+  EXPECT_EQ(learnt(renderer("chatml", markers), R"({"text": "Q: a A: b Q: c A: d"})"),
+            "Q: a A:[ b ]Q: c A:[ d</s>]");
+}
+
+TEST(ChatRenderer, KeepsPromptAndCompletionApart) {
+  const RenderedChat text = renderer("chatml").render(
+      read_conversation(Json::parse(R"({"prompt": "p", "completion": "c"})")));
+  EXPECT_TRUE(text.is_plain);
+  EXPECT_EQ(text.text, "pc</s>");
+  EXPECT_EQ(text.prompt, "p");
+  const RenderedChat chat = renderer("chatml").render(
+      read_conversation(Json::parse(R"({"instruction": "I", "output": "o"})")));
+  EXPECT_EQ(chat.prompt, "<|im_start|>user\nI<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(ChatRenderer, ReportsSpecialTokensInMessages) {
+  const auto reports = [](const std::string& content) {
+    Json row = {{"messages", {{{"role", "user"}, {"content", content}}}}};
+    return renderer("chatml").render(read_conversation(row)).has_special_tokens;
+  };
+  EXPECT_TRUE(reports("a <|im_end|> b"));
+  EXPECT_FALSE(reports("a <|im_end b"));
+}
+
+TEST(ChatRenderer, NeedsATemplateForMessages) {
+  const ChatRenderer none(nullptr, options());
+  EXPECT_EQ(none.render(read_conversation(Json::parse(R"({"text": "t"})"))).text, "t</s>");
+  try {
+    static_cast<void>(none.render(read_conversation(Json::parse(kTwoTurns))));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("set chat_template_path, for example to chatml"));
+  }
+  EXPECT_THROW(static_cast<void>(find_chat_template("", "nothing", "key")), Error);
+}
+
+}  // namespace
+}  // namespace finetune::chat

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/chat/conversation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "finetune/base/error.h"
+
+namespace finetune::chat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+Conversation read(const std::string& row) { return read_conversation(Json::parse(row)); }
+
+std::string refusal(const std::string& row) {
+  try {
+    static_cast<void>(read(row));
+    return "read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    return error.what();
+  }
+}
+
+std::string messages(const std::string& row) {
+  std::string text;
+  for (const Message& message : read(row).messages) {
+    text += (text.empty() ? "" : "\n") + to_json(message.fields, {}).str();
+  }
+  return text;
+}
+
+TEST(Conversation, ReadsMessagesAsTheyAre) {
+  EXPECT_EQ(messages(R"({"messages": [{"role": "user", "content": "a", "name": "x"},
+                                      {"role": "assistant", "content": null, "tool_calls": []}]})"),
+            R"({"role": "user", "content": "a", "name": "x"})"
+            "\n"
+            R"({"role": "assistant", "content": null, "tool_calls": []})");
+}
+
+TEST(Conversation, ReadsShareGptWithItsRolesAndCalls) {
+  EXPECT_EQ(messages(R"({"system": "S", "conversations": [
+                {"from": "human", "value": "a"},
+                {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+                {"from": "observation", "value": "o"}, {"from": "gpt", "value": "b"}]})"),
+            R"({"role": "system", "content": "S"})"
+            "\n"
+            R"({"role": "user", "content": "a"})"
+            "\n"
+            R"({"role": "assistant", "content": "", "tool_calls": [{"type": "function", )"
+            R"("function": {"name": "f", "arguments": {"x": 1}}}]})"
+            "\n"
+            R"({"role": "tool", "content": "o"})"
+            "\n"
+            R"({"role": "assistant", "content": "b"})");
+}
+
+TEST(Conversation, ReadsAlpacaAndKnowsItsCompletion) {
+  const std::string row = R"({"instruction": "I", "input": "x", "output": "o", "system": "S",
+                              "history": [["q", "a"]]})";
+  EXPECT_EQ(messages(row), R"({"role": "system", "content": "S"})"
+                           "\n"
+                           R"({"role": "user", "content": "q"})"
+                           "\n"
+                           R"({"role": "assistant", "content": "a"})"
+                           "\n"
+                           R"({"role": "user", "content": "I\nx"})"
+                           "\n"
+                           R"({"role": "assistant", "content": "o"})");
+  EXPECT_EQ(read(row).completion, 4U);
+}
+
+TEST(Conversation, ReadsPromptAndCompletionAsTextOrMessages) {
+  const Conversation text = read(R"({"prompt": "p", "completion": "c"})");
+  EXPECT_TRUE(text.messages.empty());
+  EXPECT_EQ(text.prompt, "p");
+  EXPECT_EQ(text.text, "c");
+  const Conversation list = read(R"({"prompt": [{"role": "user", "content": "p"}],
+                                     "completion": [{"role": "assistant", "content": "c"}]})");
+  EXPECT_EQ(list.messages.size(), 2U);
+  EXPECT_EQ(list.completion, 1U);
+  const Conversation plain = read(R"({"text": "t"})");
+  EXPECT_EQ(plain.text, "t");
+  EXPECT_FALSE(plain.prompt);
+}
+
+TEST(Conversation, ReadsListsThatAFileSpellsAsText) {
+  EXPECT_EQ(messages(R"({"messages": "[{\"role\": \"user\", \"content\": \"a\"}]"})"),
+            R"({"role": "user", "content": "a"})");
+  EXPECT_EQ(to_json(read(R"({"messages": [{"role": "user", "content": "a"}],
+                             "tools": "[{\"type\": \"function\"}]"})")
+                        .tools,
+                    {})
+                .str(),
+            R"([{"type": "function"}])");
+}
+
+// As transformers does, before a template sees a message.
+TEST(Conversation, GivesReasoningTheNamesThatTemplatesRead) {
+  EXPECT_EQ(messages(R"({"messages": [{"role": "assistant", "content": "c", "reasoning": "r"}]})"),
+            R"({"thinking": "r", "role": "assistant", "content": "c", "reasoning": "r", )"
+            R"("reasoning_content": "r"})");
+}
+
+TEST(Conversation, KnowsWhatIsNotLearnt) {
+  const Conversation conversation =
+      read(R"({"messages": [{"role": "assistant", "content": "a", "train": false},
+                            {"role": "assistant", "content": "b", "weight": 0},
+                            {"role": "assistant", "content": "c", "weight": 1}]})");
+  EXPECT_FALSE(conversation.messages[0].learns);
+  EXPECT_FALSE(conversation.messages[1].learns);
+  EXPECT_TRUE(conversation.messages[2].learns);
+  EXPECT_EQ(to_json(conversation.messages[0].fields, {}).str(),
+            R"({"role": "assistant", "content": "a"})");
+}
+
+TEST(Conversation, RefusesMalformedRowsWithTheReason) {
+  EXPECT_THAT(refusal(R"({"question": "q", "answer": "a"})"),
+              HasSubstr("'instruction' with 'output', or 'text'; its columns are 'question', "
+                        "'answer'"));
+  EXPECT_THAT(refusal(R"({"messages": []})"), HasSubstr("'messages' has no messages"));
+  EXPECT_THAT(refusal(R"({"messages": "no list"})"), HasSubstr("JSON"));
+  EXPECT_THAT(refusal(R"({"messages": [{"content": "a"}]})"),
+              HasSubstr("message 1 of 'messages': has no 'role'"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": 5}]})"),
+              HasSubstr("'content' must be text, a list of parts or null, not number"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
+              HasSubstr("has the type 'image'; only text can be learnt"));
+  EXPECT_THAT(refusal(R"({"conversations": [{"from": "alien", "value": "a"}]})"),
+              HasSubstr("'from' is 'alien', which is none of human, gpt, system"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a", "weight": 0.5}]})"),
+              HasSubstr("'weight' must be 0 or 1"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a"}], "tools": 3})"),
+              HasSubstr("'tools' must be a list of functions"));
+}
+
+}  // namespace
+}  // namespace finetune::chat
