@@ -39,8 +39,8 @@ std::vector<ByteRange> difference(const std::vector<ByteRange>& ranges,
   return result;
 }
 
-// The bytes whose source is in a message that is not learnt.
-std::vector<ByteRange> unlearnt_text(const Conversation& conversation, const TracedText& text) {
+// The bytes whose source is in a message that is not learned.
+std::vector<ByteRange> unlearned_text(const Conversation& conversation, const TracedText& text) {
   std::vector<ByteRange> ranges;
   size_t begin = 0;
   for (const TracedText::Piece& piece : text.pieces()) {
@@ -211,7 +211,7 @@ std::vector<ByteRange> ChatRenderer::assistant_turns(const Conversation& convers
   return turns;
 }
 
-// The ranges inside {% generation %}, without those of messages that are not learnt.
+// The ranges inside {% generation %}, without those of messages that are not learned.
 std::vector<ByteRange> ChatRenderer::marked_turns(const Conversation& conversation,
                                                   const TracedText& text) const {
   struct Turn {
@@ -257,16 +257,16 @@ std::vector<ByteRange> ChatRenderer::between_markers(const std::string& text) co
   return ranges;
 }
 
-std::vector<ByteRange> ChatRenderer::learnt_of(const Conversation& conversation,
-                                               const TracedText& text) const {
+std::vector<ByteRange> ChatRenderer::learned_of(const Conversation& conversation,
+                                                const TracedText& text) const {
   if (!options_.response_template.empty()) {
-    return difference(between_markers(text.str()), unlearnt_text(conversation, text));
+    return difference(between_markers(text.str()), unlearned_text(conversation, text));
   }
   if (options_.assistant_only || options_.turns == TurnChoice::kLast) {
     return template_->has_generation() ? marked_turns(conversation, text)
                                        : assistant_turns(conversation, text);
   }
-  return difference({{0, text.size()}}, unlearnt_text(conversation, text));
+  return difference({{0, text.size()}}, unlearned_text(conversation, text));
 }
 
 void ChatRenderer::note_reasoning(const Conversation& conversation, const TracedText& text,
@@ -320,10 +320,10 @@ RenderedChat ChatRenderer::render(const Conversation& conversation) const {
       rendered.text += options_.eos_token;
     }
     if (!options_.response_template.empty()) {
-      rendered.learnt = between_markers(rendered.text);
+      rendered.learned = between_markers(rendered.text);
       rendered.prompt.reset();
     } else {
-      rendered.learnt = {{0, rendered.text.size()}};
+      rendered.learned = {{0, rendered.text.size()}};
     }
     return rendered;
   }
@@ -332,7 +332,7 @@ RenderedChat ChatRenderer::render(const Conversation& conversation) const {
   }
   const TracedText text = render_messages(conversation, conversation.messages.size(), false);
   rendered.text = text.str();
-  rendered.learnt = learnt_of(conversation, text);
+  rendered.learned = learned_of(conversation, text);
   if (conversation.completion) {
     rendered.prompt = render_messages(conversation, *conversation.completion, true).str();
   }

@@ -77,7 +77,7 @@ void check_content(const Json& message, const std::string& what) {
       fail(what + "a part of 'content' has no 'type'");
     const std::string& type = part["type"].get_ref<const std::string&>();
     if (type != "text") {
-      fail(what + "a part of 'content' has the type '" + type + "'; only text can be learnt");
+      fail(what + "a part of 'content' has the type '" + type + "'; only text can be learned");
     }
     if (!has_value(part, "text") || !part["text"].is_string())
       fail(what + "a part of 'content' has no 'text'");

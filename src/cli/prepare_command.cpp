@@ -24,9 +24,9 @@ prepare_output_dir, which train_file can then name. After an interruption the sa
 command makes the missing part. The result is printed as JSON.
 
   --show N      also print the first N samples of chat data (task sft), with what is
-                learnt marked
+                learned marked
   --rows FILE   also write the training samples of clm or sft to FILE as JSON lines:
-                input_ids, labels (-100: not learnt), text
+                input_ids, labels (-100: not learned), text
 )";
 
 }  // namespace

@@ -16,7 +16,7 @@ void ChatArgs::describe(FieldList& field) {
         "completion alone; unset: true.",
         {.resume = ResumePolicy::kFixed});
   field("train_turns", &ChatArgs::train_turns,
-        "sft: the assistant's turns that are learnt: all, or last, which implies "
+        "sft: the assistant's turns that are learned: all, or last, which implies "
         "assistant_only_loss.",
         {.choices = {"all", "last"}, .resume = ResumePolicy::kFixed});
   field("chat_template_path", &ChatArgs::chat_template_path,
@@ -32,7 +32,7 @@ void ChatArgs::describe(FieldList& field) {
         {.resume = ResumePolicy::kFixed});
   field("response_template", &ChatArgs::response_template,
         "sft: text after which an answer begins, instead of what the chat template says; only what "
-        "comes after it is learnt.",
+        "comes after it is learned.",
         {.resume = ResumePolicy::kFixed});
   field("skip_bad_rows", &ChatArgs::skip_bad_rows,
         "sft: leave out rows that cannot be read or that the template refuses, and count them; "

@@ -20,14 +20,14 @@ constexpr auto kIgnored = static_cast<int32_t>(kIgnoredLabel);
 enum ChatFlag : int32_t {
   kTruncated = 1,
   kCutOff = 2,
-  kNothingLearnt = 4,
+  kNothingLearned = 4,
   kBad = 8,
   kSpecialTokens = 16,
   kDropsReasoning = 32,
   kPromptDiffers = 64,
   kFlagLimit = 128,
 };
-constexpr int32_t kLeftOut = kCutOff | kNothingLearnt | kBad;
+constexpr int32_t kLeftOut = kCutOff | kNothingLearned | kBad;
 
 struct TextTokens {
   std::vector<int32_t> ids;
@@ -47,17 +47,18 @@ TextTokens tokenize(const Tokenizer& tokenizer, const std::string& text, bool is
   return result;
 }
 
-// A token is learnt if any of its characters is.
+// A token is learned if any of its characters is.
 std::vector<int32_t> labels_of(const TextTokens& tokens, const chat::RenderedChat& rendered) {
-  const auto& learnt = rendered.learnt;
-  const bool is_whole = learnt.size() == 1 && learnt[0] == chat::ByteRange{0, rendered.text.size()};
+  const auto& learned = rendered.learned;
+  const bool is_whole =
+      learned.size() == 1 && learned[0] == chat::ByteRange{0, rendered.text.size()};
   if (is_whole) return tokens.ids;
   std::vector<int32_t> labels(tokens.ids.size(), kIgnored);
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto begin = static_cast<size_t>(tokens.ranges[i].begin);
     const auto end = static_cast<size_t>(tokens.ranges[i].end);
-    const auto first = std::ranges::upper_bound(learnt, begin, {}, &chat::ByteRange::end);
-    if (first != learnt.end() && first->begin < end) labels[i] = tokens.ids[i];
+    const auto first = std::ranges::upper_bound(learned, begin, {}, &chat::ByteRange::end);
+    if (first != learned.end() && first->begin < end) labels[i] = tokens.ids[i];
   }
   return labels;
 }
@@ -170,13 +171,14 @@ ChatSample make_chat_sample(const Json& row, const Tokenizer& tokenizer,
   sample.labels = labels_of(tokens, rendered);
   sample.ids = std::move(tokens.ids);
   if (options.completion_only && rendered.prompt) ignore_prompt(sample, tokenizer);
-  if (!has_target(sample.labels)) sample.flags |= kNothingLearnt;
+  if (!has_target(sample.labels)) sample.flags |= kNothingLearned;
   if (std::ssize(sample.ids) > options.max_seq_length) {
     const auto length = static_cast<size_t>(options.max_seq_length);
     sample.ids.resize(length);
     sample.labels.resize(length);
     sample.flags |= kTruncated;
-    if (!has_target(sample.labels) && (sample.flags & kNothingLearnt) == 0) sample.flags |= kCutOff;
+    if (!has_target(sample.labels) && (sample.flags & kNothingLearned) == 0)
+      sample.flags |= kCutOff;
   }
   return sample;
 }
@@ -191,7 +193,7 @@ ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : SampleVi
       number += (flags & flag) != 0 ? 1 : 0;
     };
     count(counts_.cut_off, kCutOff);
-    count(counts_.nothing_learnt, kNothingLearnt);
+    count(counts_.nothing_learned, kNothingLearned);
     count(counts_.bad, kBad);
     if ((flags & kLeftOut) != 0) continue;
     count(counts_.truncated, kTruncated);
@@ -201,8 +203,8 @@ ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : SampleVi
     kept_.push_back(i);
     lengths.push_back(std::ssize(row.labels));
     counts_.tokens += lengths.back();
-    counts_.learnt += std::count_if(row.labels.begin() + 1, row.labels.end(),
-                                    [](int32_t label) { return label != kIgnored; });
+    counts_.learned += std::count_if(row.labels.begin() + 1, row.labels.end(),
+                                     [](int32_t label) { return label != kIgnored; });
   }
   counts_.samples = std::ssize(kept_);
   counts_.lengths = quantiles(std::move(lengths));

@@ -106,14 +106,14 @@ void CausalLmCollator::collate(const Dataset& dataset, std::span<const SampleKey
     const Example example = dataset.get(samples[static_cast<size_t>(row)].index);
     const RowCells cells = cells_of(batch, row, example.input_ids.size(), options_.pad_left);
     if (cells.size < 2) continue;
-    const RowCells learnt = {.begin = cells.begin, .size = cells.size - 1};
+    const RowCells learned = {.begin = cells.begin, .size = cells.size - 1};
     if (!example.labels.empty()) {
-      take_labels(batch, learnt, example.labels.subspan(1));
+      take_labels(batch, learned, example.labels.subspan(1));
       continue;
     }
-    std::copy_n(batch.input_ids.begin() + static_cast<std::ptrdiff_t>(cells.begin) + 1, learnt.size,
-                batch.labels.begin() + static_cast<std::ptrdiff_t>(cells.begin));
-    batch.targets += static_cast<int64_t>(learnt.size);
+    std::copy_n(batch.input_ids.begin() + static_cast<std::ptrdiff_t>(cells.begin) + 1,
+                learned.size, batch.labels.begin() + static_cast<std::ptrdiff_t>(cells.begin));
+    batch.targets += static_cast<int64_t>(learned.size);
   }
 }
 

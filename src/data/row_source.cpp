@@ -139,7 +139,7 @@ bool RowSource::open_next_file() {
                     : find_format(name, reading_, [&] { return open(file); });
   records_ = read_records(open(file), name, format_);
   header_ = std::make_shared<const std::vector<std::string>>(records_->header());
-  learnt_ = false;
+  learned_ = false;
   replaced_ = false;
   row_of_file_ = 0;
   ++opened_;
@@ -155,7 +155,7 @@ void RowSource::describe(RowBlock& block) const {
 }
 
 void RowSource::learn(const Record& record) {
-  learnt_ = true;
+  learned_ = true;
   if (!first_row_) return;
   RowBlock block;
   describe(block);
@@ -244,7 +244,7 @@ bool RowSource::next(RowBlock& block, size_t most) {
     }
     ++row_of_file_;
     if (replace_broken_utf8_) mend(record);
-    if (!learnt_) learn(record);
+    if (!learned_) learn(record);
     if (!is_of_share(read_++) || row_++ < range_.begin) {
       skip_row();
       continue;

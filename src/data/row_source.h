@@ -98,9 +98,9 @@ class RowSource {
   std::unique_ptr<Records> records_;
   FileFormat format_;
   std::shared_ptr<const std::vector<std::string>> header_;
-  bool learnt_ = false;  // the first row of this file was passed to first_row_
-  int64_t read_ = 0;     // rows of all files
-  int64_t row_ = 0;      // of these, rows of the share
+  bool learned_ = false;  // the first row of this file was passed to first_row_
+  int64_t read_ = 0;      // rows of all files
+  int64_t row_ = 0;       // of these, rows of the share
   int64_t row_of_file_ = 0;
   uint64_t bytes_behind_ = 0;
   uint64_t total_bytes_ = 0;

@@ -50,11 +50,11 @@ ChatRenderer renderer(const std::string& text, RenderOptions given = options()) 
   return {std::move(chat_template), std::move(given)};
 }
 
-// The text with what is learnt in brackets.
+// The text with what is learned in brackets.
 std::string marked(const RenderedChat& rendered) {
   std::string text;
   size_t at = 0;
-  for (const ByteRange& range : rendered.learnt) {
+  for (const ByteRange& range : rendered.learned) {
     EXPECT_LE(at, range.begin);
     EXPECT_LT(range.begin, range.end);
     text += rendered.text.substr(at, range.begin - at) + "[" +
@@ -64,7 +64,7 @@ std::string marked(const RenderedChat& rendered) {
   return text + rendered.text.substr(at);
 }
 
-std::string learnt(const ChatRenderer& chat, const std::string& row) {
+std::string learned(const ChatRenderer& chat, const std::string& row) {
   return marked(chat.render(read_conversation(Json::parse(row))));
 }
 
@@ -76,27 +76,27 @@ TEST(ChatRenderer, LearnsTurnsFromTheGenerationPromptToTheEndOfTurn) {
   const ChatRenderer chatml = renderer("chatml");
   EXPECT_EQ(chatml.generation_prompt(), "<|im_start|>assistant\n");
   EXPECT_EQ(chatml.end_of_turn(), "<|im_end|>");
-  EXPECT_EQ(learnt(chatml, kTwoTurns),
+  EXPECT_EQ(learned(chatml, kTwoTurns),
             "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n"
             "<|im_start|>assistant\n[b<|im_end|>]\n<|im_start|>user\nc<|im_end|>\n"
             "<|im_start|>assistant\n[d<|im_end|>]\n");
-  EXPECT_EQ(learnt(renderer("llama3"), kTwoTurns),
+  EXPECT_EQ(learned(renderer("llama3"), kTwoTurns),
             "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
             "<|start_header_id|>user<|end_header_id|>\n\na<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n[b<|eot_id|>]"
             "<|start_header_id|>user<|end_header_id|>\n\nc<|eot_id|>"
             "<|start_header_id|>assistant<|end_header_id|>\n\n[d<|eot_id|>]");
   // The system message is inside the user's turn, and there is no generation prompt.
-  EXPECT_EQ(learnt(renderer("mistral"), kTwoTurns),
+  EXPECT_EQ(learned(renderer("mistral"), kTwoTurns),
             "<s>[INST] S\n\na [/INST] [b</s>][INST] c [/INST] [d</s>]");
-  EXPECT_EQ(learnt(renderer("gemma"), kTwoTurns),
+  EXPECT_EQ(learned(renderer("gemma"), kTwoTurns),
             "<s><start_of_turn>user\nS\n\na<end_of_turn>\n<start_of_turn>model\n[b<end_of_turn>]\n"
             "<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model\n[d<end_of_turn>]\n");
   EXPECT_EQ(
-      learnt(renderer("phi3"), kTwoTurns),
+      learned(renderer("phi3"), kTwoTurns),
       "<|system|>\nS<|end|>\n<|user|>\na<|end|>\n<|assistant|>\n[b<|end|>]\n<|user|>\nc<|end|>\n"
       "<|assistant|>\n[d<|end|>]\n");
-  EXPECT_EQ(learnt(renderer("alpaca"), kTwoTurns),
+  EXPECT_EQ(learned(renderer("alpaca"), kTwoTurns),
             "S\n\n### Instruction:\na\n\n### Response:\n[b</s>]\n\n### Instruction:\nc\n\n"
             "### Response:\n[d</s>]\n\n");
 }
@@ -107,7 +107,7 @@ TEST(ChatRenderer, KnowsAPromptThatIsNoPrefixOfTheTurn) {
   const std::string row = R"({"messages": [{"role": "user", "content": "q"},
       {"role": "assistant", "content": "<think>long thoughts</think>a"}, {"role": "user", "content": "r"},
       {"role": "assistant", "content": "b", "reasoning_content": "hm"}]})";
-  EXPECT_EQ(learnt(chat, row),
+  EXPECT_EQ(learned(chat, row),
             "<|user|>q<|end|>\n<|assistant|>[a<|end|>]\n<|user|>r<|end|>\n"
             "<|assistant|><think>\n[hm\n</think>\nb<|end|>]\n");
   EXPECT_TRUE(chat.render(read_conversation(Json::parse(row))).drops_reasoning);
@@ -116,8 +116,8 @@ TEST(ChatRenderer, KnowsAPromptThatIsNoPrefixOfTheTurn) {
 
 TEST(ChatRenderer, LearnsCallsAndEmptyTurns) {
   EXPECT_EQ(
-      learnt(renderer(kThinking),
-             R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant",
+      learned(renderer(kThinking),
+              R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant",
                        "content": "", "tool_calls": [{"function": {"name": "f"}},
                                                      {"function": {"name": "g"}}]},
                       {"role": "user", "content": "r"}, {"role": "assistant", "content": ""}]})"),
@@ -126,10 +126,10 @@ TEST(ChatRenderer, LearnsCallsAndEmptyTurns) {
 }
 
 TEST(ChatRenderer, MarksOfGenerationDecide) {
-  EXPECT_EQ(learnt(renderer("{% for m in messages %}{% if m.role == 'assistant' %}A:"
-                            "{% generation %}{{ m.content }}!{% endgeneration %}{% else %}U:"
-                            "{{ m.content }};{% endif %}{% endfor %}"),
-                   R"({"messages": [{"role": "user", "content": "a"},
+  EXPECT_EQ(learned(renderer("{% for m in messages %}{% if m.role == 'assistant' %}A:"
+                             "{% generation %}{{ m.content }}!{% endgeneration %}{% else %}U:"
+                             "{{ m.content }};{% endif %}{% endfor %}"),
+                    R"({"messages": [{"role": "user", "content": "a"},
                        {"role": "assistant", "content": "b"},
                        {"role": "assistant", "content": "c", "train": false}]})"),
             "U:a;A:[b!]A:c!");
@@ -138,8 +138,8 @@ TEST(ChatRenderer, MarksOfGenerationDecide) {
 TEST(ChatRenderer, LearnsWholeConversationsUnlessAsked) {
   RenderOptions whole = options();
   whole.assistant_only = false;
-  EXPECT_EQ(learnt(renderer("chatml", whole),
-                   R"({"messages": [{"role": "user", "content": "a"},
+  EXPECT_EQ(learned(renderer("chatml", whole),
+                    R"({"messages": [{"role": "user", "content": "a"},
                        {"role": "assistant", "content": "bad", "train": false},
                        {"role": "assistant", "content": "b"}]})"),
             "[<|im_start|>user\na<|im_end|>\n<|im_start|>]assistant[\n]bad[<|im_end|>\n"
@@ -149,7 +149,7 @@ TEST(ChatRenderer, LearnsWholeConversationsUnlessAsked) {
 TEST(ChatRenderer, LearnsTheLastTurnAlone) {
   RenderOptions last = options();
   last.turns = TurnChoice::kLast;
-  EXPECT_THAT(learnt(renderer("chatml", last), kTwoTurns),
+  EXPECT_THAT(learned(renderer("chatml", last), kTwoTurns),
               HasSubstr("assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
                         "<|im_start|>assistant\n[d<|im_end|>]\n"));
 }
@@ -158,7 +158,7 @@ TEST(ChatRenderer, LearnsBetweenMarkerTexts) {
   RenderOptions markers = options();
   markers.instruction_template = "Q:";
   markers.response_template = "A:";
-  EXPECT_EQ(learnt(renderer("chatml", markers), R"({"text": "Q: a A: b Q: c A: d"})"),
+  EXPECT_EQ(learned(renderer("chatml", markers), R"({"text": "Q: a A: b Q: c A: d"})"),
             "Q: a A:[ b ]Q: c A:[ d</s>]");
 }
 

@@ -107,7 +107,7 @@ TEST(Conversation, GivesReasoningTheNamesThatTemplatesRead) {
             R"("reasoning_content": "r"})");
 }
 
-TEST(Conversation, KnowsWhatIsNotLearnt) {
+TEST(Conversation, KnowsWhatIsNotLearned) {
   const Conversation conversation =
       read(R"({"messages": [{"role": "assistant", "content": "a", "train": false},
                             {"role": "assistant", "content": "b", "weight": 0},
@@ -130,7 +130,7 @@ TEST(Conversation, RefusesMalformedRowsWithTheReason) {
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": 5}]})"),
               HasSubstr("'content' must be text, a list of parts or null, not number"));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
-              HasSubstr("has the type 'image'; only text can be learnt"));
+              HasSubstr("has the type 'image'; only text can be learned"));
   EXPECT_THAT(refusal(R"({"conversations": [{"from": "alien", "value": "a"}]})"),
               HasSubstr("'from' is 'alien', which is none of human, gpt, system"));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a", "weight": 0.5}]})"),

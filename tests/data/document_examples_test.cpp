@@ -297,7 +297,7 @@ TEST(DocumentExamples, NeedTwoDocumentsForPairs) {
   EXPECT_THROW(static_cast<void>(how.room()), Error);
 }
 
-TEST(PretrainingCollator, PadsAndMarksWhatIsLearnt) {
+TEST(PretrainingCollator, PadsAndMarksWhatIsLearned) {
   const ExampleOptions how = options();
   const DocumentExamples data(make_documents(9, 12, how.longest_sentence()), how);
   PaddingOptions padding;

@@ -162,7 +162,7 @@ TEST(ClassWeights, OfBalancedClassesAreCountedAndKeptWithTheModel) {
   EXPECT_EQ(parse_json(evaluated.out, "stdout")["eval_loss"], trained["eval_loss"]);
 }
 
-TEST(ClassWeights, ChangeWhatIsLearntAndAreOfferedToNoOtherLabels) {
+TEST(ClassWeights, ChangeWhatIsLearnedAndAreOfferedToNoOtherLabels) {
   TinyRun plain;
   const std::string file = plain.folder().write("unequal.csv", kUnequal);
   ASSERT_EQ(train_on_file(plain, "sequence_classification", file).code, 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Fine-tuning on chat data: what is learnt, and that a run that is stopped ends with the same bits.
+// Fine-tuning on chat data: what is learned, and that a run that is stopped ends with the same
+// bits.
 #include <filesystem>
 
 #include "integration/tiny_run.h"
@@ -33,7 +34,7 @@ TEST(Sft, EndsInTheSameBitsAfterKillsAtRandomMoments) {
   const TinyRun whole(chat());
   const ProcessResult unbroken = whole.train();
   ASSERT_EQ(unbroken.code, 0) << unbroken.err;
-  EXPECT_THAT(unbroken.err, HasSubstr("tokens are learnt"));
+  EXPECT_THAT(unbroken.err, HasSubstr("tokens are learned"));
   const TinyRun run(chat());
   EXPECT_GE(kill_at_random_moments(run, unbroken.seconds, 8, 20261125), 1);
   const ProcessResult result = run.train();
@@ -86,7 +87,7 @@ TEST(Sft, RefusesToResumeWithAnotherTemplate) {
   EXPECT_THAT(again.err, HasSubstr("check chat_template_path"));
 }
 
-TEST(Sft, ShowsWhatIsLearntBeforeItStarts) {
+TEST(Sft, ShowsWhatIsLearnedBeforeItStarts) {
   const TinyRun run(chat({{"max_steps", "2"}}));
   const ProcessResult result = run.train({"--dry_run"});
   ASSERT_EQ(result.code, 0) << result.err;

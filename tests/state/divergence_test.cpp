@@ -100,7 +100,7 @@ TEST(Divergence, LeavesOutEveryUpdateThatHoldsOneOfTheSamples) {
   EXPECT_TRUE(is_left_out(state, {.epoch = 1, .sample = 0}, 64));
 }
 
-TEST(Divergence, GoesBackWithWhatItHasLearnt) {
+TEST(Divergence, GoesBackWithWhatItHasLearned) {
   DivergenceState before{.skipped_updates = 5,
                          .rollbacks = 1,
                          .tries = 2,

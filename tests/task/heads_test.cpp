@@ -166,7 +166,7 @@ TEST(SequenceClassification, SeveralLabelsAreBinaryDecisionsEach) {
   EXPECT_NEAR(task->evaluate(batch).loss, expected / 6, 1e-6);
 }
 
-TEST(SequenceClassification, ANumberIsLearntBySquaredError) {
+TEST(SequenceClassification, ANumberIsLearnedBySquaredError) {
   TableModel model(random_table(4, 1), false);
   Batch batch = batch_of(2, 2);
   batch.values = {0.5F, -3.0F};

@@ -24,8 +24,8 @@ struct RenderOptions {
   std::string eos_token;                    // appended to plain text; empty: nothing is
   bool assistant_only = false;              // learn the assistant's turns alone
   TurnChoice turns = TurnChoice::kAll;      // kLast: of those, the last
-  // Marker strings: what stands between response_template and the next instruction_template is
-  // learnt. They replace the template's marks; empty: unset.
+  // Marker strings: the text between response_template and the next instruction_template is
+  // learned. They replace the template's marks; empty: unset.
   std::string instruction_template, response_template;
 };
 
@@ -36,10 +36,10 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-// A conversation as text, and what of it is learnt.
+// A conversation as text, and what of it is learned.
 struct RenderedChat {
   std::string text;
-  std::vector<ByteRange> learnt;  // ascending, disjoint
+  std::vector<ByteRange> learned;  // ascending, disjoint
   // Of a prompt with its completion: the prompt as the model sees it when it answers. What comes
   // after their common tokens is the completion.
   std::optional<std::string> prompt;
@@ -51,8 +51,8 @@ struct RenderedChat {
 // Renders conversations and finds what a model learns of them, with one rendering each. Immutable
 // after construction, so safe to share between threads.
 //
-// Where {% generation %} marks the assistant's text, the marks decide. Without, a turn is learnt
-// from behind the longest common prefix of the generation prompt and of what the template wrote
+// Where {% generation %} marks the assistant's text, the marks decide. Without, a turn is learned
+// from after the longest common prefix of the generation prompt and of what the template wrote
 // before the message (the prompt itself is often no prefix: it may end in "<think>\n"), to the end
 // of turn: the special token after the content, without the line break after it. The content is
 // found by its source, also where the template rewrites earlier turns.
@@ -85,8 +85,8 @@ class ChatRenderer {
   [[nodiscard]] std::vector<ByteRange> marked_turns(const Conversation& conversation,
                                                     const TracedText& text) const;
   [[nodiscard]] std::vector<ByteRange> between_markers(const std::string& text) const;
-  [[nodiscard]] std::vector<ByteRange> learnt_of(const Conversation& conversation,
-                                                 const TracedText& text) const;
+  [[nodiscard]] std::vector<ByteRange> learned_of(const Conversation& conversation,
+                                                  const TracedText& text) const;
   void note_reasoning(const Conversation& conversation, const TracedText& text,
                       RenderedChat& rendered) const;
   void note_special_tokens(const TracedText& text, RenderedChat& rendered) const;

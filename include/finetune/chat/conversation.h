@@ -35,7 +35,7 @@ struct Conversation {
   Value tools = None{};           // a list, or None
   // Prompt and completion: index of the completion's first message.
   std::optional<size_t> completion;
-  // Plain text: of a prompt and its completion, or (prompt unset) of a row that is learnt whole.
+  // Plain text: of a prompt and its completion, or (prompt unset) of a row that is learned whole.
   std::optional<std::string> prompt;
   std::string text;
   std::vector<std::pair<std::string, Value>> template_kwargs = {};  // of the row

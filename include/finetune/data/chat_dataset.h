@@ -25,12 +25,12 @@ struct ChatOptions : SampleOptions {
 // How many rows had what, and how many tokens there are.
 struct ChatCounts {
   int64_t rows = 0;
-  int64_t samples = 0;           // rows that are learnt
+  int64_t samples = 0;           // rows that are learned
   int64_t tokens = 0;            // of the samples
-  int64_t learnt = 0;            // tokens with a label that a model can predict
+  int64_t learned = 0;           // tokens with a label that a model can predict
   int64_t truncated = 0;         // samples cut to max_seq_length
-  int64_t cut_off = 0;           // rows left out: truncation removed all that would be learnt
-  int64_t nothing_learnt = 0;    // rows left out: nothing in them is learnt
+  int64_t cut_off = 0;           // rows left out: truncation removed all that would be learned
+  int64_t nothing_learned = 0;   // rows left out: nothing in them is learned
   int64_t bad = 0;               // rows left out: they cannot be read or rendered
   int64_t special_tokens = 0;    // samples in which a message spells a special token
   int64_t drops_reasoning = 0;   // samples whose template leaves out earlier reasoning
@@ -58,7 +58,7 @@ class ChatDataset final : public SampleView {
   ChatCounts counts_;
 };
 
-// One row as it is learnt.
+// One row as it is learned.
 struct ChatSample {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;  // the id of the same token, or kIgnoredLabel
@@ -71,7 +71,7 @@ struct ChatSample {
                                           const Tokenizer& tokenizer, const ChatOptions& options);
 
 // Reads the rows of chat files. Throws Error(kData) with file and line for a row that cannot be
-// read or rendered (unless skip_bad_rows), and, showing a row, if nothing in any row is learnt.
+// read or rendered (unless skip_bad_rows), and, showing a row, if nothing in any row is learned.
 [[nodiscard]] std::shared_ptr<const ChatDataset> build_chat_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer, const ChatOptions& options);
 

@@ -74,7 +74,7 @@ struct RunState {
   int64_t lost_best_step = 0;       // newest best step whose save failed; 0: none
   std::vector<int64_t> automatic_steps;  // steps of saves that no key scheduled, ascending
   std::string origin;                    // resume_from_checkpoint if it was a path
-  std::string chat_date;                 // "2026-07-05": what chat templates take for today
+  std::string chat_date;  // "2026-07-05": the date of strftime_now() in chat templates
   bool finished = false;
   bool has_manifest = false;  // the run is finished and manifest.json has the model's checksums
   double seconds = 0.0;       // training time of all sessions

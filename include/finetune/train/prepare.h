@@ -12,7 +12,7 @@ namespace finetune {
 
 // More output of `finetune prepare`.
 struct PrepareOutput {
-  int64_t show = 0;                      // print this many samples, with what is learnt marked
+  int64_t show = 0;                      // print this many samples, with what is learned marked
   std::optional<std::string> rows = {};  // write training samples to this file as JSON lines
 };
 

@@ -8,7 +8,7 @@ constexpr std::string_view kSftYaml = R"(task: sft
 output_dir: run                    # checkpoints, results and the finished model
 
 # Data: rows with messages (role, content), conversations (from, value), prompt and completion,
-# instruction and output, or text. `finetune train CONFIG --dry_run` shows what is learnt.
+# instruction and output, or text. `finetune train CONFIG --dry_run` shows what is learned.
 train_file: train.jsonl
 # validation_file: validation.jsonl
 assistant_only_loss: true          # learn the answers, not the questions

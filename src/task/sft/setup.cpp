@@ -157,17 +157,17 @@ class SftSetup final : public LabelledSetup {
       if (number > 0) log::warning(std::to_string(number) + " " + (number == 1 ? one : several));
     };
     log::info(
-        format_text("{} data: {} of {} tokens are learnt; a sample has {} to {} tokens, median "
+        format_text("{} data: {} of {} tokens are learned; a sample has {} to {} tokens, median "
                     "{}, 99 % at most {}{}",
-                    split == Split::kTrain ? "training" : "evaluation", counts.learnt,
+                    split == Split::kTrain ? "training" : "evaluation", counts.learned,
                     counts.tokens, lengths[0], lengths[4], lengths[1], lengths[3],
                     split == Split::kTrain ? packing_note(counts) : ""));
     const std::string limit = "max_seq_length " + std::to_string(max_seq_length());
     warn(counts.truncated, "sample is cut to " + limit, "samples are cut to " + limit);
     warn(counts.cut_off, "row is left out: its answers lie beyond " + limit,
          "rows are left out: their answers lie beyond " + limit);
-    warn(counts.nothing_learnt, "row is left out: nothing in it is learnt",
-         "rows are left out: nothing in them is learnt");
+    warn(counts.nothing_learned, "row is left out: nothing in it is learned",
+         "rows are left out: nothing in them is learned");
     warn(counts.bad, "row is left out: it cannot be read, or the chat template refuses it",
          "rows are left out: they cannot be read, or the chat template refuses them");
     warn(counts.special_tokens,

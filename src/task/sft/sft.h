@@ -9,7 +9,7 @@
 namespace finetune {
 
 // Supervised fine-tuning on chat data, as TRL's SFTTrainer: clm's loss, with labels where the
-// conversation is learnt.
+// conversation is learned.
 
 const TaskKeys& sft_keys();
 const TaskDescriptor& sft_descriptor();

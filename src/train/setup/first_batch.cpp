@@ -8,7 +8,7 @@
 #include "finetune/base/printable.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/report/batch_text.h"
-#include "finetune/report/learnt_text.h"
+#include "finetune/report/learned_text.h"
 #include "finetune/report/progress.h"
 #include "finetune/task/loader_options.h"
 #include "finetune/task/tasks.h"
@@ -63,7 +63,7 @@ std::string describe_first_batch(const LoadedConfig& config) {
           "padding, " + counted(batch.targets, "target") + " to learn from\n\n";
   if (task.rows == RowTask::kChat) {
     return printable(text) +
-           learnt_text(*parts.train_data, 3, *parts.tokenizer, LearntMarks::for_output());
+           learned_text(*parts.train_data, 3, *parts.tokenizer, LearnedMarks::for_output());
   }
   return printable(text) +
          batch_text(batch, {.tokenizer = *parts.tokenizer,

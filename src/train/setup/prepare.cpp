@@ -13,7 +13,7 @@
 #include "finetune/data/document_examples.h"
 #include "finetune/data/mixed_pretraining.h"
 #include "finetune/data/shard_writer.h"
-#include "finetune/report/learnt_text.h"
+#include "finetune/report/learned_text.h"
 #include "finetune/task/tasks.h"
 #include "train/setup/assemble.h"
 
@@ -22,7 +22,7 @@ namespace finetune {
 namespace {
 
 // Writes the samples that a training reads, before packing: input_ids, labels (as transformers
-// aligns them, -100: not learnt) and the decoded text.
+// aligns them, -100: not learned) and the decoded text.
 void write_rows(const Dataset& data, const Tokenizer& tokenizer, const std::string& path) {
   FileSystem& files = FileSystem::local();
   files.make_directories(parent_path(path));
@@ -66,8 +66,8 @@ nlohmann::ordered_json fill_cache(const LoadedConfig& config, const PrepareOutpu
   progress.end();
   if (!parts.train_data) return result;
   if (output.show > 0) {
-    std::cout << learnt_text(*parts.train_data, output.show, *parts.tokenizer,
-                             LearntMarks::for_output());
+    std::cout << learned_text(*parts.train_data, output.show, *parts.tokenizer,
+                              LearnedMarks::for_output());
   }
   if (output.rows) {
     write_rows(*parts.train_data, *parts.tokenizer, *output.rows);

@@ -9,16 +9,16 @@
 
 namespace finetune {
 
-// What surrounds learnt tokens.
-struct LearntMarks {
+// What surrounds learned tokens.
+struct LearnedMarks {
   std::string begin = "[[", end = "]]";
   // Green on a terminal on standard output that shows colours, else brackets.
-  [[nodiscard]] static LearntMarks for_output();
+  [[nodiscard]] static LearnedMarks for_output();
 };
 
-// Returns the first `count` samples as decoded text, with learnt tokens marked; control characters
+// Returns the first `count` samples as decoded text, with learned tokens marked; control characters
 // are escaped. Requires: samples with a label for each token.
-[[nodiscard]] std::string learnt_text(const Dataset& data, int64_t count,
-                                      const Tokenizer& tokenizer, const LearntMarks& marks);
+[[nodiscard]] std::string learned_text(const Dataset& data, int64_t count,
+                                       const Tokenizer& tokenizer, const LearnedMarks& marks);
 
 }  // namespace finetune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/report/learnt_text.h"
+#include "finetune/report/learned_text.h"
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-LearntMarks LearntMarks::for_output() {
+LearnedMarks LearnedMarks::for_output() {
   const char* terminal = std::getenv("TERM");
   const char* no_color = std::getenv("NO_COLOR");
   const bool shows_color = isatty(STDOUT_FILENO) == 1 &&
@@ -24,21 +24,21 @@ LearntMarks LearntMarks::for_output() {
 
 namespace {
 
-bool is_learnt(const Example& example, size_t token) {
+bool is_learned(const Example& example, size_t token) {
   return example.labels[token] != static_cast<int32_t>(kIgnoredLabel);
 }
 
 std::string sample_text(const Example& example, const Tokenizer& tokenizer,
-                        const LearntMarks& marks) {
+                        const LearnedMarks& marks) {
   std::string text;
   const size_t size = example.labels.size();
   for (size_t begin = 0; begin < size;) {
     size_t end = begin + 1;
-    while (end < size && is_learnt(example, end) == is_learnt(example, begin)) ++end;
+    while (end < size && is_learned(example, end) == is_learned(example, begin)) ++end;
     std::vector<int32_t> ids;
     for (size_t i = begin; i < end; ++i) ids.push_back(example.input_ids[i]);
     const std::string part = printable(tokenizer.decode(ids, /*skip_special_tokens=*/false));
-    text += is_learnt(example, begin) ? marks.begin + part + marks.end : part;
+    text += is_learned(example, begin) ? marks.begin + part + marks.end : part;
     begin = end;
   }
   // Each line is set off, so that the end of a sample is visible.
@@ -52,17 +52,17 @@ std::string sample_text(const Example& example, const Tokenizer& tokenizer,
 
 }  // namespace
 
-std::string learnt_text(const Dataset& data, int64_t count, const Tokenizer& tokenizer,
-                        const LearntMarks& marks) {
+std::string learned_text(const Dataset& data, int64_t count, const Tokenizer& tokenizer,
+                         const LearnedMarks& marks) {
   std::string text;
   for (int64_t i = 0; i < std::min(count, data.size()); ++i) {
     const Example example = data.get(i);
-    int64_t learnt = 0;
+    int64_t learned = 0;
     for (size_t token = 1; token < example.labels.size(); ++token) {
-      learnt += is_learnt(example, token) ? 1 : 0;
+      learned += is_learned(example, token) ? 1 : 0;
     }
-    text += format_text("sample {}: {} tokens, {} learnt (marked {}so{})\n", i,
-                        example.labels.size(), learnt, marks.begin, marks.end);
+    text += format_text("sample {}: {} tokens, {} learned (marked {}so{})\n", i,
+                        example.labels.size(), learned, marks.begin, marks.end);
     text += sample_text(example, tokenizer, marks);
   }
   return text;
