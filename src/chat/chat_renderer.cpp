@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "chat/arguments.h"
+#include "chat/characters.h"
 #include "finetune/base/text.h"
 
 namespace finetune::chat {
@@ -24,33 +25,38 @@ Message probe_message(const char* role, const char* content, int32_t index) {
   return message;
 }
 
-// Removes `without` from `ranges`; both ascending and disjoint.
-std::vector<ByteRange> difference(const std::vector<ByteRange>& ranges,
-                                  const std::vector<ByteRange>& without) {
+bool is_answer(const Message& message) {
+  return message.role == "assistant" || message.role == "model";
+}
+
+// Sorts ranges and joins those that touch.
+std::vector<ByteRange> joined(std::vector<ByteRange> ranges) {
+  std::ranges::sort(ranges, {}, &ByteRange::begin);
   std::vector<ByteRange> result;
-  for (ByteRange range : ranges) {
-    for (const ByteRange& hole : without) {
-      if (hole.end <= range.begin || hole.begin >= range.end) continue;
-      if (hole.begin > range.begin) result.push_back({range.begin, hole.begin});
-      range.begin = std::max(range.begin, hole.end);
+  for (const ByteRange& range : ranges) {
+    if (!result.empty() && range.begin <= result.back().end) {
+      result.back().end = std::max(result.back().end, range.end);
+    } else if (range.begin < range.end) {
+      result.push_back(range);
     }
-    if (range.begin < range.end) result.push_back(range);
   }
   return result;
 }
 
-// The bytes whose source is in a message that is not learned.
-std::vector<ByteRange> unlearned_text(const Conversation& conversation, const TracedText& text) {
-  std::vector<ByteRange> ranges;
-  size_t begin = 0;
-  for (const TracedText::Piece& piece : text.pieces()) {
-    const int32_t index = piece.source.message;
-    if (index >= 0 && !conversation.messages[static_cast<size_t>(index)].learns) {
-      ranges.push_back({begin, piece.end});
+// Removes `without` from `ranges`; both ascending and disjoint.
+std::vector<ByteRange> difference(const std::vector<ByteRange>& ranges,
+                                  const std::vector<ByteRange>& without) {
+  std::vector<ByteRange> result;
+  auto hole = without.begin();
+  for (ByteRange range : ranges) {
+    while (hole != without.end() && hole->end <= range.begin) ++hole;
+    for (auto next = hole; next != without.end() && next->begin < range.end; ++next) {
+      if (next->begin > range.begin) result.push_back({range.begin, next->begin});
+      range.begin = std::max(range.begin, next->end);
     }
-    begin = piece.end;
+    if (range.begin < range.end) result.push_back(range);
   }
-  return ranges;
+  return result;
 }
 
 }  // namespace
@@ -85,6 +91,7 @@ void ChatRenderer::probe() {
     const ByteRange token = special_token_after(answered, answer, answered.size());
     end_of_turn_ = answered.substr(token.begin, token.end - token.begin);
   } catch (const Error&) {
+    is_probed_ = false;
   }
 }
 
@@ -133,49 +140,54 @@ size_t ChatRenderer::prompt_boundary(size_t length) const {
   return boundary;
 }
 
-// Finds the turn of an assistant's message: its content, the end of turn after it, and what the
-// template wrote before it after the generation prompt.
-ByteRange ChatRenderer::turn_of(const TracedText& text, int32_t message) const {
-  const std::vector<TracedText::Piece> pieces = text.pieces();
-  // The longest part of the text that has this message's content and no other message's.
-  ByteRange content{};
-  size_t header = 0;  // the end of the other message's text before it
-  size_t next = text.size();
-  size_t most = 0;
-  bool found = false;
-  for (size_t i = 0, begin = 0, other = 0; i < pieces.size();) {
-    ByteRange range{text.size(), 0};
-    ByteRange role{text.size(), 0};
-    size_t bytes = 0;
-    for (; i < pieces.size(); begin = pieces[i].end, ++i) {
-      const Source& source = pieces[i].source;
-      if (source.message >= 0 && source.message != message) break;
-      if (source.message != message) continue;
-      ByteRange& mine = source.field == kRoleField ? role : range;
-      mine = {std::min(mine.begin, begin), pieces[i].end};
-      if (source.field != kRoleField) bytes += pieces[i].end - begin;
+// Finds for each message the longest part of the text that has its content and no other message's.
+std::vector<ChatRenderer::Place> ChatRenderer::places_of(const Conversation& conversation,
+                                                         const TracedText& text) const {
+  std::vector<Place> places(conversation.messages.size());
+  Place part;
+  int32_t message = Source::kTemplate;
+  const auto end_part = [&](size_t next) {
+    if (message < 0) return;
+    part.next = next;
+    if (part.content.end == 0) part.content = {part.role_end, part.role_end};  // no content
+    Place& best = places[static_cast<size_t>(message)];
+    if (!best.is_found || part.bytes > best.bytes) best = part;
+  };
+  size_t begin = 0;
+  size_t last = 0;  // the end of the last text of a message
+  for (const TracedText::Piece& piece : text.pieces()) {
+    if (piece.source.message >= 0) {
+      if (piece.source.message != message) {
+        end_part(begin);
+        message = piece.source.message;
+        part = Place();
+        part.header = last;
+        part.is_found = true;
+      }
+      if (piece.source.field == kRoleField) {
+        part.role_end = piece.end;
+      } else {
+        if (part.content.end == 0) part.content.begin = begin;
+        part.content.end = piece.end;
+        part.bytes += piece.end - begin;
+      }
+      last = piece.end;
     }
-    const bool is_empty = range.end == 0;  // an empty message: its role alone
-    if (is_empty ? role.end > 0 && !found : bytes > most || !found) {
-      content = is_empty ? ByteRange{role.end, role.end} : range;
-      most = bytes;
-      header = other;
-      next = i < pieces.size() ? begin : text.size();
-      found = true;
-    }
-    for (;
-         i < pieces.size() && pieces[i].source.message >= 0 && pieces[i].source.message != message;
-         ++i) {
-      begin = pieces[i].end;
-    }
-    other = begin;
+    begin = piece.end;
   }
-  if (!found) return {};
+  end_part(text.size());
+  return places;
+}
 
-  const std::string_view bytes = text.str();
+// Returns the turn of a message of the assistant: from after the generation prompt that the
+// template wrote before its content to the end of turn after it.
+ByteRange ChatRenderer::turn_at(const std::string& text, const Place& place) const {
+  if (!place.is_found) return {};
+  const std::string_view bytes = text;
+  const ByteRange& content = place.content;
   size_t begin = content.begin;
   size_t longest = 0;
-  for (size_t at = header; at <= content.begin && !generation_prompt_.empty(); ++at) {
+  for (size_t at = place.header; at <= content.begin && !generation_prompt_.empty(); ++at) {
     const size_t common = prompt_boundary(common_prefix(bytes.substr(at), generation_prompt_));
     if (common <= longest) continue;
     longest = common;
@@ -187,21 +199,46 @@ ByteRange ChatRenderer::turn_of(const TracedText& text, int32_t message) const {
   if (longest < least) begin = content.begin;
 
   const size_t after = std::max(content.end, begin);
-  const size_t end =
-      end_of_turn_.empty() ? std::string::npos : text.str().find(end_of_turn_, after);
-  if (end != std::string::npos && end + end_of_turn_.size() <= next) {
-    return {begin, end + end_of_turn_.size()};
+  const std::string_view rest = bytes.substr(0, place.next);
+  const size_t end = end_of_turn_.empty() ? std::string::npos : rest.find(end_of_turn_, after);
+  if (end != std::string::npos) return {begin, end + end_of_turn_.size()};
+  return {begin, std::max(content.end, special_token_after(text, after, place.next).end)};
+}
+
+// The text of messages that are not learned, with the whole turn of the assistant and the white
+// space after it.
+std::vector<ByteRange> ChatRenderer::unlearned_text(const Conversation& conversation,
+                                                    const TracedText& text) const {
+  const auto is_left_out = [](const Message& message) { return !message.learns; };
+  if (std::ranges::none_of(conversation.messages, is_left_out)) return {};
+  std::vector<ByteRange> ranges;
+  size_t begin = 0;
+  for (const TracedText::Piece& piece : text.pieces()) {
+    const int32_t index = piece.source.message;
+    if (index >= 0 && !conversation.messages[static_cast<size_t>(index)].learns) {
+      ranges.push_back({begin, piece.end});
+    }
+    begin = piece.end;
   }
-  return {begin, std::max(content.end, special_token_after(text.str(), after, next).end)};
+  const std::vector<Place> places = places_of(conversation, text);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const Message& message = conversation.messages[i];
+    if (message.learns || !is_answer(message)) continue;
+    ByteRange turn = turn_at(text.str(), places[i]);
+    turn.end += stripped(std::string_view(text.str()).substr(turn.end), Ends::kLeft).begin;
+    ranges.push_back(turn);
+  }
+  return joined(std::move(ranges));
 }
 
 std::vector<ByteRange> ChatRenderer::assistant_turns(const Conversation& conversation,
                                                      const TracedText& text) const {
   std::vector<ByteRange> turns;
+  const std::vector<Place> places = places_of(conversation, text);
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     const Message& message = conversation.messages[i];
-    if (message.role != "assistant" && message.role != "model") continue;
-    ByteRange turn = turn_of(text, static_cast<int32_t>(i));
+    if (!is_answer(message)) continue;
+    ByteRange turn = turn_at(text.str(), places[i]);
     if (turn.begin >= turn.end) continue;
     if (options_.turns == TurnChoice::kLast) turns.clear();
     if (!message.learns) continue;
@@ -241,19 +278,21 @@ std::vector<ByteRange> ChatRenderer::marked_turns(const Conversation& conversati
   return ranges;
 }
 
+// The texts between response_template and the next instruction_template; without the latter, what
+// comes after the last response_template.
 std::vector<ByteRange> ChatRenderer::between_markers(const std::string& text) const {
   std::vector<ByteRange> ranges;
   const std::string& response = options_.response_template;
   const std::string& instruction = options_.instruction_template;
+  const bool is_last = instruction.empty() || options_.turns == TurnChoice::kLast;
   for (size_t at = text.find(response); at != std::string::npos;) {
     const size_t begin = at + response.size();
     const size_t stop = instruction.empty() ? std::string::npos : text.find(instruction, begin);
     const size_t end = std::min(stop, text.size());
+    if (is_last) ranges.clear();
     if (begin < end) ranges.push_back({begin, end});
-    at = instruction.empty() ? std::string::npos : text.find(response, end);
+    at = text.find(response, instruction.empty() ? begin : end);
   }
-  if (options_.turns == TurnChoice::kLast && ranges.size() > 1)
-    ranges.erase(ranges.begin(), ranges.end() - 1);
   return ranges;
 }
 
@@ -299,10 +338,26 @@ void ChatRenderer::note_reasoning(const Conversation& conversation, const Traced
   }
 }
 
+void ChatRenderer::note_tools(const Conversation& conversation, const TracedText& text,
+                              RenderedChat& rendered) const {
+  rendered.drops_tools = !conversation.tools.is_none() && !template_->uses("tools");
+  if (std::ranges::none_of(conversation.messages, &Message::has_tool_calls)) return;
+  std::vector<bool> has_calls(conversation.messages.size());
+  for (const TracedText::Piece& piece : text.pieces()) {
+    if (piece.source.message >= 0 && piece.source.field == kToolCallsField) {
+      has_calls[static_cast<size_t>(piece.source.message)] = true;
+    }
+  }
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    rendered.drops_tools |= conversation.messages[i].has_tool_calls && !has_calls[i];
+  }
+}
+
 void ChatRenderer::note_special_tokens(const TracedText& text, RenderedChat& rendered) const {
   size_t begin = 0;
   for (const TracedText::Piece& piece : text.pieces()) {
     if (piece.source.message >= 0 && piece.source.field != kRoleField) {
+      rendered.from_messages.push_back({begin, piece.end});
       const ByteRange token = special_token_after(text.str(), begin, piece.end);
       if (token.begin < token.end) rendered.has_special_tokens = true;
     }
@@ -316,6 +371,7 @@ RenderedChat ChatRenderer::render(const Conversation& conversation) const {
     rendered.is_plain = true;
     rendered.prompt = conversation.prompt;
     rendered.text = conversation.prompt.value_or("") + conversation.text;
+    if (rendered.text.empty()) return rendered;
     if (!options_.eos_token.empty() && !rendered.text.ends_with(options_.eos_token)) {
       rendered.text += options_.eos_token;
     }
@@ -328,7 +384,8 @@ RenderedChat ChatRenderer::render(const Conversation& conversation) const {
     return rendered;
   }
   if (template_ == nullptr) {
-    fail("the model has no chat template; set chat_template_path, for example to chatml");
+    throw Error(ErrorKind::kConfig,
+                "the model has no chat template; set chat_template_path, for example to chatml");
   }
   const TracedText text = render_messages(conversation, conversation.messages.size(), false);
   rendered.text = text.str();
@@ -337,6 +394,7 @@ RenderedChat ChatRenderer::render(const Conversation& conversation) const {
     rendered.prompt = render_messages(conversation, *conversation.completion, true).str();
   }
   note_reasoning(conversation, text, rendered);
+  note_tools(conversation, text, rendered);
   note_special_tokens(text, rendered);
   return rendered;
 }

@@ -29,6 +29,7 @@ Json parsed(const Json& value, const std::string& what) {
   if (!value.is_string()) return value;
   const std::string& text = value.get_ref<const std::string&>();
   if (text.empty()) return nullptr;
+  if (text.front() != '[' && text.front() != '{') fail(what + " must be a list, not text");
   return parse_json(text, what, ErrorKind::kData);
 }
 
@@ -127,7 +128,15 @@ Json from_value(const Json& message, const ConversationNames& names, const std::
 
 Message make_message(const Json& json, size_t index, const std::string& what) {
   Message message;
-  if (!has_value(json, "role") || !json["role"].is_string()) fail(what + "has no 'role'");
+  if (!has_value(json, "role")) fail(what + "has no 'role'");
+  if (!json["role"].is_string()) fail(what + "'role' must be text");
+  if (!json.contains("content") && !json.contains("tool_calls")) {
+    fail(what + "has neither 'content' nor 'tool_calls'");
+  }
+  if (has_value(json, "tool_calls") && !is_list_of_objects(json["tool_calls"])) {
+    fail(what + "'tool_calls' must be a list of calls");
+  }
+  message.has_tool_calls = has_value(json, "tool_calls") && !json["tool_calls"].empty();
   message.role = json["role"].get<std::string>();
   check_content(json, what);
   message.learns = learns(json, what);
@@ -279,7 +288,7 @@ Conversation read_conversation(const Json& row, const ConversationNames& names) 
     case Shape::kConversations: {
       const std::string column = shape == Shape::kMessages ? "messages" : names.messages;
       const Json list = parsed(row[column], "'" + column + "'");
-      const std::string system = shape == Shape::kMessages ? "" : text_of(row, names.system, "");
+      const std::string system = text_of(row, names.system, "");
       const bool has_system = list.is_array() && !list.empty() && list[0].is_object() &&
                               (list[0].value("role", Json()) == "system" ||
                                list[0].value(names.role, Json()) == names.system_role);
@@ -299,7 +308,9 @@ Conversation read_conversation(const Json& row, const ConversationNames& names) 
       break;
     case Shape::kNone: {
       std::vector<std::string> columns;
-      for (const auto& [name, value] : row.items()) columns.push_back("'" + name + "'");
+      for (const auto& [name, value] : row.items()) {
+        columns.push_back("'" + name + (value.is_null() ? "' (null)" : "'"));
+      }
       fail(
           "the row is in none of the shapes of chat data: 'messages' (role, content), "
           "'conversations' (from, value), 'prompt' with 'completion', 'instruction' with 'output', "

@@ -28,15 +28,23 @@ void ChatArgs::describe(FieldList& field) {
         {.resume = ResumePolicy::kFixed});
   field("instruction_template", &ChatArgs::instruction_template,
         "sft: text that begins a question, for rows whose template is unknown; learning stops at "
-        "it. Needs response_template.",
+        "it. Needs response_template; unset: only the last answer is learned.",
         {.resume = ResumePolicy::kFixed});
   field("response_template", &ChatArgs::response_template,
         "sft: text after which an answer begins, instead of what the chat template says; only what "
         "comes after it is learned.",
         {.resume = ResumePolicy::kFixed});
+  field("special_tokens_in_text", &ChatArgs::special_tokens_in_text,
+        "sft: a special token that a message spells becomes that token (parse), or is encoded as "
+        "the characters that spell it (text).",
+        {.choices = {"parse", "text"}, .resume = ResumePolicy::kFixed});
+  field("packing_strategy", &ChatArgs::packing_strategy,
+        "sft: with packing, bfd puts whole samples into rows, which do not attend to each other; "
+        "wrapped joins all samples and splits them into rows, as clm does with text.",
+        {.choices = {"bfd", "wrapped"}, .resume = ResumePolicy::kFixed});
   field("skip_bad_rows", &ChatArgs::skip_bad_rows,
-        "sft: leave out rows that cannot be read or that the template refuses, and count them; "
-        "false: such a row is an error.",
+        "sft: leave out rows that are no conversation or that the template refuses, and count "
+        "them; false: such a row is an error.",
         {.resume = ResumePolicy::kFixed});
 }
 

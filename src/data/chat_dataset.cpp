@@ -25,7 +25,8 @@ enum ChatFlag : int32_t {
   kSpecialTokens = 16,
   kDropsReasoning = 32,
   kPromptDiffers = 64,
-  kFlagLimit = 128,
+  kDropsTools = 128,
+  kFlagLimit = 256,
 };
 constexpr int32_t kLeftOut = kCutOff | kNothingLearned | kBad;
 
@@ -35,8 +36,13 @@ struct TextTokens {
 };
 
 // Plain text gets the post-processor's tokens, as TRL's does; rendered text has its own.
-TextTokens tokenize(const Tokenizer& tokenizer, const std::string& text, bool is_plain) {
-  Tokens tokens = tokenizer.encode_with_ranges(text);
+TextTokens tokenize(const Tokenizer& tokenizer, const std::string& text, bool is_plain,
+                    const std::vector<chat::ByteRange>& literal = {}) {
+  std::vector<TextRange> ranges;
+  for (const chat::ByteRange& range : literal) {
+    ranges.push_back({static_cast<int64_t>(range.begin), static_cast<int64_t>(range.end)});
+  }
+  Tokens tokens = tokenizer.encode_with_literals(text, ranges);
   if (!is_plain) return {std::move(tokens.ids), std::move(tokens.ranges)};
   ModelText combined = tokenizer.combine(tokens.ids, std::nullopt);
   TextTokens result{std::move(combined.ids), {}};
@@ -97,6 +103,7 @@ class ChatEncoder {
     try {
       sample = make_chat_sample(row.columns(), tokenizer_, options_);
     } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
       if (!options_.skip_bad_rows) {
         throw Error(error.kind(), row.place() + ": " + error.what() +
                                       "; correct the row, or set skip_bad_rows: true to leave such "
@@ -166,8 +173,12 @@ ChatSample make_chat_sample(const Json& row, const Tokenizer& tokenizer,
   sample.rendered = options.renderer->render(chat::read_conversation(row, options.names));
   const chat::RenderedChat& rendered = sample.rendered;
   if (rendered.drops_reasoning) sample.flags |= kDropsReasoning;
+  if (rendered.drops_tools) sample.flags |= kDropsTools;
   if (rendered.has_special_tokens) sample.flags |= kSpecialTokens;
-  TextTokens tokens = tokenize(tokenizer, rendered.text, rendered.is_plain);
+  const bool has_literals = options.special_tokens_as_text && rendered.has_special_tokens;
+  TextTokens tokens =
+      tokenize(tokenizer, rendered.text, rendered.is_plain,
+               has_literals ? rendered.from_messages : std::vector<chat::ByteRange>());
   sample.labels = labels_of(tokens, rendered);
   sample.ids = std::move(tokens.ids);
   if (options.completion_only && rendered.prompt) ignore_prompt(sample, tokenizer);
@@ -195,10 +206,14 @@ ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : SampleVi
     count(counts_.cut_off, kCutOff);
     count(counts_.nothing_learned, kNothingLearned);
     count(counts_.bad, kBad);
-    if ((flags & kLeftOut) != 0) continue;
+    if ((flags & kLeftOut) != 0) {
+      if (counts_.first_left_out == 0) counts_.first_left_out = i + 1;
+      continue;
+    }
     count(counts_.truncated, kTruncated);
     count(counts_.special_tokens, kSpecialTokens);
     count(counts_.drops_reasoning, kDropsReasoning);
+    count(counts_.drops_tools, kDropsTools);
     count(counts_.prompt_differs, kPromptDiffers);
     kept_.push_back(i);
     lengths.push_back(std::ssize(row.labels));
@@ -220,6 +235,29 @@ int64_t ChatDataset::length(int64_t index, int64_t choice) const {
   return SampleView::length(kept_[static_cast<size_t>(index)], choice);
 }
 
+std::shared_ptr<const SequenceDataset> wrapped(const SequenceDataset& data, int64_t length) {
+  TokenContent content;
+  const auto end_sample = [&] {
+    const auto begin = static_cast<size_t>(content.offsets.back());
+    if (has_target({content.labels.begin() + content.offsets.back(), content.labels.end()})) {
+      content.offsets.push_back(std::ssize(content.ids));
+    } else {
+      content.ids.resize(begin);
+      content.labels.resize(begin);
+    }
+  };
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const Example sample = data.get(i);
+    for (size_t token = 0; token < sample.labels.size(); ++token) {
+      content.ids.push_back(sample.input_ids[token]);
+      content.labels.push_back(sample.labels[token]);
+      if (std::ssize(content.ids) - content.offsets.back() == length) end_sample();
+    }
+  }
+  end_sample();
+  return std::make_shared<const TokenDataset>(std::move(content));
+}
+
 std::shared_ptr<const ChatDataset> build_chat_dataset(const std::vector<std::string>& files,
                                                       const Tokenizer& tokenizer,
                                                       const ChatOptions& options) {
@@ -229,7 +267,13 @@ std::shared_ptr<const ChatDataset> build_chat_dataset(const std::vector<std::str
   Json key = cache_options(options, "chat");
   key["renderer"] = options.renderer_identity;
   key["completion_only"] = options.completion_only;
+  const chat::ConversationNames& names = options.names;
+  key["names"] = {names.messages, names.system,      names.tools,     names.role,
+                  names.content,  names.user,        names.assistant, names.observation,
+                  names.function, names.system_role, names.prompt,    names.query,
+                  names.response, names.history};
   key["skip_bad_rows"] = options.skip_bad_rows;
+  key["special_tokens_as_text"] = options.special_tokens_as_text;
   auto data = std::make_shared<const ChatDataset>(
       build_samples({.files = files,
                      .tokenizer = tokenizer,

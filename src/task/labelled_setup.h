@@ -41,6 +41,8 @@ class LabelledSetup : public TaskSetup {
     return data;
   }
 
+  // If rows of train_file are held out for evaluation: their files, as the validation split.
+  [[nodiscard]] SplitFiles files_of(Split split) const;
   // Returns the columns of the split's rows, and keeps those of the training split for record().
   [[nodiscard]] ColumnNames columns_of(Split split, RowTask task);
   // Computes class weights from the training data, for loss_options() and record().
@@ -56,8 +58,6 @@ class LabelledSetup : public TaskSetup {
   [[nodiscard]] uint64_t seed() const { return static_cast<uint64_t>(args().seed); }
 
  private:
-  // If rows of train_file are held out for evaluation: their files, as the validation split.
-  [[nodiscard]] SplitFiles files_of(Split split) const;
   [[nodiscard]] bool holds_out_rows() const;
   void split_rows_of_train_file();
   static void announce(const std::string& what, const Dataset& data, int64_t tokens,

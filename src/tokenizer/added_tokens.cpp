@@ -121,15 +121,27 @@ const AddedToken* AddedTokens::find(int32_t id) const {
   return found == by_id_.end() ? nullptr : &tokens_[found->second];
 }
 
-std::vector<AddedTokens::Part> AddedTokens::split_raw(std::string_view text) const {
-  return split(text, raw_);
+std::vector<AddedTokens::Part> AddedTokens::split_raw(std::string_view text,
+                                                      std::span<const TextRange> literal) const {
+  return split(text, raw_, literal);
 }
 
 std::vector<AddedTokens::Part> AddedTokens::split_normalized(std::string_view text) const {
-  return split(text, normalized_);
+  return split(text, normalized_, {});
 }
 
-std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const Set& set) const {
+namespace {
+
+bool touches(std::span<const TextRange> ranges, size_t begin, size_t end) {
+  const auto found =
+      std::ranges::upper_bound(ranges, static_cast<int64_t>(begin), {}, &TextRange::end);
+  return found != ranges.end() && found->begin < static_cast<int64_t>(end);
+}
+
+}  // namespace
+
+std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const Set& set,
+                                                  std::span<const TextRange> literal) const {
   std::vector<Part> parts;
   size_t done = 0;
   for (size_t from = 0; const auto match = set.matcher.find(text, from);) {
@@ -137,6 +149,10 @@ std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const S
     const AddedToken& token = tokens_[set.tokens[match->literal]];
     size_t start = match->start;
     size_t end = match->end;
+    if (token.special && touches(literal, start, end)) {
+      from = start + 1;  // a shorter token may begin within it
+      continue;
+    }
     if (token.single_word &&
         (ends_with_word(text.substr(0, start)) || starts_with_word(text.substr(end)))) {
       continue;

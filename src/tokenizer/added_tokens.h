@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "finetune/tokenizer/tokenizer.h"
 #include "tokenizer/start_bytes.h"
 
 namespace finetune::tokenizer {
@@ -64,7 +66,9 @@ class AddedTokens {
   void add(const AddedToken& token, const std::function<std::string(std::string_view)>& normalize);
 
   // Split at the tokens that are searched in the original or in normalised text.
-  [[nodiscard]] std::vector<Part> split_raw(std::string_view text) const;
+  // No special token is found in the bytes of `literal`, which are ascending and disjoint.
+  [[nodiscard]] std::vector<Part> split_raw(std::string_view text,
+                                            std::span<const TextRange> literal = {}) const;
   [[nodiscard]] std::vector<Part> split_normalized(std::string_view text) const;
   [[nodiscard]] bool any_normalized() const { return !normalized_.matcher.empty(); }
 
@@ -84,7 +88,8 @@ class AddedTokens {
     std::vector<size_t> tokens;  // by literal
   };
 
-  [[nodiscard]] std::vector<Part> split(std::string_view text, const Set& set) const;
+  [[nodiscard]] std::vector<Part> split(std::string_view text, const Set& set,
+                                        std::span<const TextRange> literal) const;
 
   std::vector<AddedToken> tokens_;
   std::unordered_map<std::string, size_t> by_content_;

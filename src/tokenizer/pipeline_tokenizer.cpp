@@ -58,16 +58,17 @@ std::optional<int64_t> backward(std::string_view text, int64_t at, int64_t count
 class PipelineTokenizer::Run {
  public:
   Run(const PipelineTokenizer& owner, std::string_view text, bool with_ranges,
-      std::optional<ByteLevel> byte_level)
+      std::optional<ByteLevel> byte_level, std::span<const TextRange> literal = {})
       : owner_(owner),
         parts_(owner.parts_),
         text_(text),
         with_ranges_(with_ranges),
-        byte_level_(byte_level) {}
+        byte_level_(byte_level),
+        literal_(literal) {}
 
   Tokens operator()() {
     const bool with_origins = with_ranges_ || parts_.pre_tokenizer.needs_origins();
-    for (const AddedTokens::Part& part : owner_.added_.split_raw(text_)) {
+    for (const AddedTokens::Part& part : owner_.added_.split_raw(text_, literal_)) {
       const auto begin = static_cast<uint32_t>(part.text.data() - text_.data());
       if (part.id >= 0) {
         push(part.id, {begin, begin + static_cast<uint32_t>(part.text.size())}, part.text);
@@ -154,6 +155,7 @@ class PipelineTokenizer::Run {
   std::string_view text_;
   bool with_ranges_;
   std::optional<ByteLevel> byte_level_;
+  std::span<const TextRange> literal_;
   Tokens tokens_;
   std::vector<Piece> pieces_;
 };
@@ -259,9 +261,10 @@ void PipelineTokenizer::append_pieces(std::string_view text, size_t step,
   }
 }
 
-Tokens PipelineTokenizer::encode_with_ranges(std::string_view text) const {
+Tokens PipelineTokenizer::encode_with_literals(std::string_view text,
+                                               std::span<const TextRange> literal) const {
   FT_CHECK(text.size() < std::numeric_limits<uint32_t>::max(), "a text has 4 GiB or more");
-  return Run(*this, text, true, parts_.pre_tokenizer.byte_level())();
+  return Run(*this, text, true, parts_.pre_tokenizer.byte_level(), literal)();
 }
 
 ModelText PipelineTokenizer::combine(std::span<const int32_t> first,

@@ -46,7 +46,8 @@ class PipelineTokenizer : public Tokenizer {
   PipelineTokenizer& operator=(const PipelineTokenizer&) = delete;
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
-  [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override;
+  [[nodiscard]] Tokens encode_with_literals(std::string_view text,
+                                            std::span<const TextRange> literal) const override;
   [[nodiscard]] std::vector<int32_t> encode_word(std::string_view word) const override;
   [[nodiscard]] ModelText combine(std::span<const int32_t> first,
                                   std::optional<std::span<const int32_t>> second) const override;

@@ -87,9 +87,10 @@ std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text) const
   return ids;
 }
 
-Tokens SentencePieceTokenizer::encode_with_ranges(std::string_view text) const {
+Tokens SentencePieceTokenizer::encode_with_literals(std::string_view text,
+                                                    std::span<const TextRange> literal) const {
   Tokens tokens;
-  for (const AddedTokens::Part& part : added_.split_raw(text)) {
+  for (const AddedTokens::Part& part : added_.split_raw(text, literal)) {
     const auto at = static_cast<int64_t>(part.text.data() - text.data());
     if (part.id >= 0) {
       tokens.ids.push_back(part.id);

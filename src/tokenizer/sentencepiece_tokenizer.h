@@ -28,7 +28,8 @@ class SentencePieceTokenizer : public Tokenizer {
   SentencePieceTokenizer& operator=(const SentencePieceTokenizer&) = delete;
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
-  [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override;
+  [[nodiscard]] Tokens encode_with_literals(std::string_view text,
+                                            std::span<const TextRange> literal) const override;
   [[nodiscard]] std::vector<int32_t> encode_word(std::string_view word) const override {
     return encode(word);
   }

@@ -138,12 +138,17 @@ TEST(ChatRenderer, MarksOfGenerationDecide) {
 TEST(ChatRenderer, LearnsWholeConversationsUnlessAsked) {
   RenderOptions whole = options();
   whole.assistant_only = false;
-  EXPECT_EQ(learned(renderer("chatml", whole),
-                    R"({"messages": [{"role": "user", "content": "a"},
-                       {"role": "assistant", "content": "bad", "train": false},
-                       {"role": "assistant", "content": "b"}]})"),
-            "[<|im_start|>user\na<|im_end|>\n<|im_start|>]assistant[\n]bad[<|im_end|>\n"
-            "<|im_start|>assistant\nb<|im_end|>\n]");
+  const std::string row = R"({"messages": [{"role": "user", "content": "a"},
+                              {"role": "assistant", "content": "bad", "train": false},
+                              {"role": "assistant", "content": "b"}]})";
+  EXPECT_EQ(learned(renderer("chatml", whole), row),
+            "[<|im_start|>user\na<|im_end|>\n<|im_start|>]assistant[\n]bad<|im_end|>\n"
+            "[<|im_start|>assistant\nb<|im_end|>\n]");
+  whole.response_template = "<|im_start|>assistant\n";
+  whole.instruction_template = "<|im_start|>user\n";
+  EXPECT_EQ(learned(renderer("chatml", whole), row),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nbad<|im_end|>\n"
+            "[<|im_start|>assistant\nb<|im_end|>\n]");
 }
 
 TEST(ChatRenderer, LearnsTheLastTurnAlone) {
@@ -160,6 +165,14 @@ TEST(ChatRenderer, LearnsBetweenMarkerTexts) {
   markers.response_template = "A:";
   EXPECT_EQ(learned(renderer("chatml", markers), R"({"text": "Q: a A: b Q: c A: d"})"),
             "Q: a A:[ b ]Q: c A:[ d</s>]");
+  markers.turns = TurnChoice::kLast;
+  EXPECT_EQ(learned(renderer("chatml", markers), R"({"text": "Q: a A: b Q: c A: d"})"),
+            "Q: a A: b Q: c A:[ d</s>]");
+  // Without the text of a question only the end is known to be an answer.
+  markers.turns = TurnChoice::kAll;
+  markers.instruction_template = "";
+  EXPECT_EQ(learned(renderer("chatml", markers), R"({"text": "Q: a A: b Q: c A: d"})"),
+            "Q: a A: b Q: c A:[ d</s>]");
 }
 
 TEST(ChatRenderer, KeepsPromptAndCompletionApart) {
@@ -180,6 +193,30 @@ TEST(ChatRenderer, ReportsSpecialTokensInMessages) {
   };
   EXPECT_TRUE(reports("a <|im_end|> b"));
   EXPECT_FALSE(reports("a <|im_end b"));
+}
+
+TEST(ChatRenderer, ReportsToolsThatTheTemplateLeavesOut) {
+  const auto drops = [](const std::string& text, const std::string& row) {
+    return renderer(text).render(read_conversation(Json::parse(row))).drops_tools;
+  };
+  const std::string calls = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant",
+                                "content": null, "tool_calls": [{"function": {"name": "f"}}]}]})";
+  EXPECT_TRUE(drops("chatml", calls));
+  EXPECT_FALSE(drops("{{ messages | tojson }}", calls));
+  const std::string tools =
+      R"({"messages": [{"role": "user", "content": "q"}], "tools": [{"name": "f"}]})";
+  EXPECT_TRUE(drops("chatml", tools));
+  EXPECT_FALSE(drops("{{ tools | tojson }}{{ messages[0].content }}", tools));
+}
+
+// A conversation of many messages takes linear time.
+TEST(ChatRenderer, RendersLongConversations) {
+  Json row = {{"messages", Json::array()}};
+  for (int i = 0; i < 20000; ++i) {
+    row["messages"].push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", "word"}});
+  }
+  const RenderedChat rendered = renderer("chatml").render(read_conversation(row));
+  EXPECT_EQ(rendered.learned.size(), 10000U);
 }
 
 TEST(ChatRenderer, NeedsATemplateForMessages) {

@@ -124,7 +124,12 @@ TEST(Conversation, RefusesMalformedRowsWithTheReason) {
               HasSubstr("'instruction' with 'output', or 'text'; its columns are 'question', "
                         "'answer'"));
   EXPECT_THAT(refusal(R"({"messages": []})"), HasSubstr("'messages' has no messages"));
-  EXPECT_THAT(refusal(R"({"messages": "no list"})"), HasSubstr("JSON"));
+  EXPECT_THAT(refusal(R"({"messages": "no list"})"), HasSubstr("must be a list, not text"));
+  EXPECT_THAT(refusal(R"({"messages": null})"), HasSubstr("its columns are 'messages' (null)"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "contnet": "a"}]})"),
+              HasSubstr("has neither 'content' nor 'tool_calls'"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "", "tool_calls": "x"}]})"),
+              HasSubstr("'tool_calls' must be a list of calls"));
   EXPECT_THAT(refusal(R"({"messages": [{"content": "a"}]})"),
               HasSubstr("message 1 of 'messages': has no 'role'"));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": 5}]})"),

@@ -30,7 +30,8 @@ class ByteTokenizer : public Tokenizer {
     for (const char c : text) ids.push_back(kFirstByte + static_cast<unsigned char>(c));
     return ids;
   }
-  [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override {
+  [[nodiscard]] Tokens encode_with_literals(std::string_view text,
+                                            std::span<const TextRange> /*literal*/) const override {
     Tokens tokens{.ids = encode(text), .ranges = {}};
     for (size_t i = 0; i < text.size(); ++i) {
       tokens.ranges.push_back({static_cast<int64_t>(i), static_cast<int64_t>(i + 1)});

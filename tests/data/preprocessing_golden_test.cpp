@@ -30,7 +30,8 @@ class LeftPadded final : public Tokenizer {
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override {
     return inner_.encode(text);
   }
-  [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override {
+  [[nodiscard]] Tokens encode_with_literals(std::string_view text,
+                                            std::span<const TextRange> /*literal*/) const override {
     return inner_.encode_with_ranges(text);
   }
   [[nodiscard]] std::vector<int32_t> encode_word(std::string_view word) const override {

@@ -73,11 +73,8 @@ TEST(R5Adapter, DisksThatAreFullForAMomentOrForGood) {
   fill_the_disk(run, row, scaled(40));
 }
 
-TEST(R6, DevicesThatFailAtAnyCall) {
-  FaultRun run;
-  Row row("R6");
+void fail_at_any_call(FaultRun& run, Row& row, int64_t cases) {
   const auto changes = static_cast<int64_t>(run.changes().size());
-  const int64_t cases = scaled(400);
   // First all calls except repeated writes, then those too.
   for (const bool writes : {false, true}) {
     for (int64_t at = 1; at <= changes && row.cases() < cases; ++at) {
@@ -89,19 +86,30 @@ TEST(R6, DevicesThatFailAtAnyCall) {
                       true, belongs_to_a_save(entry)));
     }
   }
+}
+
+TEST(R6, DevicesThatFailAtAnyCall) {
+  FaultRun run;
+  Row row("R6");
+  const int64_t cases = scaled(400);
+  fail_at_any_call(run, row, cases);
   EXPECT_GE(row.cases(), std::min<int64_t>(cases, 400));
 }
 
-TEST(R7, ReadsThatFailWhileResuming) {
-  FaultRun run;
-  Row row("R7");
-  const int64_t committed = run.keep_killed_at("two", [](const CaseRecord::Entry& entry) {
-    return starts(entry, ".trash-checkpoint-3.") && entry.operation == Operation::kRemove;
+TEST(R6Adapter, DevicesThatFailAtAnyCall) {
+  FaultRun run(adapter_run());
+  Row row("R6 adapter");
+  fail_at_any_call(run, row, scaled(60));
+}
+
+void fail_reads(FaultRun& run, Row& row, int64_t cases) {
+  const std::string oldest = ".trash-checkpoint-" + std::to_string(run.settings().save_steps) + ".";
+  const int64_t committed = run.keep_killed_at("two", [&](const CaseRecord::Entry& entry) {
+    return starts(entry, oldest) && entry.operation == Operation::kRemove;
   });
   run.take("two");
   ASSERT_EQ(run.start().code, 0);
   const int64_t reads = run.record().reads;
-  const int64_t cases = scaled(200);
   for (int64_t i = 0; i < cases; ++i) {
     run.take("two");
     Fault fault{.action = Fault::Action::kError, .in_reads = true, .at = 1 + i % reads};
@@ -119,6 +127,18 @@ TEST(R7, ReadsThatFailWhileResuming) {
     row.add("read " + std::to_string(fault.at) + " of " + std::to_string(reads),
             problem.empty() ? problem : problem + "\n" + session.said);
   }
+}
+
+TEST(R7, ReadsThatFailWhileResuming) {
+  FaultRun run;
+  Row row("R7");
+  fail_reads(run, row, scaled(200));
+}
+
+TEST(R7Adapter, ReadsThatFailWhileResuming) {
+  FaultRun run(adapter_run());
+  Row row("R7 adapter");
+  fail_reads(run, row, scaled(40));
 }
 
 TEST(R21, SlowDisks) {

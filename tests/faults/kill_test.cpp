@@ -121,6 +121,15 @@ TEST(R3, KilledWhileDeletingResumingOrSweeping) {
   }
 }
 
+TEST(R3Adapter, KilledWhileDeletingOrSweeping) {
+  FaultRun run(adapter_run());
+  Row row("R3 adapter");
+  const int64_t trash = run.keep_killed_at("trash", [](const CaseRecord::Entry& entry) {
+    return starts(entry, ".trash-checkpoint-1.") && entry.operation == Operation::kRemove;
+  });
+  kill_while_deleting(run, row, "trash", trash);
+}
+
 void cut_power(FaultRun& run, Row& row, int64_t cases) {
   const std::string second =
       ".tmp-checkpoint-" + std::to_string(2 * run.settings().save_steps) + ".";

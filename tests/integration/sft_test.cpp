@@ -44,9 +44,30 @@ TEST(Sft, EndsInTheSameBitsAfterKillsAtRandomMoments) {
 
 TEST(Sft, EndsInTheSameBitsWithPackingAndBf16) {
   for (const TinyRun::Keys& keys :
-       {chat({{"packing", "true"}}), chat({{"packing", "true"}, {"bf16", "true"}})}) {
+       {chat({{"packing", "true"}}), chat({{"packing", "true"}, {"bf16", "true"}}),
+        chat({{"packing", "true"}, {"packing_strategy", "wrapped"}})}) {
     expect_equal(stopped_at(keys, 17), uninterrupted(keys));
   }
+}
+
+// Programs that do not know them use the variables of the training.
+TEST(Sft, KeepsVariablesOfTheTemplateAsItsDefaults) {
+  TemporaryFolder folder;
+  folder.write("t.jinja",
+               "{% for m in messages %}{{ mode }}|{{ m.content }}{{ eos_token }}{% endfor %}");
+  const TinyRun run(chat({{"chat_template_path", folder / "t.jinja"},
+                          {"chat_template_kwargs", "{mode: \"it's on\", other: null}"},
+                          {"assistant_only_loss", "false"},
+                          {"max_steps", "1"},
+                          {"eval_strategy", "\"no\""},
+                          {"save_strategy", "\"no\""}}));
+  const ProcessResult trained = run.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(read_file(run.out("chat_template.jinja")),
+              HasSubstr("{% if mode is not defined %}{% set mode = \"it's on\" %}{% endif +%}"
+                        "{% if other is not defined %}{% set other = None %}{% endif +%}{% for"));
+  const ProcessResult reserved = run.train({"--chat_template_kwargs", "{messages: 3}"});
+  EXPECT_EQ(reserved.code, 2) << reserved.err;
 }
 
 // Llama 3's template says today's date. A run that is resumed on another day keeps its first day.
@@ -97,6 +118,12 @@ TEST(Sft, ShowsWhatIsLearnedBeforeItStarts) {
       finetune({"prepare", run.config(), "--show", "1", "--rows", run.folder() / "rows.jsonl"});
   ASSERT_EQ(prepared.code, 0) << prepared.err;
   EXPECT_THAT(prepared.out, HasSubstr("[[The old keeper keeps it.</s>]]"));
+  const ProcessResult again =
+      finetune({"prepare", run.config(), "--rows", run.folder() / "rows.jsonl"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  const ProcessResult refused = finetune({"prepare", run.config(), "--rows", run.config()});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("was not written by --rows; choose another name"));
   std::ifstream rows(run.folder() / "rows.jsonl");
   std::string line;
   ASSERT_TRUE(std::getline(rows, line));
@@ -134,11 +161,60 @@ TEST(Sft, AnswersInTheTaughtFormAndStops) {
                        R"({"messages":[{"role":"user","content":"When is the lamp lit?"},)"
                        R"({"role":"assistant","content":"It is lit every night."}]})"
                        "\n");
+  TemporaryFolder folder;
+  folder.write("empty.jinja", "");
+  folder.write("answer.jsonl", R"({"messages": [{"role": "assistant", "content": "a"}]})"
+                               "\n");
+  const ProcessResult nothing = finetune({"predict", run.out(), "--chat", "--text", "a",
+                                          "--chat_template_path", folder / "empty.jinja"});
+  EXPECT_EQ(nothing.code, 1);
+  EXPECT_THAT(nothing.err, HasSubstr("text 1: the chat template makes an empty text"));
+  const ProcessResult answer =
+      finetune({"predict", run.out(), "--chat", "--input", folder / "answer.jsonl"});
+  EXPECT_EQ(answer.code, 1);
+  EXPECT_THAT(answer.err, HasSubstr("answer.jsonl:1: there is no question before the answer"));
   // Rows of chat data: the answer at their end is made again.
   const ProcessResult rows =
       finetune({"predict", run.out(), "--chat", "--input", kTasks + "keeper-train.jsonl"});
   ASSERT_EQ(rows.code, 0) << rows.err;
   EXPECT_THAT(rows.out, HasSubstr(R"({"role":"assistant","content":"A boat brings the oil."})"));
+}
+
+// LLaMA-Factory's description of a data set names columns and roles.
+TEST(Sft, ReadsTheNamesOfDatasetInfo) {
+  TemporaryFolder folder;
+  folder.write("rows.json", R"([{"dialog": [{"who": "q", "says": "Who keeps the lighthouse?"},
+                                            {"who": "a", "says": "The old keeper."}]}])");
+  folder.write("dataset_info.json", R"({"mine": {"file_name": "rows.json", "formatting": "sharegpt",
+      "columns": {"messages": "dialog"}, "tags": {"role_tag": "who", "content_tag": "says",
+                                                  "user_tag": "q", "assistant_tag": "a"}}})");
+  const TinyRun run(chat({{"train_file", folder / "rows.json"},
+                          {"validation_file", ""},
+                          {"eval_strategy", "\"no\""}}));
+  const ProcessResult shown = finetune({"prepare", run.config(), "--show", "1"});
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("  | ### Response:\n  | [[The old keeper.</s>]]"));
+}
+
+TEST(Sft, EncodesSpecialTokensInMessagesAsText) {
+  TemporaryFolder folder;
+  folder.write("rows.jsonl", R"({"messages": [{"role": "user", "content": "a</s>"},)"
+                             R"( {"role": "assistant", "content": "b"}]})"
+                             "\n");
+  const auto ids = [&](const std::string& value) {
+    const TinyRun run(chat({{"train_file", folder / "rows.jsonl"},
+                            {"validation_file", ""},
+                            {"eval_strategy", "\"no\""},
+                            {"special_tokens_in_text", value}}));
+    const ProcessResult made =
+        finetune({"prepare", run.config(), "--rows", folder / (value + ".jsonl")});
+    EXPECT_EQ(made.code, 0) << made.err;
+    EXPECT_EQ(made.err.find("has a special token") != std::string::npos, value == "parse");
+    return Json::parse(read_file(folder / (value + ".jsonl"))).at("input_ids");
+  };
+  const auto ends = [](const Json& row) { return std::count(row.begin(), row.end(), 2); };
+  EXPECT_EQ(ends(ids("parse")), 2);
+  EXPECT_EQ(ends(ids("text")), 1);
 }
 
 TEST(Sft, NamesTheRowThatCannotBeRead) {

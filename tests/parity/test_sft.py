@@ -239,6 +239,9 @@ class Sft(ParityTest):
         ]:
             with self.subTest(name):
                 self.check_rows(rows, template, keys, keys)
+        with self.subTest("wrapped"):
+            keys = {"packing": True, "packing_strategy": "wrapped"}
+            self.check_rows(messages * 3, template, {**keys, "max_seq_length": 50}, {**keys, "max_length": 50})
         with self.subTest("ShareGPT"):
             share_gpt = [{"conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi"}]}]
             as_messages = [{"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]}]

@@ -44,8 +44,10 @@ struct RenderedChat {
   // after their common tokens is the completion.
   std::optional<std::string> prompt;
   bool is_plain = false;            // plain text, to which the post-processor's tokens are added
-  bool drops_reasoning = false;     // the template leaves out reasoning of an earlier turn
+  bool drops_reasoning = false;     // the template leaves out reasoning
+  bool drops_tools = false;         // the template leaves out tools or tool calls
   bool has_special_tokens = false;  // a message spells a special token
+  std::vector<ByteRange> from_messages;  // what the messages wrote, except for their roles
 };
 
 // Renders conversations and finds what a model learns of them, with one rendering each. Immutable
@@ -71,6 +73,8 @@ class ChatRenderer {
   [[nodiscard]] const std::string& generation_prompt() const { return generation_prompt_; }
   // The special token that ends an assistant's turn: "<|im_end|>"; empty if there is none.
   [[nodiscard]] const std::string& end_of_turn() const { return end_of_turn_; }
+  // False: the template refuses a plain question with its answer, so that neither is known.
+  [[nodiscard]] bool is_probed() const { return is_probed_; }
 
  private:
   [[nodiscard]] TracedText render_messages(const Conversation& conversation, size_t count,
@@ -81,7 +85,20 @@ class ChatRenderer {
   [[nodiscard]] size_t prompt_boundary(size_t length) const;
   [[nodiscard]] std::vector<ByteRange> assistant_turns(const Conversation& conversation,
                                                        const TracedText& text) const;
-  [[nodiscard]] ByteRange turn_of(const TracedText& text, int32_t message) const;
+  // Where a message is in the rendered text.
+  struct Place {
+    size_t header = 0;  // the end of the message's text before it
+    ByteRange content;  // of its fields, except the role; empty where it has none
+    size_t role_end = 0;
+    size_t next = 0;   // the beginning of the next message's text
+    size_t bytes = 0;  // of its text in `content`
+    bool is_found = false;
+  };
+  [[nodiscard]] std::vector<Place> places_of(const Conversation& conversation,
+                                             const TracedText& text) const;
+  [[nodiscard]] ByteRange turn_at(const std::string& text, const Place& place) const;
+  [[nodiscard]] std::vector<ByteRange> unlearned_text(const Conversation& conversation,
+                                                      const TracedText& text) const;
   [[nodiscard]] std::vector<ByteRange> marked_turns(const Conversation& conversation,
                                                     const TracedText& text) const;
   [[nodiscard]] std::vector<ByteRange> between_markers(const std::string& text) const;
@@ -89,6 +106,8 @@ class ChatRenderer {
                                                   const TracedText& text) const;
   void note_reasoning(const Conversation& conversation, const TracedText& text,
                       RenderedChat& rendered) const;
+  void note_tools(const Conversation& conversation, const TracedText& text,
+                  RenderedChat& rendered) const;
   void note_special_tokens(const TracedText& text, RenderedChat& rendered) const;
 
   std::shared_ptr<const ChatTemplate> template_;
@@ -96,6 +115,7 @@ class ChatRenderer {
   std::array<bool, 256> starts_special_ = {};  // whether a special token begins with this byte
   std::string generation_prompt_;
   std::string end_of_turn_;
+  bool is_probed_ = true;
 };
 
 }  // namespace finetune::chat

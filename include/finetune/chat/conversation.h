@@ -17,7 +17,8 @@ struct Message {
   Value fields;        // a dict; text in it has the message's index and a kField as source
   bool learns = true;  // false: the row says "train": false or "weight": 0
   std::optional<std::string> reasoning;  // reasoning_content, under any of its names
-  bool has_think_tag = false;            // the content contains "</think>"
+  bool has_tool_calls = false;
+  bool has_think_tag = false;  // the content contains "</think>"
 };
 
 // Source::field of a message's text.
@@ -49,7 +50,12 @@ struct ConversationNames {
   std::string user = "human", assistant = "gpt", observation = "observation",
               function = "function_call", system_role = "system";
   std::string prompt = "instruction", query = "input", response = "output", history = "history";
+  bool operator==(const ConversationNames&) const = default;
 };
+
+// Returns the names that LLaMA-Factory's dataset_info.json in the folder of `path` has for that
+// file; the usual ones without such an entry. Throws Error(kData) for a damaged entry.
+[[nodiscard]] ConversationNames names_in_dataset_info(const std::string& path);
 
 // Converts a row (an object). The first of these that the row has decides:
 //   messages: [{role, content, ...}], with tools         OpenAI, TRL

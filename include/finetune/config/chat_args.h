@@ -19,6 +19,8 @@ struct ChatArgs {
   JsonText chat_template_kwargs;
   std::optional<std::string> instruction_template;
   std::optional<std::string> response_template;
+  std::string special_tokens_in_text = "parse";
+  std::string packing_strategy = "bfd";
   bool skip_bad_rows = false;
 
   static void describe(FieldList& field);

@@ -18,7 +18,9 @@ struct ChatOptions : SampleOptions {
   // What the renderer does, as text: template, variables, date, masks. Part of the cache's key.
   std::string renderer_identity;
   bool completion_only = true;  // of a prompt with its completion, learn the completion alone
-  bool skip_bad_rows = false;   // leave out rows that cannot be read or rendered, and count them
+  // Encode special tokens that a message spells as characters; false: as those tokens.
+  bool special_tokens_as_text = false;
+  bool skip_bad_rows = false;  // leave out rows that cannot be read or rendered, and count them
   chat::ConversationNames names = {};
 };
 
@@ -33,7 +35,9 @@ struct ChatCounts {
   int64_t nothing_learned = 0;   // rows left out: nothing in them is learned
   int64_t bad = 0;               // rows left out: they cannot be read or rendered
   int64_t special_tokens = 0;    // samples in which a message spells a special token
-  int64_t drops_reasoning = 0;   // samples whose template leaves out earlier reasoning
+  int64_t drops_reasoning = 0;   // samples whose template leaves out reasoning
+  int64_t drops_tools = 0;       // samples whose template leaves out tools or tool calls
+  int64_t first_left_out = 0;    // number of the first row that is left out, from 1; 0: none
   int64_t prompt_differs = 0;    // samples whose prompt has other last tokens with its completion
   std::vector<int64_t> lengths;  // of the samples: minimum, median, 90 %, 99 %, maximum
 };
@@ -57,6 +61,11 @@ class ChatDataset final : public SampleView {
   std::vector<int64_t> kept_;  // indices of rows
   ChatCounts counts_;
 };
+
+// Joins all samples and splits them into samples of `length` tokens; the last may be shorter.
+// Samples in which nothing is learned are left out.
+[[nodiscard]] std::shared_ptr<const SequenceDataset> wrapped(const SequenceDataset& data,
+                                                             int64_t length);
 
 // One row as it is learned.
 struct ChatSample {

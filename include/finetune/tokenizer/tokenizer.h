@@ -56,7 +56,13 @@ class Tokenizer {
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text) const = 0;
 
   // The same ids, with the range of each token in `text`.
-  [[nodiscard]] virtual Tokens encode_with_ranges(std::string_view text) const = 0;
+  [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const {
+    return encode_with_literals(text, {});
+  }
+  // The same, but special tokens are not recognised in the bytes of `literal` (ascending,
+  // disjoint), where they are encoded as the characters that spell them.
+  [[nodiscard]] virtual Tokens encode_with_literals(std::string_view text,
+                                                    std::span<const TextRange> literal) const = 0;
   // Returns the ids of one word of pre-split text: transformers' is_split_into_words, with
   // add_prefix_space for byte-level BPE. An empty word may have no ids.
   [[nodiscard]] virtual std::vector<int32_t> encode_word(std::string_view word) const = 0;

@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/random.h"
 #include "finetune/base/text.h"
+#include "finetune/base/utf8.h"
 #include "finetune/chat/chat_renderer.h"
 #include "finetune/chat/find_template.h"
 #include "finetune/model/model.h"
@@ -82,8 +83,8 @@ class TextGenerator final : public Predictor {
                                          ": the model has no chat template; leave --chat out, or "
                                          "name one with --chat_template_path (chatml, ...)");
     }
-    chat::RenderOptions options =
-        chat_render_options(encoder_.tokenizer(), options_.chat_template_kwargs);
+    chat::RenderOptions options = chat_render_options(
+        encoder_.tokenizer(), options_.chat_template_kwargs, "--chat_template_kwargs");
     const std::time_t now = std::time(nullptr);
     gmtime_r(&now, &options.date);
     renderer_ = std::make_unique<chat::ChatRenderer>(std::move(chat_template), std::move(options));
@@ -95,17 +96,25 @@ class TextGenerator final : public Predictor {
   // Returns the conversation with an answer as its last message.
   [[nodiscard]] Json continue_conversation(const Query& query) {
     try {
+      const size_t bad = utf8::find_invalid(query.text);
+      if (bad != std::string_view::npos) {
+        throw Error(ErrorKind::kData, format_text("byte {} is not valid UTF-8", bad + 1));
+      }
       Json row =
           query.conversation.empty()
               ? Json{{"messages", Json::array({{{"role", "user"}, {"content", query.text}}})}}
               : parse_json(query.conversation, query.where);
       chat::Conversation conversation = chat::read_conversation(row);
-      if (conversation.messages.empty()) {
-        throw Error(ErrorKind::kData, "has no messages; leave --chat out to continue plain text");
-      }
+      if (conversation.messages.empty()) return complete_prompt(conversation, query);
       if (conversation.messages.back().role == "assistant") conversation.messages.pop_back();
+      if (conversation.messages.empty()) {
+        throw Error(ErrorKind::kData, "there is no question before the answer");
+      }
       const std::vector<int32_t> prompt =
           encoder_.tokenizer().encode(renderer_->prompt_of(conversation));
+      if (prompt.empty()) {
+        throw Error(ErrorKind::kData, "the chat template makes an empty text of the conversation");
+      }
       check_room(prompt, query.where);
       const std::vector<int32_t> ids = explaining_lack_of_memory(
           "lower --max_new_tokens, or shorten the conversation", [&] { return complete(prompt); });
@@ -124,6 +133,19 @@ class TextGenerator final : public Predictor {
       }
       throw Error(ErrorKind::kData, query.where + ": " + error.what());
     }
+  }
+
+  // Continues the prompt of a row of plain text.
+  [[nodiscard]] Json complete_prompt(const chat::Conversation& conversation, const Query& query) {
+    if (!conversation.prompt) {
+      throw Error(ErrorKind::kData, "has no messages; leave --chat out to continue plain text");
+    }
+    Query prompt;
+    prompt.where = query.where;
+    prompt.text = *conversation.prompt;
+    const std::vector<int32_t> ids = complete(encode(prompt));
+    return {{"prompt", *conversation.prompt},
+            {"completion", encoder_.tokenizer().decode(ids, /*skip_special_tokens=*/true)}};
   }
 
   void check_room(const std::vector<int32_t>& ids, const std::string& where) const {

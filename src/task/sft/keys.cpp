@@ -25,8 +25,9 @@ const TaskKeys& sft_keys() {
       .title = "Teaches a causal language model to answer, from conversations.",
       .yaml = kSftYaml,
       .keys = {"assistant_only_loss", "completion_only_loss", "train_turns", "chat_template_path",
-               "chat_template_kwargs", "instruction_template", "response_template", "skip_bad_rows",
-               "packing", "validation_split_percentage"},
+               "chat_template_kwargs", "instruction_template", "response_template",
+               "special_tokens_in_text", "skip_bad_rows", "packing", "packing_strategy",
+               "validation_split_percentage"},
       .metric_names = {"mean_token_accuracy"},
       .metrics_depend_on_data = false,
       .row_is_sample = false};

@@ -12,6 +12,7 @@
 #include "finetune/chat/chat_renderer.h"
 #include "finetune/chat/find_template.h"
 #include "finetune/data/chat_dataset.h"
+#include "finetune/data/data_files.h"
 #include "finetune/task/chat_tokens.h"
 #include "task/clm/clm.h"
 #include "task/labelled_setup.h"
@@ -63,19 +64,25 @@ class SftSetup final : public LabelledSetup {
   }
 
   std::shared_ptr<const Dataset> read(Split split) override {
-    static_cast<void>(columns_of(split, RowTask::kChat));
     ChatOptions options;
+    options.names = names_of(split);
+    // Other names than the usual ones are known, not guessed, and bad rows may come first.
+    if (options.names == chat::ConversationNames{} && !args().skip_bad_rows) {
+      static_cast<void>(columns_of(split, RowTask::kChat));
+    }
     options.renderer = renderer_;
     options.renderer_identity = identity_;
     options.completion_only = args().completion_only_loss.value_or(true);
+    options.special_tokens_as_text = args().special_tokens_in_text == "text";
     options.skip_bad_rows = args().skip_bad_rows;
     auto data = read_rows(split, options, build_chat_dataset);
     announce(split, *data);
+    if (split == Split::kTrain && wraps()) return wrapped(*data, max_seq_length());
     return data;
   }
 
   [[nodiscard]] int64_t packed_length() const override {
-    return args().packing ? max_seq_length() : 0;
+    return args().packing && !wraps() ? max_seq_length() : 0;
   }
 
   // Pads on the right even if the tokenizer pads on the left for generation: such padding is not
@@ -104,7 +111,9 @@ class SftSetup final : public LabelledSetup {
   // The template that was used, and the tokens that end an answer.
   [[nodiscard]] Files model_files(const Files& of_start) const override {
     Files files;
-    if (template_ != nullptr) files.emplace_back(kChatTemplateFile, template_->text());
+    if (template_ != nullptr) {
+      files.emplace_back(kChatTemplateFile, with_defaults(template_->text()));
+    }
     const std::string* config = nullptr;
     for (const auto& [name, content] : of_start) {
       if (name == kGenerationConfigFile) config = &content;
@@ -114,9 +123,31 @@ class SftSetup final : public LabelledSetup {
   }
 
  private:
+  [[nodiscard]] bool wraps() const {
+    return args().packing && args().packing_strategy == "wrapped";
+  }
+
+  // All files of a split have the same names of columns and roles.
+  [[nodiscard]] chat::ConversationNames names_of(Split split) const {
+    const SplitFiles split_files = files_of(split);
+    const std::vector<std::string> files = expand_files(split_files.files, split_files.key);
+    chat::ConversationNames names;
+    for (size_t i = 0; i < files.size(); ++i) {
+      chat::ConversationNames own = chat::names_in_dataset_info(files[i]);
+      if (i > 0 && !(own == names)) {
+        refuse_key(context().config, split_files.key.c_str(),
+                   "dataset_info.json has other columns or tags for '" + files[i] + "' than for '" +
+                       files[0] + "'; name such files as a mixture ({path, weight})");
+      }
+      names = std::move(own);
+    }
+    return names;
+  }
+
   void make_renderer() {
-    chat::RenderOptions options =
-        chat_render_options(context().tokenizer, args().chat_template_kwargs.text);
+    chat::RenderOptions options = chat_render_options(
+        context().tokenizer, args().chat_template_kwargs.text,
+        context().config.where("chat_template_kwargs") + ": chat_template_kwargs");
     options.date = parse_date(context().chat_date);
     options.assistant_only = args().assistant_only_loss;
     options.turns = args().train_turns == "last" ? chat::TurnChoice::kLast : chat::TurnChoice::kAll;
@@ -140,9 +171,10 @@ class SftSetup final : public LabelledSetup {
     if (template_ == nullptr) return;
     const std::string& end = renderer_->end_of_turn();
     const auto id = end.empty() ? std::nullopt : context().tokenizer.token_to_id(end);
-    log::info("chat template: " + template_->where() +
+    const std::string& where = template_->where();
+    log::info((where.starts_with("chat template") ? where : "chat template: " + where) +
               (end.empty() ? "" : "; an answer ends with '" + end + "'"));
-    if (!id) {
+    if (!id && renderer_->is_probed()) {
       log::warning(template_->where() +
                    ": no special token of the tokenizer ends an answer, so that the model may not "
                    "learn to stop; use a template of this tokenizer");
@@ -162,6 +194,9 @@ class SftSetup final : public LabelledSetup {
                     split == Split::kTrain ? "training" : "evaluation", counts.learned,
                     counts.tokens, lengths[0], lengths[4], lengths[1], lengths[3],
                     split == Split::kTrain ? packing_note(counts) : ""));
+    if (counts.first_left_out > 0) {
+      log::info("the first row that is left out is row " + std::to_string(counts.first_left_out));
+    }
     const std::string limit = "max_seq_length " + std::to_string(max_seq_length());
     warn(counts.truncated, "sample is cut to " + limit, "samples are cut to " + limit);
     warn(counts.cut_off, "row is left out: its answers lie beyond " + limit,
@@ -170,12 +205,15 @@ class SftSetup final : public LabelledSetup {
          "rows are left out: nothing in them is learned");
     warn(counts.bad, "row is left out: it cannot be read, or the chat template refuses it",
          "rows are left out: they cannot be read, or the chat template refuses them");
-    warn(counts.special_tokens,
-         "sample has a special token in the text of a message; it becomes that token's id",
-         "samples have a special token in the text of a message; it becomes that token's id");
-    warn(counts.drops_reasoning,
-         "sample loses the reasoning of an earlier turn: the chat template leaves it out",
-         "samples lose the reasoning of an earlier turn: the chat template leaves it out");
+    warn(args().special_tokens_in_text == "parse" ? counts.special_tokens : 0,
+         "sample has a special token in the text of a message; it becomes that token's id; see "
+         "special_tokens_in_text",
+         "samples have a special token in the text of a message; it becomes that token's id; see "
+         "special_tokens_in_text");
+    warn(counts.drops_reasoning, "sample loses reasoning: the chat template leaves it out",
+         "samples lose reasoning: the chat template leaves it out");
+    warn(counts.drops_tools, "sample loses tools or tool calls: the chat template leaves them out",
+         "samples lose tools or tool calls: the chat template leaves them out");
     warn(counts.prompt_differs,
          "sample has a prompt that ends otherwise without its completion; learning starts where "
          "the tokens differ",
@@ -191,6 +229,20 @@ class SftSetup final : public LabelledSetup {
     if (args().packing || share < 2) return "";
     return format_text("; packing: true would put about {} samples into a row",
                        static_cast<int64_t>(share));
+  }
+
+  // Puts chat_template_kwargs into the template as defaults, so that the model is asked as it was
+  // taught by programs that do not know them.
+  [[nodiscard]] std::string with_defaults(const std::string& text) const {
+    const std::string& kwargs = args().chat_template_kwargs.text;
+    if (kwargs.empty()) return text;
+    std::string defaults;
+    const Json json = parse_json(kwargs, "chat_template_kwargs");
+    for (const auto& [name, value] : json.items()) {
+      defaults += "{% if " + name + " is not defined %}{% set " + name + " = " +
+                  chat::to_repr(chat::Value::from_json(value)).str() + " %}{% endif +%}";
+    }
+    return defaults + text;
   }
 
   // generation_config.json with every token that ends an answer.

@@ -25,7 +25,6 @@ namespace {
 // aligns them, -100: not learned) and the decoded text.
 void write_rows(const Dataset& data, const Tokenizer& tokenizer, const std::string& path) {
   FileSystem& files = FileSystem::local();
-  files.make_directories(parent_path(path));
   const std::string temporary = path + ".tmp";
   std::ofstream out(temporary, std::ios::binary);
   for (int64_t i = 0; i < data.size(); ++i) {
@@ -42,6 +41,22 @@ void write_rows(const Dataset& data, const Tokenizer& tokenizer, const std::stri
   out.close();
   if (!out) throw Error(ErrorKind::kIo, path + ": cannot be written");
   files.rename(temporary, path);
+}
+
+// Refuses to replace a file of something else, such as the training data.
+void check_rows_file(const std::string& path) {
+  FileSystem& files = FileSystem::local();
+  const std::string folder = parent_path(path);
+  if (!folder.empty() && !files.exists(folder)) {
+    throw Error(ErrorKind::kUsage, "--rows: there is no folder '" + folder + "'");
+  }
+  if (!files.exists(path)) return;
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(13, ' ');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  if (begin == R"({"input_ids":)") return;
+  throw Error(ErrorKind::kUsage,
+              "--rows: '" + path + "' exists and was not written by --rows; choose another name");
 }
 
 // Reads all data of a training with this configuration, which fills cache_dir with tokens.
@@ -106,6 +121,7 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutp
     refuse_key(config, "task",
                "--show shows the samples of chat data (sft); use --dry_run of train");
   }
+  if (output.rows) check_rows_file(*output.rows);
   if (output.rows && !task_of(args).learns_next_words) {
     refuse_key(config, "task", "--rows writes the samples of clm and sft");
   }
