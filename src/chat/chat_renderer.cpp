@@ -88,8 +88,16 @@ void ChatRenderer::probe() {
     const std::string answered = render_messages(conversation, 2, false).str();
     const size_t answer = answered.rfind(kAnswer);
     if (answer == std::string::npos) return;
-    const ByteRange token = special_token_after(answered, answer, answered.size());
-    end_of_turn_ = answered.substr(token.begin, token.end - token.begin);
+    // One special token, or several that follow each other.
+    ByteRange token = special_token_after(answered, answer, answered.size());
+    const size_t begin = token.begin;
+    while (token.begin < token.end) {
+      end_of_turn_ = answered.substr(begin, token.end - begin);
+      stop_token_ = answered.substr(token.begin, token.end - token.begin);
+      const ByteRange next = special_token_after(answered, token.end, answered.size());
+      if (next.begin != token.end || next.begin == next.end) break;
+      token = next;
+    }
   } catch (const Error&) {
     is_probed_ = false;
   }

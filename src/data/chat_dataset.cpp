@@ -183,7 +183,7 @@ ChatSample make_chat_sample(const Json& row, const Tokenizer& tokenizer,
   sample.ids = std::move(tokens.ids);
   if (options.completion_only && rendered.prompt) ignore_prompt(sample, tokenizer);
   if (!has_target(sample.labels)) sample.flags |= kNothingLearned;
-  if (std::ssize(sample.ids) > options.max_seq_length) {
+  if (options.truncates && std::ssize(sample.ids) > options.max_seq_length) {
     const auto length = static_cast<size_t>(options.max_seq_length);
     sample.ids.resize(length);
     sample.labels.resize(length);
@@ -272,6 +272,7 @@ std::shared_ptr<const ChatDataset> build_chat_dataset(const std::vector<std::str
                   names.content,  names.user,        names.assistant, names.observation,
                   names.function, names.system_role, names.prompt,    names.query,
                   names.response, names.history};
+  key["truncates"] = options.truncates;
   key["skip_bad_rows"] = options.skip_bad_rows;
   key["special_tokens_as_text"] = options.special_tokens_as_text;
   auto data = std::make_shared<const ChatDataset>(

@@ -125,6 +125,19 @@ TEST(ChatRenderer, LearnsCallsAndEmptyTurns) {
       "<call>{\"name\": \"g\"}<|callend|><|end|>]\n<|user|>r<|end|>\n<|assistant|>[<|end|>]\n");
 }
 
+TEST(ChatRenderer, LearnsEveryTokenThatEndsATurn) {
+  const ChatRenderer chat = renderer(
+      "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>"
+      "{% if m.role == 'assistant' %}<|im_end|>{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>{% endif %}");
+  EXPECT_EQ(chat.end_of_turn(), "<|end|><|im_end|>");
+  EXPECT_EQ(chat.stop_token(), "<|im_end|>");
+  EXPECT_EQ(learned(chat, R"({"messages": [{"role": "user", "content": "a"},
+                              {"role": "assistant", "content": "b"},
+                              {"role": "user", "content": "c"}]})"),
+            "<|user|>a<|end|><|assistant|>[b<|end|><|im_end|>]<|user|>c<|end|>");
+}
+
 TEST(ChatRenderer, MarksOfGenerationDecide) {
   EXPECT_EQ(learned(renderer("{% for m in messages %}{% if m.role == 'assistant' %}A:"
                              "{% generation %}{{ m.content }}!{% endgeneration %}{% else %}U:"

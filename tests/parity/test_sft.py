@@ -121,7 +121,7 @@ class Sft(ParityTest):
 
     def prepared(self, name, rows, **more):
         """The rows that training reads: input_ids, labels, text."""
-        out = self.folder / f"{name}.jsonl"
+        out = self.folder / f"{name}-out.jsonl"
         run_binary("prepare", self.config(name, rows, **more), "--rows", out)
         return [json.loads(line) for line in out.read_text().splitlines()]
 

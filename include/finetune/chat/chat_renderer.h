@@ -71,8 +71,10 @@ class ChatRenderer {
   [[nodiscard]] const ChatTemplate* chat_template() const { return template_.get(); }
   // What the template writes before an answer: "<|im_start|>assistant\n"; empty if nothing.
   [[nodiscard]] const std::string& generation_prompt() const { return generation_prompt_; }
-  // The special token that ends an assistant's turn: "<|im_end|>"; empty if there is none.
+  // The special tokens that end an assistant's turn, "<|im_end|>", and the last of them, at which a
+  // model stops; empty if there is none.
   [[nodiscard]] const std::string& end_of_turn() const { return end_of_turn_; }
+  [[nodiscard]] const std::string& stop_token() const { return stop_token_; }
   // False: the template refuses a plain question with its answer, so that neither is known.
   [[nodiscard]] bool is_probed() const { return is_probed_; }
 
@@ -115,6 +117,7 @@ class ChatRenderer {
   std::array<bool, 256> starts_special_ = {};  // whether a special token begins with this byte
   std::string generation_prompt_;
   std::string end_of_turn_;
+  std::string stop_token_;
   bool is_probed_ = true;
 };
 

@@ -17,6 +17,7 @@ struct ChatOptions : SampleOptions {
   std::shared_ptr<const chat::ChatRenderer> renderer;
   // What the renderer does, as text: template, variables, date, masks. Part of the cache's key.
   std::string renderer_identity;
+  bool truncates = true;        // to max_seq_length; false: wrapped() splits the samples
   bool completion_only = true;  // of a prompt with its completion, learn the completion alone
   // Encode special tokens that a message spells as characters; false: as those tokens.
   bool special_tokens_as_text = false;

@@ -88,7 +88,7 @@ class TextGenerator final : public Predictor {
     const std::time_t now = std::time(nullptr);
     gmtime_r(&now, &options.date);
     renderer_ = std::make_unique<chat::ChatRenderer>(std::move(chat_template), std::move(options));
-    const std::string& end = renderer_->end_of_turn();
+    const std::string& end = renderer_->stop_token();
     const auto id = end.empty() ? std::nullopt : encoder_.tokenizer().token_to_id(end);
     if (id) generation_.eos_token_ids.push_back(*id);
   }

@@ -75,6 +75,7 @@ class SftSetup final : public LabelledSetup {
     options.completion_only = args().completion_only_loss.value_or(true);
     options.special_tokens_as_text = args().special_tokens_in_text == "text";
     options.skip_bad_rows = args().skip_bad_rows;
+    options.truncates = split != Split::kTrain || !wraps();
     auto data = read_rows(split, options, build_chat_dataset);
     announce(split, *data);
     if (split == Split::kTrain && wraps()) return wrapped(*data, max_seq_length());
@@ -169,7 +170,7 @@ class SftSetup final : public LabelledSetup {
 
   void log_template() const {
     if (template_ == nullptr) return;
-    const std::string& end = renderer_->end_of_turn();
+    const std::string& end = renderer_->stop_token();
     const auto id = end.empty() ? std::nullopt : context().tokenizer.token_to_id(end);
     const std::string& where = template_->where();
     log::info((where.starts_with("chat template") ? where : "chat template: " + where) +
@@ -262,7 +263,7 @@ class SftSetup final : public LabelledSetup {
       for (const int64_t id : context().model.decoder.eos_token_ids) add(id);
       if (ends.empty() && context().model.eos_token_id) add(*context().model.eos_token_id);
     }
-    const std::string& end = renderer_->end_of_turn();
+    const std::string& end = renderer_->stop_token();
     if (!end.empty()) {
       if (const auto id = context().tokenizer.token_to_id(end)) add(*id);
     }
