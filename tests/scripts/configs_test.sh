@@ -46,14 +46,19 @@ for config in "$root"/configs/*; do
       --model_name_or_path null --model_type llama --config_overrides \
       "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,intermediate_size=64"
   fi
-  # Its base is a small model instead of the one that must be downloaded.
-  if [ "$name" = lora.yaml ]; then
-    "$binary" train "$root/configs/clm.yaml" --output_dir "$folder/base" --cache_dir "$folder/cache" \
-      --max_steps 1 --save_strategy no --eval_strategy no \
-      --tokenizer_name "$root/tests/fixtures/tokenizers/lighthouse" >"$folder/log" 2>&1 ||
+  # Their base is a small model instead of the one that must be downloaded.
+  if [ "$name" = lora.yaml ] || [ "$name" = chat.yaml ]; then
+    [ -d "$folder/base" ] ||
+      "$binary" train "$root/configs/clm.yaml" --output_dir "$folder/base" \
+        --cache_dir "$folder/cache" --max_steps 1 --save_strategy no --eval_strategy no \
+        --tokenizer_name "$root/tests/fixtures/tokenizers/lighthouse" >"$folder/log" 2>&1 ||
       { cat "$folder/log"; exit 1; }
     set -- --train_file "$root/tests/fixtures/text/lighthouse.txt" --max_seq_length 64 \
       --model_name_or_path "$folder/base"
+  fi
+  if [ "$name" = chat.yaml ]; then
+    set -- "$@" --train_file "$root/tests/fixtures/tasks/keeper-train.jsonl" \
+      --validation_file "$root/tests/fixtures/tasks/keeper-valid.jsonl" --chat_template_path alpaca
   fi
   "$binary" train "$config" --output_dir "$folder/$name" --cache_dir "$folder/cache" \
     --max_steps 2 --logging_steps 1 --load_best_model_at_end false --save_strategy no \
