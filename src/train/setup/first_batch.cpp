@@ -65,13 +65,13 @@ std::string describe_first_batch(const LoadedConfig& config) {
     return printable(text) +
            learned_text(*parts.train_data, 3, *parts.tokenizer, LearnedMarks::for_output());
   }
-  return printable(text) +
-         batch_text(batch, {.tokenizer = *parts.tokenizer,
-                            .labels_are_words = task.learns_words,
-                            .labels_follow = task.learns_next_words,
-                            .class_text = task.class_text,
-                            .id2label = parts.model_config.id2label,
-                            .is_regression = parts.model_config.problem_type == "regression"});
+  text += batch_text(batch, {.tokenizer = *parts.tokenizer,
+                             .labels_are_words = task.learns_words,
+                             .labels_follow = task.learns_next_words,
+                             .class_text = task.class_text,
+                             .id2label = parts.model_config.id2label,
+                             .is_regression = parts.model_config.problem_type == "regression"});
+  return printable(text);
 }
 
 }  // namespace finetune
