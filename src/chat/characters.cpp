@@ -68,13 +68,13 @@ bool is_space(char32_t c) {
          c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-Range stripped(std::string_view text, Ends ends, const std::string* chars) {
+ByteRange stripped(std::string_view text, Ends ends, const std::string* chars) {
   const auto is_stripped = [&](size_t begin, size_t end) {
     size_t at = begin;
     if (chars == nullptr) return is_space(utf8::decode(text, at));
     return chars->find(text.substr(begin, end - begin)) != std::string::npos;
   };
-  Range range{0, text.size()};
+  ByteRange range{0, text.size()};
   while (ends != Ends::kRight && range.begin < range.end) {
     size_t next = range.begin;
     next = next_character(text, next);

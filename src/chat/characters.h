@@ -14,12 +14,9 @@ namespace finetune::chat {
 [[nodiscard]] bool is_space(char32_t c);
 
 // The range of `text` without white space, or without the characters of `chars`, at its ends.
-struct Range {
-  size_t begin = 0;
-  size_t end = 0;
-};
 enum class Ends { kBoth, kLeft, kRight };
-[[nodiscard]] Range stripped(std::string_view text, Ends ends, const std::string* chars = nullptr);
+[[nodiscard]] ByteRange stripped(std::string_view text, Ends ends,
+                                 const std::string* chars = nullptr);
 
 // Returns the offset after the character at `offset`. Requires: offset < size.
 [[nodiscard]] size_t next_character(std::string_view text, size_t offset);

@@ -149,53 +149,51 @@ size_t ChatRenderer::prompt_boundary(size_t length) const {
 }
 
 // Finds for each message the longest part of the text that has its content and no other message's.
-std::vector<ChatRenderer::Place> ChatRenderer::places_of(const Conversation& conversation,
-                                                         const TracedText& text) const {
-  std::vector<Place> places(conversation.messages.size());
-  Place part;
+std::vector<ChatRenderer::MessageSpan> ChatRenderer::spans_of(const Conversation& conversation,
+                                                              const TracedText& text) const {
+  std::vector<MessageSpan> spans(conversation.messages.size());
+  MessageSpan part;
   int32_t message = Source::kTemplate;
   const auto end_part = [&](size_t next) {
     if (message < 0) return;
     part.next = next;
     if (part.content.end == 0) part.content = {part.role_end, part.role_end};  // no content
-    Place& best = places[static_cast<size_t>(message)];
+    MessageSpan& best = spans[static_cast<size_t>(message)];
     if (!best.is_found || part.bytes > best.bytes) best = part;
   };
-  size_t begin = 0;
   size_t last = 0;  // the end of the last text of a message
   for (const TracedText::Piece& piece : text.pieces()) {
     if (piece.source.message >= 0) {
       if (piece.source.message != message) {
-        end_part(begin);
+        end_part(piece.begin);
         message = piece.source.message;
-        part = Place();
+        part = MessageSpan();
         part.header = last;
         part.is_found = true;
       }
       if (piece.source.field == kRoleField) {
         part.role_end = piece.end;
       } else {
-        if (part.content.end == 0) part.content.begin = begin;
+        if (part.content.end == 0) part.content.begin = piece.begin;
         part.content.end = piece.end;
-        part.bytes += piece.end - begin;
+        part.bytes += piece.end - piece.begin;
       }
       last = piece.end;
     }
-    begin = piece.end;
   }
   end_part(text.size());
-  return places;
+  return spans;
 }
 
 // Returns the turn of a message of the assistant: from after the generation prompt that the
 // template wrote before its content to the end of turn after it.
-ByteRange ChatRenderer::turn_at(const std::string& text, const Place& place) const {
-  if (!place.is_found) return {};
+ByteRange ChatRenderer::turn_at(const std::string& text, const MessageSpan& span) const {
+  if (!span.is_found) return {};
   const std::string_view bytes = text;
-  const ByteRange& content = place.content;
+  const ByteRange& content = span.content;
   size_t begin = content.begin;
   size_t longest = 0;
-  for (size_t at = place.header; at <= content.begin && !generation_prompt_.empty(); ++at) {
+  for (size_t at = span.header; at <= content.begin && !generation_prompt_.empty(); ++at) {
     const size_t common = prompt_boundary(common_prefix(bytes.substr(at), generation_prompt_));
     if (common <= longest) continue;
     longest = common;
@@ -207,10 +205,10 @@ ByteRange ChatRenderer::turn_at(const std::string& text, const Place& place) con
   if (longest < least) begin = content.begin;
 
   const size_t after = std::max(content.end, begin);
-  const std::string_view rest = bytes.substr(0, place.next);
+  const std::string_view rest = bytes.substr(0, span.next);
   const size_t end = end_of_turn_.empty() ? std::string::npos : rest.find(end_of_turn_, after);
   if (end != std::string::npos) return {begin, end + end_of_turn_.size()};
-  return {begin, std::max(content.end, special_token_after(text, after, place.next).end)};
+  return {begin, std::max(content.end, special_token_after(text, after, span.next).end)};
 }
 
 // The text of messages that are not learned, with the whole turn of the assistant and the white
@@ -220,19 +218,17 @@ std::vector<ByteRange> ChatRenderer::unlearned_text(const Conversation& conversa
   const auto is_left_out = [](const Message& message) { return !message.learns; };
   if (std::ranges::none_of(conversation.messages, is_left_out)) return {};
   std::vector<ByteRange> ranges;
-  size_t begin = 0;
   for (const TracedText::Piece& piece : text.pieces()) {
     const int32_t index = piece.source.message;
     if (index >= 0 && !conversation.messages[static_cast<size_t>(index)].learns) {
-      ranges.push_back({begin, piece.end});
+      ranges.push_back(piece);
     }
-    begin = piece.end;
   }
-  const std::vector<Place> places = places_of(conversation, text);
-  for (size_t i = 0; i < places.size(); ++i) {
+  const std::vector<MessageSpan> spans = spans_of(conversation, text);
+  for (size_t i = 0; i < spans.size(); ++i) {
     const Message& message = conversation.messages[i];
     if (message.learns || !is_answer(message)) continue;
-    ByteRange turn = turn_at(text.str(), places[i]);
+    ByteRange turn = turn_at(text.str(), spans[i]);
     turn.end += stripped(std::string_view(text.str()).substr(turn.end), Ends::kLeft).begin;
     ranges.push_back(turn);
   }
@@ -242,11 +238,11 @@ std::vector<ByteRange> ChatRenderer::unlearned_text(const Conversation& conversa
 std::vector<ByteRange> ChatRenderer::assistant_turns(const Conversation& conversation,
                                                      const TracedText& text) const {
   std::vector<ByteRange> turns;
-  const std::vector<Place> places = places_of(conversation, text);
+  const std::vector<MessageSpan> spans = spans_of(conversation, text);
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     const Message& message = conversation.messages[i];
     if (!is_answer(message)) continue;
-    ByteRange turn = turn_at(text.str(), places[i]);
+    ByteRange turn = turn_at(text.str(), spans[i]);
     if (turn.begin >= turn.end) continue;
     if (options_.turns == TurnChoice::kLast) turns.clear();
     if (!message.learns) continue;
@@ -264,18 +260,16 @@ std::vector<ByteRange> ChatRenderer::marked_turns(const Conversation& conversati
     bool learns = true;
   };
   std::vector<Turn> turns;
-  size_t begin = 0;
   bool continues = false;
   for (const TracedText::Piece& piece : text.pieces()) {
     if (piece.source.generated) {
-      if (!continues) turns.push_back({{begin, begin}});
+      if (!continues) turns.push_back({piece});
       Turn& turn = turns.back();
       turn.range.end = piece.end;
       const int32_t index = piece.source.message;
       turn.learns &= index < 0 || conversation.messages[static_cast<size_t>(index)].learns;
     }
     continues = piece.source.generated;
-    begin = piece.end;
   }
   if (options_.turns == TurnChoice::kLast && turns.size() > 1)
     turns.erase(turns.begin(), turns.end() - 1);
@@ -324,15 +318,13 @@ void ChatRenderer::note_reasoning(const Conversation& conversation, const Traced
   if (std::ranges::none_of(conversation.messages, needs_check)) return;
   std::vector<bool> has_reasoning(conversation.messages.size());
   std::vector<std::string> contents(conversation.messages.size());
-  size_t begin = 0;
   for (const TracedText::Piece& piece : text.pieces()) {
     if (piece.source.message >= 0) {
       const auto index = static_cast<size_t>(piece.source.message);
       has_reasoning[index] = has_reasoning[index] || piece.source.field == kReasoningField;
       if (piece.source.field == kContentField)
-        contents[index].append(text.str(), begin, piece.end - begin);
+        contents[index].append(text.str(), piece.begin, piece.end - piece.begin);
     }
-    begin = piece.end;
   }
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     const Message& message = conversation.messages[i];
@@ -362,14 +354,12 @@ void ChatRenderer::note_tools(const Conversation& conversation, const TracedText
 }
 
 void ChatRenderer::note_special_tokens(const TracedText& text, RenderedChat& rendered) const {
-  size_t begin = 0;
   for (const TracedText::Piece& piece : text.pieces()) {
     if (piece.source.message >= 0 && piece.source.field != kRoleField) {
-      rendered.from_messages.push_back({begin, piece.end});
-      const ByteRange token = special_token_after(text.str(), begin, piece.end);
+      rendered.from_messages.push_back(piece);
+      const ByteRange token = special_token_after(text.str(), piece.begin, piece.end);
       if (token.begin < token.end) rendered.has_special_tokens = true;
     }
-    begin = piece.end;
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include "chat/arguments.h"
 #include "chat/characters.h"
-#include "chat/text_methods.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::chat {
@@ -250,7 +249,7 @@ Value to_integer(const Value& value, const Arguments& arguments, Limits&) {
   if (value.text() == nullptr) return otherwise;
   const int64_t base = given(values[1]) ? as_integer(values[1]) : 10;
   if (base < 2 || base > 36) fail("base must be 2 to 36");
-  const Range range = stripped(value.text()->str(), Ends::kBoth);
+  const ByteRange range = stripped(value.text()->str(), Ends::kBoth);
   std::string_view digits =
       std::string_view(value.text()->str()).substr(range.begin, range.end - range.begin);
   if (digits.starts_with('+')) digits.remove_prefix(1);
@@ -272,7 +271,7 @@ Value to_real(const Value& value, const Arguments& arguments, Limits&) {
   if (const double* number = value.number()) return *number;
   if (const auto whole = value.whole()) return static_cast<double>(*whole);
   if (value.text() != nullptr) {
-    const Range range = stripped(value.text()->str(), Ends::kBoth);
+    const ByteRange range = stripped(value.text()->str(), Ends::kBoth);
     const std::string_view digits =
         std::string_view(value.text()->str()).substr(range.begin, range.end - range.begin);
     double number = 0;

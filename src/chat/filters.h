@@ -4,7 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "chat/render_limits.h"
+#include "chat/arguments.h"
+#include "chat/characters.h"
 #include "finetune/chat/value.h"
 
 namespace finetune::chat {
@@ -29,5 +30,15 @@ struct Test {
 // Python's value.name and value[key]: undefined if there is no such member.
 [[nodiscard]] Value attribute_of(const Value& value, const Value& name, Limits& limits);
 [[nodiscard]] Value item_of(const Value& value, const Value& key, Limits& limits);
+
+// Methods of str that are filters, too.
+// `chars`: undefined or None: white space.
+[[nodiscard]] TracedText strip(const TracedText& text, Ends ends, const Value& chars);
+// `only_text`: refuse other items, as str.join() does; false: convert them, as the filter does.
+[[nodiscard]] TracedText join_items(const std::vector<Value>& items, const TracedText& separator,
+                                    Limits& limits, bool only_text);
+// str.replace(old, new, count).
+[[nodiscard]] TracedText replace_method(const TracedText& text, const Arguments& arguments,
+                                        Limits& limits);
 
 }  // namespace finetune::chat

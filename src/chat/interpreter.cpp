@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "chat/interpreter.h"
-
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "chat/arguments.h"
 #include "chat/filters.h"
-#include "chat/render_limits.h"
+#include "chat/syntax.h"
 #include "finetune/base/text.h"
+#include "finetune/chat/chat_template.h"
 
 namespace finetune::chat {
 namespace {
@@ -106,20 +106,22 @@ class Interpreter {
   }
 
   Flow execute(const Node& node) {
+    return within(node, [&] { return execute_node(node); });
+  }
+
+  // Counts a step and the depth, and adds the node's position to what `run` throws.
+  template <class Run>
+  std::invoke_result_t<Run> within(const Node& node, const Run& run) {
     try {
       const Deeper deeper(limits_);
       limits_.count();
-      return execute_node(node);
+      return run();
     } catch (const PositionedError&) {
       throw;
     } catch (const Error& error) {
-      fail_here(node, error);
+      throw PositionedError(ErrorKind::kData, format_text("{}:{}:{}: {}", where_, node.at.line,
+                                                          node.at.column, error.what()));
     }
-  }
-
-  [[noreturn]] void fail_here(const Node& node, const Error& error) const {
-    throw PositionedError(ErrorKind::kData, format_text("{}:{}:{}: {}", where_, node.at.line,
-                                                        node.at.column, error.what()));
   }
 
   Flow execute_node(const Node& node) {
@@ -296,15 +298,7 @@ class Interpreter {
   // --- Expressions -----------------------------------------------------------------------------
 
   Value evaluate(const Node& node) {
-    try {
-      const Deeper deeper(limits_);
-      limits_.count();
-      return evaluate_node(node);
-    } catch (const PositionedError&) {
-      throw;
-    } catch (const Error& error) {
-      fail_here(node, error);
-    }
+    return within(node, [&] { return evaluate_node(node); });
   }
 
   Value evaluate_node(const Node& node) {
@@ -612,8 +606,25 @@ class Interpreter {
 
 }  // namespace
 
-TracedText interpret(const Syntax& syntax, const std::string& where, const Variables& variables) {
-  return Interpreter(syntax, where, variables).run();
+ChatTemplate::ChatTemplate(std::string text, std::string where)
+    : text_(std::move(text)),
+      where_(std::move(where)),
+      syntax_(std::make_unique<const Syntax>(parse(text_, where_))) {}
+
+ChatTemplate::~ChatTemplate() = default;
+
+TracedText ChatTemplate::render(const Variables& variables) const {
+  return Interpreter(*syntax_, where_, variables).run();
+}
+
+bool ChatTemplate::has_generation() const { return syntax_->has_generation; }
+
+bool ChatTemplate::has_literal(std::string_view part) const {
+  return syntax_->literals.find(part) != std::string::npos;
+}
+
+bool ChatTemplate::uses(std::string_view name) const {
+  return std::ranges::find(syntax_->symbols, name) != syntax_->symbols.end();
 }
 
 }  // namespace finetune::chat

@@ -5,7 +5,6 @@
 #include "chat/arguments.h"
 #include "chat/characters.h"
 #include "chat/filters.h"
-#include "chat/text_methods.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::chat {
@@ -279,7 +278,7 @@ Callable refusing(const std::string& name, const std::string& why) {
 
 TracedText strip(const TracedText& text, Ends ends, const Value& chars) {
   const std::string* set = given(chars) ? &as_text(chars).str() : nullptr;
-  const Range range = stripped(text.str(), ends, set);
+  const ByteRange range = stripped(text.str(), ends, set);
   return text.slice(range.begin, range.end);
 }
 

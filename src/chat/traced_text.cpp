@@ -6,12 +6,12 @@
 namespace finetune::chat {
 
 TracedText::TracedText(std::string text, Source source) : text_(std::move(text)) {
-  if (!text_.empty()) pieces_.push_back({text_.size(), source});
+  if (!text_.empty()) pieces_.push_back({{0, text_.size()}, source});
 }
 
 std::vector<TracedText::Piece> TracedText::pieces() const {
   if (!pieces_.empty() || text_.empty()) return pieces_;
-  return {{text_.size(), {}}};
+  return {{{0, text_.size()}, {}}};
 }
 
 Source TracedText::source_at(size_t offset) const {
@@ -25,12 +25,12 @@ void TracedText::extend(size_t bytes, Source source) {
   const size_t before = text_.size() - bytes;
   if (pieces_.empty()) {
     if (source == Source{}) return;
-    if (before > 0) pieces_.push_back({before, {}});
+    if (before > 0) pieces_.push_back({{0, before}, {}});
   }
   if (!pieces_.empty() && pieces_.back().source == source) {
     pieces_.back().end = text_.size();
   } else {
-    pieces_.push_back({text_.size(), source});
+    pieces_.push_back({{before, text_.size()}, source});
   }
 }
 

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/base/json.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::chat {
@@ -101,20 +101,6 @@ bool equal_items(const Dict& a, const Dict& b) {
            const Value* other = find(b, item.first);
            return other != nullptr && equal(item.second, *other);
          });
-}
-
-// Spells a double as Python does: "1.0", "1e-05", "1e+16".
-std::string spell(double number) {
-  if (std::isnan(number)) return "nan";
-  if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
-  std::array<char, 400> buffer{};
-  const double size = std::fabs(number);
-  const bool plain = size == 0.0 || (size >= 1e-4 && size < 1e16);
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number,
-                                 plain ? std::chars_format::fixed : std::chars_format::scientific);
-  std::string text(buffer.data(), end.ptr);
-  if (plain && text.find('.') == std::string::npos) text += ".0";
-  return text;
 }
 
 bool is_printable(char32_t c) {
@@ -346,7 +332,7 @@ TracedText to_text(const Value& value) {
   if (value.is_none()) return TracedText("None");
   if (const bool* flag = value.flag()) return TracedText(*flag ? "True" : "False");
   if (const int64_t* number = value.integer()) return TracedText(std::to_string(*number));
-  if (const double* number = value.number()) return TracedText(spell(*number));
+  if (const double* number = value.number()) return TracedText(format_double(*number));
   if (const Callable* callable = value.callable()) {
     return TracedText("<function " + callable->name + ">");
   }

@@ -29,13 +29,6 @@ struct RenderOptions {
   std::string instruction_template, response_template;
 };
 
-// Bytes [begin, end) of a rendered text.
-struct ByteRange {
-  size_t begin = 0;
-  size_t end = 0;
-  bool operator==(const ByteRange&) const = default;
-};
-
 // A conversation as text, and what of it is learned.
 struct RenderedChat {
   std::string text;
@@ -68,7 +61,6 @@ class ChatRenderer {
   // Returns the text that a model continues: the messages and the generation prompt.
   [[nodiscard]] std::string prompt_of(const Conversation& conversation) const;
 
-  [[nodiscard]] const ChatTemplate* chat_template() const { return template_.get(); }
   // What the template writes before an answer: "<|im_start|>assistant\n"; empty if nothing.
   [[nodiscard]] const std::string& generation_prompt() const { return generation_prompt_; }
   // The special tokens that end an assistant's turn, "<|im_end|>", and the last of them, at which a
@@ -88,7 +80,7 @@ class ChatRenderer {
   [[nodiscard]] std::vector<ByteRange> assistant_turns(const Conversation& conversation,
                                                        const TracedText& text) const;
   // Where a message is in the rendered text.
-  struct Place {
+  struct MessageSpan {
     size_t header = 0;  // the end of the message's text before it
     ByteRange content;  // of its fields, except the role; empty where it has none
     size_t role_end = 0;
@@ -96,9 +88,9 @@ class ChatRenderer {
     size_t bytes = 0;  // of its text in `content`
     bool is_found = false;
   };
-  [[nodiscard]] std::vector<Place> places_of(const Conversation& conversation,
-                                             const TracedText& text) const;
-  [[nodiscard]] ByteRange turn_at(const std::string& text, const Place& place) const;
+  [[nodiscard]] std::vector<MessageSpan> spans_of(const Conversation& conversation,
+                                                  const TracedText& text) const;
+  [[nodiscard]] ByteRange turn_at(const std::string& text, const MessageSpan& span) const;
   [[nodiscard]] std::vector<ByteRange> unlearned_text(const Conversation& conversation,
                                                       const TracedText& text) const;
   [[nodiscard]] std::vector<ByteRange> marked_turns(const Conversation& conversation,

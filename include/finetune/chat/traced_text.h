@@ -17,12 +17,18 @@ struct Source {
   bool operator==(const Source&) const = default;
 };
 
+// Bytes [begin, end) of a text.
+struct ByteRange {
+  size_t begin = 0;
+  size_t end = 0;
+  bool operator==(const ByteRange&) const = default;
+};
+
 // UTF-8 text in which each byte knows its source. Slices, concatenation and str methods keep the
 // sources, so that a mask over the rendered text needs no second rendering.
 class TracedText {
  public:
-  struct Piece {
-    size_t end = 0;  // offset of the byte after the piece; it begins where the piece before ends
+  struct Piece : ByteRange {
     Source source;
   };
 
