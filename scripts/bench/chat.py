@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from adapter import cost
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "causal"
 TEXT = ROOT / "tests" / "fixtures" / "text" / "lighthouse.txt"
@@ -97,12 +99,7 @@ def ours(binary, rows):
                                  "num_attention_heads": 2, "max_position_embeddings": 1024},
             "preprocessing_num_workers": 1, "cache_dir": folder + "/cache", "output_dir": folder + "/out",
         }))  # fmt: skip
-        process = subprocess.Popen([binary, "prepare", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   env=environment())  # fmt: skip
-        _, status, usage = os.wait4(process.pid, 0)
-        if os.waitstatus_to_exitcode(status) != 0:
-            sys.exit("finetune prepare failed")
-    return usage.ru_utime + usage.ru_stime
+        return cost([binary, "prepare", config])[0]
 
 
 def main():

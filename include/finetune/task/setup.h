@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/chat/chat_template.h"
 #include "finetune/config/load.h"
 #include "finetune/data/collate.h"
 #include "finetune/data/columns.h"
@@ -39,8 +40,9 @@ struct SetupContext {
   TokenCacheOptions cache = {};
   // If nothing is trained now: the data record of the model.
   DataRecord trained = {};
-  std::string tokenizer_folder = {};  // of the tokenizer and its chat template
-  std::string chat_date = {};         // "2026-07-05": the day of the run's first session
+  // For chat data; null: there is none.
+  std::shared_ptr<const chat::ChatTemplate> chat_template = nullptr;
+  std::string chat_date = {};  // "2026-07-05": the day of the run's first session
 };
 
 // The parts of a run that depend on the task: reading rows, the head that is trained, metrics and

@@ -3,16 +3,21 @@
 
 namespace finetune {
 
+const Pipeline& text_generation_pipeline() {
+  static const Pipeline pipeline = {.name = "text-generation",
+                                    .class_suffix = "ForCausalLM",
+                                    .other_suffix = "LMHeadModel",
+                                    .make_predictor = make_text_generator};
+  return pipeline;
+}
+
 const TaskDescriptor& causal_lm_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = causal_lm_keys(),
       .rows = RowTask::kText,
       .head = [](const TrainingArgs&) -> std::optional<Head> { return std::nullopt; },
       .make_setup = make_causal_lm_setup,
-      .pipeline = {.name = "text-generation",
-                   .class_suffix = "ForCausalLM",
-                   .other_suffix = "LMHeadModel",
-                   .make_predictor = make_text_generator},
+      .pipeline = text_generation_pipeline(),
       .learns_words = true,
       .learns_next_words = true,
       .pads = false,

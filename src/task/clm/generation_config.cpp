@@ -75,13 +75,15 @@ void refuse_unless(bool is_valid, const std::string& option, const std::string& 
 
 }  // namespace
 
+std::vector<int64_t> eos_token_ids_of(const ModelConfig& model) {
+  const std::vector<int64_t>& ids = model.decoder.eos_token_ids;
+  return ids.empty() && model.eos_token_id ? std::vector<int64_t>{*model.eos_token_id} : ids;
+}
+
 GenerationConfig read_generation_config(const std::string& folder, const ModelConfig& model,
                                         const PredictOptions& options) {
   GenerationConfig config;
-  config.eos_token_ids = model.decoder.eos_token_ids;
-  if (config.eos_token_ids.empty() && model.eos_token_id) {
-    config.eos_token_ids = {*model.eos_token_id};
-  }
+  config.eos_token_ids = eos_token_ids_of(model);
   const std::string path = join_path(folder, kGenerationConfigFile);
   if (FileSystem::local().exists(path)) read_file(config, path, model.vocab_size);
   if (options.temperature || options.top_k || options.top_p) config.do_sample = true;

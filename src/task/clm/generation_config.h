@@ -29,4 +29,7 @@ struct GenerationConfig {
                                                       const ModelConfig& model,
                                                       const PredictOptions& options);
 
+// Returns the ids that end a text as config.json says.
+[[nodiscard]] std::vector<int64_t> eos_token_ids_of(const ModelConfig& model);
+
 }  // namespace finetune

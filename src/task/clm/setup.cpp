@@ -19,23 +19,13 @@ class CausalLmSetup final : public TextSetup {
     split_rows_of_train_file();
   }
 
-  // Pads on the right even if the tokenizer pads on the left for generation: such padding is not
-  // computed, and positions begin with the text.
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
-    const auto& special = context().tokenizer.special_tokens();
-    const auto& pad = special.pad ? special.pad : special.eos;
-    return std::make_shared<CausalLmCollator>(
-        PaddingOptions{.pad_id = pad && pad->id >= 0 ? pad->id : 0,
-                       .pad_to_max_length = args().pad_to_max_length,
-                       .max_seq_length = max_seq_length()});
+    return make_causal_lm_collator(context(), max_seq_length());
   }
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    auto model = make_language_model(config, static_cast<uint64_t>(args().seed), device, options);
-    auto task = make_causal_lm_task(*model, device,
-                                    {.label_smoothing_factor = args().label_smoothing_factor});
-    return {std::move(model), std::move(task)};
+    return make_causal_lm_learner(args(), config, device, options);
   }
 
   [[nodiscard]] Results make_results(Split) const override {
@@ -49,6 +39,26 @@ class CausalLmSetup final : public TextSetup {
 };
 
 }  // namespace
+
+// Pads on the right even if the tokenizer pads on the left for generation: such padding is not
+// computed, and positions begin with the text.
+std::shared_ptr<const Collator> make_causal_lm_collator(const SetupContext& context,
+                                                        int64_t max_seq_length) {
+  const auto& special = context.tokenizer.special_tokens();
+  const auto& pad = special.pad ? special.pad : special.eos;
+  return std::make_shared<CausalLmCollator>(
+      PaddingOptions{.pad_id = pad && pad->id >= 0 ? pad->id : 0,
+                     .pad_to_max_length = context.config.args.pad_to_max_length,
+                     .max_seq_length = max_seq_length});
+}
+
+TaskSetup::Learner make_causal_lm_learner(const TrainingArgs& args, const ModelConfig& config,
+                                          c10::Device device, const ModelOptions& options) {
+  auto model = make_language_model(config, static_cast<uint64_t>(args.seed), device, options);
+  auto task =
+      make_causal_lm_task(*model, device, {.label_smoothing_factor = args.label_smoothing_factor});
+  return {std::move(model), std::move(task)};
+}
 
 std::unique_ptr<TaskSetup> make_causal_lm_setup(const SetupContext& context) {
   return std::make_unique<CausalLmSetup>(context);

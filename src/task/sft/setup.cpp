@@ -10,11 +10,11 @@
 #include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/chat/chat_renderer.h"
-#include "finetune/chat/find_template.h"
 #include "finetune/data/chat_dataset.h"
 #include "finetune/data/data_files.h"
 #include "finetune/task/chat_tokens.h"
 #include "task/clm/clm.h"
+#include "task/clm/generation_config.h"
 #include "task/labelled_setup.h"
 #include "task/masked_lm/masked_lm.h"
 #include "task/sft/sft.h"
@@ -23,8 +23,6 @@ namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr char kTemplateKey[] = "chat_template_path";
 
 // Midnight of a day "2026-07-05".
 std::tm parse_date(const std::string& text) {
@@ -37,19 +35,11 @@ std::tm parse_date(const std::string& text) {
   return date;
 }
 
-std::shared_ptr<const chat::ChatTemplate> find_template(const SetupContext& context) {
-  const TrainingArgs& args = context.config.args;
-  return chat::find_chat_template(context.tokenizer_folder, args.chat_template_path,
-                                  args.chat_template_path
-                                      ? context.config.where(kTemplateKey) + ": " + kTemplateKey
-                                      : std::string(kTemplateKey));
-}
-
 // Sets up the task as TRL's SFTTrainer does.
 class SftSetup final : public LabelledSetup {
  public:
   explicit SftSetup(const SetupContext& context)
-      : LabelledSetup(context, 1024), template_(find_template(context)) {
+      : LabelledSetup(context, 1024), template_(context.chat_template) {
     if (!is_causal(context.model)) {
       refuse_key(context.config, "task",
                  "sft trains decoders, and a " + context.model.model_type +
@@ -86,23 +76,13 @@ class SftSetup final : public LabelledSetup {
     return args().packing && !wraps() ? max_seq_length() : 0;
   }
 
-  // Pads on the right even if the tokenizer pads on the left for generation: such padding is not
-  // computed, and positions begin with the text.
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
-    const auto& special = context().tokenizer.special_tokens();
-    const auto& pad = special.pad ? special.pad : special.eos;
-    return std::make_shared<CausalLmCollator>(
-        PaddingOptions{.pad_id = pad && pad->id >= 0 ? pad->id : 0,
-                       .pad_to_max_length = args().pad_to_max_length,
-                       .max_seq_length = max_seq_length()});
+    return make_causal_lm_collator(context(), max_seq_length());
   }
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    auto model = make_language_model(config, seed(), device, options);
-    auto task = make_causal_lm_task(*model, device,
-                                    {.label_smoothing_factor = args().label_smoothing_factor});
-    return {std::move(model), std::move(task)};
+    return make_causal_lm_learner(args(), config, device, options);
   }
 
   [[nodiscard]] Results make_results(Split) const override {
@@ -260,8 +240,7 @@ class SftSetup final : public LabelledSetup {
       if (id.is_number_integer()) add(id.get<int64_t>());
     }
     if (ends.empty()) {
-      for (const int64_t id : context().model.decoder.eos_token_ids) add(id);
-      if (ends.empty() && context().model.eos_token_id) add(*context().model.eos_token_id);
+      for (const int64_t id : eos_token_ids_of(context().model)) add(id);
     }
     const std::string& end = renderer_->stop_token();
     if (!end.empty()) {

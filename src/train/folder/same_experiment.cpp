@@ -200,7 +200,7 @@ class RunComparison {
     }
     const StartingPoint start = find_starting_point(config_, {.train = true, .model_folder = ""});
     now.tokenizer = hash_tokenizer(*start.tokenizer);
-    now.chat_template = hash_chat_template(config_, start.tokenizer_folder);
+    now.chat_template = hash_chat_template(start.chat_template.get());
     const std::string config = recorded_config(saved_);
     if (!config.empty()) {
       before.model = config;

@@ -359,14 +359,10 @@ std::string hash_tokenizer(const Tokenizer& tokenizer) {
   return hasher.hex();
 }
 
-std::string hash_chat_template(const LoadedConfig& config, const std::string& tokenizer_folder) {
-  if (task_of(config.args).rows != RowTask::kChat) return "";
-  const auto found =
-      chat::find_chat_template(tokenizer_folder, config.args.chat_template_path,
-                               config.where("chat_template_path") + ": chat_template_path");
-  if (found == nullptr) return "";
+std::string hash_chat_template(const chat::ChatTemplate* chat_template) {
+  if (chat_template == nullptr) return "";
   Hasher hasher;
-  hasher.update(found->text());
+  hasher.update(chat_template->text());
   return hasher.hex();
 }
 
@@ -402,7 +398,11 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
                                     ? tokenizer_folder(config, start.pretrained, request.stand_in)
                                     : request.model_folder;
   start.tokenizer = load_tokenizer(tokenizer);
-  start.tokenizer_folder = tokenizer;
+  if (task_of(args).rows == RowTask::kChat) {
+    start.chat_template =
+        chat::find_chat_template(tokenizer, args.chat_template_path,
+                                 config.where("chat_template_path") + ": chat_template_path");
+  }
   add_copied_file(start.pretrained, kGenerationConfigFile, start.copied_files);
   add_copied_file(tokenizer, kChatTemplateFile, start.copied_files);
   if (start.pretrained.empty()) {
@@ -471,7 +471,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.adapter = start.adapter;
   parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
   parts.tokenizer = start.tokenizer;
-  parts.tokenizer_folder = start.tokenizer_folder;
+  parts.chat_template = start.chat_template;
   parts.starting_config = start.config_text();
   parts.copied_files = start.copied_files;
   if (task_of(args).rows == RowTask::kChat) {
@@ -503,7 +503,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                  .entry = entry,
                                  .cache = std::move(cache),
                                  .trained = std::move(trained),
-                                 .tokenizer_folder = start.tokenizer_folder,
+                                 .chat_template = parts.chat_template,
                                  .chat_date = parts.chat_date});
   for (auto& [name, content] : parts.setup->model_files(parts.copied_files)) {
     std::erase_if(parts.copied_files, [&](const auto& file) { return file.first == name; });
@@ -575,7 +575,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.identity.validation = parts.validation_data ? parts.validation_data->fingerprint() : "";
   parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
   parts.identity.model = model_identity(*parts.model);
-  parts.identity.chat_template = hash_chat_template(config, parts.tokenizer_folder);
+  parts.identity.chat_template = hash_chat_template(parts.chat_template.get());
 }
 
 ProgressMode progress_mode(const TrainingArgs& args) {

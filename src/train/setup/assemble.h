@@ -26,7 +26,7 @@ struct Parts {
   c10::Device device{c10::kCPU};
   std::shared_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::string tokenizer_folder;
+  std::shared_ptr<const chat::ChatTemplate> chat_template;  // for chat data; null: there is none
   std::string pretrained;       // folder of the initial weights; empty: none
   std::string adapter;          // folder of an adapter that the run continues; empty: none
   bool is_stand_in = false;     // whether `pretrained` is AssemblyRequest::stand_in
@@ -80,7 +80,7 @@ struct StartingPoint {
   std::string pretrained;  // as Parts::pretrained
   std::string adapter;     // as Parts::adapter
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::string tokenizer_folder;
+  std::shared_ptr<const chat::ChatTemplate> chat_template;  // for chat data; null: there is none
   ModelConfig model_config;
   TextFiles copied_files;                         // as Parts::copied_files
   [[nodiscard]] std::string config_text() const;  // as Parts::starting_config
@@ -93,9 +93,8 @@ struct StartingPoint {
 [[nodiscard]] std::string named_folder(const LoadedConfig& config, const char* key,
                                        const std::string& name);
 [[nodiscard]] std::string hash_tokenizer(const Tokenizer& tokenizer);
-// Returns the hash of the chat template that the task uses; empty if it uses none.
-[[nodiscard]] std::string hash_chat_template(const LoadedConfig& config,
-                                             const std::string& tokenizer_folder);
+// Returns an empty text for null.
+[[nodiscard]] std::string hash_chat_template(const chat::ChatTemplate* chat_template);
 
 // Builds tokenizer, model configuration, data, model, task and optimizer, in this order. Throws
 // Error(kConfig | kData) and Interrupted.
