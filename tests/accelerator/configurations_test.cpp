@@ -32,19 +32,30 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
          "max_position_embeddings=256,block_size=16,num_random_blocks=1"});
     return keys;
   }
+  const std::string small_llama =
+      "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,"
+      "intermediate_size=64";
   if (name == "smollm2_shakespeare.yaml") {  // its model and text must be fetched first
-    add({"--model_name_or_path", "null", "--model_type", "llama", "--config_overrides",
-         "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,"
-         "intermediate_size=64",
+    add({"--model_name_or_path", "null", "--model_type", "llama", "--config_overrides", small_llama,
          "--max_seq_length", "64", "--train_file", kText + "lighthouse.txt"});
     return keys;
   }
-  if (name == "lora.yaml") {  // without a base there is no adapter
+  if (name == "sft.yaml") {  // a decoder, whose tokenizer has the special tokens of answers
+    add({"--tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/causal",
+         "--config_overrides", small_llama});
+    return keys;
+  }
+  if (name == "lora.yaml" || name == "chat.yaml") {  // without a base there is no adapter
     add({"--model_name_or_path", "null", "--use_peft", "false", "--model_type", "llama",
-         "--config_overrides",
-         "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,"
-         "intermediate_size=64",
-         "--max_seq_length", "64", "--train_file", kText + "lighthouse.txt"});
+         "--config_overrides", small_llama});
+    if (name == "lora.yaml") {
+      add({"--max_seq_length", "64", "--train_file", kText + "lighthouse.txt"});
+    } else {
+      const std::string tasks = source_dir() + "/tests/fixtures/tasks/";
+      add({"--tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/causal",
+           "--chat_template_path", "alpaca", "--max_seq_length", "256", "--train_file",
+           tasks + "keeper-train.jsonl", "--validation_file", tasks + "keeper-valid.jsonl"});
+    }
     return keys;
   }
   add({"--config_overrides", kSmallModel});
