@@ -20,9 +20,12 @@ bool is_ascii(std::string_view text) {
                      [](char c) { return static_cast<uint8_t>(c) < 128; });
 }
 
+bool has_form(std::string_view text, UnicodeForm form) {
+  return is_ascii(text) || (form == UnicodeForm::kNfc && is_surely_nfc(text));
+}
+
 void to_form(NormalizedText& text, UnicodeForm form) {
-  if (is_ascii(text.text())) return;
-  if (form == UnicodeForm::kNfc && is_surely_nfc(text.text())) return;
+  if (has_form(text.text(), form)) return;
   text.transform(normalization_changes(text.text(), form));
 }
 
@@ -45,6 +48,7 @@ class Form final : public Normalization {
  public:
   explicit Form(UnicodeForm form) : form_(form) {}
   void apply(NormalizedText& text) const override { to_form(text, form_); }
+  bool leaves(std::string_view text) const override { return has_form(text, form_); }
 
  private:
   UnicodeForm form_;
@@ -227,6 +231,10 @@ void Normalizer::apply(NormalizedText& text) const {
                   "tokenizer");
     }
   }
+}
+
+bool Normalizer::leaves(std::string_view text) const {
+  return std::ranges::all_of(steps_, [&](const auto& step) { return step->leaves(text); });
 }
 
 std::string Normalizer::operator()(std::string_view text) const {

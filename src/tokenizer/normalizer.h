@@ -16,6 +16,8 @@ class Normalization {
  public:
   virtual ~Normalization() = default;
   virtual void apply(NormalizedText& text) const = 0;
+  // Returns true only if apply() changes no character of the text; false is always allowed.
+  [[nodiscard]] virtual bool leaves(std::string_view /*text*/) const { return false; }
 };
 
 // The `normalizer` of tokenizer.json: BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD,
@@ -31,7 +33,9 @@ class Normalizer {
   // Returns the JSON of each step; for Precompiled only "Precompiled".
   [[nodiscard]] const std::vector<std::string>& kinds() const { return kinds_; }
   void apply(NormalizedText& text) const;
-  // The same without origins. Requires: well-formed UTF-8.
+  // Returns true only if apply() changes no character of the text.
+  [[nodiscard]] bool leaves(std::string_view text) const;
+  // apply() without origins. Requires: well-formed UTF-8.
   [[nodiscard]] std::string operator()(std::string_view text) const;
 
  private:

@@ -74,6 +74,10 @@ class PipelineTokenizer::Run {
         push(part.id, {begin, begin + static_cast<uint32_t>(part.text.size())}, part.text);
         continue;
       }
+      if (with_ranges_ && is_plain(part.text)) {
+        cut_plain(part.text);
+        continue;
+      }
       NormalizedText normalized(part.text, begin, with_origins);
       parts_.normalizer.apply(normalized);
       cut(normalized);
@@ -82,6 +86,40 @@ class PipelineTokenizer::Run {
   }
 
  private:
+  // Whether the words are parts of the text itself.
+  [[nodiscard]] bool is_plain(std::string_view text) const {
+    return owner_.is_plain(byte_level_) && parts_.normalizer.leaves(text) &&
+           !(byte_level_->add_prefix_space && !text.starts_with(' '));
+  }
+
+  void cut_plain(std::string_view text) {
+    for (const AddedTokens::Part& part : owner_.added_.split_normalized(text)) {
+      const auto begin = static_cast<size_t>(part.text.data() - text_.data());
+      if (part.id >= 0) {
+        push(part.id, characters(begin, begin + part.text.size()), part.text);
+      } else if (byte_level_->add_prefix_space && !part.text.starts_with(' ')) {
+        Words words{NormalizedText(part.text, static_cast<uint32_t>(begin), true)};
+        tokenize(words);
+      } else {
+        owner_.for_each_piece(part.text, 0, [&](std::string_view word) {
+          const auto offset = static_cast<size_t>(word.data() - text_.data());
+          pieces_.clear();
+          parts_.model->tokenize(word, pieces_);
+          for (const Piece& piece : pieces_) {
+            push(piece.id, characters(offset + piece.begin, offset + piece.end));
+          }
+        });
+      }
+    }
+  }
+
+  // Returns the range of the characters that the bytes [begin, end) of the text belong to.
+  [[nodiscard]] NormalizedText::Origin characters(size_t begin, size_t end) const {
+    while (begin > 0 && continues_char(text_[begin])) --begin;
+    while (end < text_.size() && continues_char(text_[end])) ++end;
+    return {static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+  }
+
   void cut(const NormalizedText& normalized) {
     const std::string_view text = normalized.text();
     for (const AddedTokens::Part& part : owner_.added_.split_normalized(text)) {
@@ -93,10 +131,14 @@ class PipelineTokenizer::Run {
       }
       Words words;
       words.push_back(normalized.slice(begin, end));
-      parts_.pre_tokenizer.apply(words);
-      if (byte_level_) apply_byte_level(*byte_level_, words);
-      for (const NormalizedText& word : words) tokenize(word);
+      tokenize(words);
     }
+  }
+
+  void tokenize(Words& words) {
+    parts_.pre_tokenizer.apply(words);
+    if (byte_level_) apply_byte_level(*byte_level_, words);
+    for (const NormalizedText& word : words) tokenize(word);
   }
 
   void tokenize(const NormalizedText& word) {
@@ -108,15 +150,24 @@ class PipelineTokenizer::Run {
     parts_.model->tokenize(word.text(), pieces_);
     const std::string_view text = word.text();
     for (const Piece& piece : pieces_) {
-      push(piece.id, origin_of(word, piece.begin, piece.end),
-           parts_.unigram ? text.substr(piece.begin, piece.end - piece.begin)
-                          : std::string_view(parts_.model->id_to_token(piece.id)));
+      if (parts_.unigram) {
+        push(piece.id, origin_of(word, piece.begin, piece.end),
+             text.substr(piece.begin, piece.end - piece.begin));
+      } else {
+        push(piece.id, origin_of(word, piece.begin, piece.end));
+      }
     }
   }
 
   [[nodiscard]] NormalizedText::Origin origin_of(const NormalizedText& word, size_t begin,
                                                  size_t end) const {
     return with_ranges_ ? word.origin(begin, end) : NormalizedText::Origin{};
+  }
+
+  // A token of the model that is spelled as in its vocabulary.
+  void push(int32_t id, NormalizedText::Origin origin) {
+    const bool trims = with_ranges_ && !parts_.post_processor.trims().empty();
+    push(id, origin, trims ? std::string_view(parts_.model->id_to_token(id)) : std::string_view());
   }
 
   // `spelling` is the token's value in the package.
@@ -240,13 +291,14 @@ void PipelineTokenizer::append_plain(std::string_view text, const ByteLevel& byt
     with_space.append(" ").append(text);
     text = with_space;
   }
-  append_pieces(text, 0, ids);
+  for_each_piece(text, 0, [&](std::string_view word) { parts_.model->append_ids(word, ids); });
 }
 
-void PipelineTokenizer::append_pieces(std::string_view text, size_t step,
-                                      std::vector<int32_t>& ids) const {
+template <class Visit>
+void PipelineTokenizer::for_each_piece(std::string_view text, size_t step,
+                                       const Visit& visit) const {
   if (step == cutters_->size()) {
-    parts_.model->append_ids(text, ids);
+    visit(text);
     return;
   }
   thread_local std::vector<std::vector<uint32_t>> all_ends;  // by step
@@ -256,7 +308,7 @@ void PipelineTokenizer::append_pieces(std::string_view text, size_t step,
   size_t begin = 0;
   for (size_t i = 0; i < all_ends[step].size(); ++i) {
     const size_t end = all_ends[step][i];
-    append_pieces(text.substr(begin, end - begin), step + 1, ids);
+    for_each_piece(text.substr(begin, end - begin), step + 1, visit);
     begin = end;
   }
 }

@@ -74,16 +74,17 @@ class PipelineTokenizer : public Tokenizer {
   using ByteLevel = PreTokenizer::ByteLevel;
   class Run;
 
-  // Whether all splitting steps are TextCutters and no ranges are needed, so that no text is
-  // copied.
+  // Whether all splitting steps are TextCutters, so that no text need be copied.
   [[nodiscard]] bool is_plain(const std::optional<ByteLevel>& byte_level) const;
   // Appends the ids if all words between spaces are independent; returns false and leaves `ids`
   // unchanged otherwise.
   [[nodiscard]] bool append_spaced(std::string_view text, std::vector<int32_t>& ids) const;
   void append_plain(std::string_view text, const ByteLevel& byte_level,
                     std::vector<int32_t>& ids) const;
-  // Splits by cutters_[step] and those after it.
-  void append_pieces(std::string_view text, size_t step, std::vector<int32_t>& ids) const;
+  // Splits by cutters_[step] and those after it, and calls visit(std::string_view) for each word, a
+  // view into `text`.
+  template <class Visit>
+  void for_each_piece(std::string_view text, size_t step, const Visit& visit) const;
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_prefix_space) const;
 
   PipelineParts parts_;

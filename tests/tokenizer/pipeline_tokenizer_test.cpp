@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 
 #include "finetune/base/error.h"
 #include "finetune/tokenizer/tokenizer.h"
@@ -88,6 +89,38 @@ TEST_P(ComponentCase, CombinesAndDecodesPairsAsTheTokenizersPackage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ComponentCase, ::testing::Range<size_t>(0, kCases));
+
+// A normalizer that changes nothing, but of which only the general way through the parts knows.
+const Json kNothing = {{"type", "Replace"}, {"pattern", {{"String", "\u0001"}}}, {"content", "x"}};
+
+TEST(Ranges, OfViewsIntoTheTextEqualThoseOfCopies) {
+  const std::vector<std::string> parts = {"lamp",    " keeper", " ",           "\n\n",  "é",
+                                          "e\u0301", "朝",      "👩‍🚀", " it's", "12",
+                                          "</s>",    "<mask>",  "\u00A0",      "ｋ"};
+  std::mt19937 random(7);
+  const auto below = [&](size_t count) { return static_cast<size_t>(random()) % count; };
+  for (const char* name : {"causal", "lighthouse", "words"}) {
+    for (const char* form : {"", "NFC", "NFKC"}) {
+      SCOPED_TRACE(std::string(name) + " " + form);
+      Json json =
+          read_json_file(source_dir() + "/tests/fixtures/tokenizers/" + name + "/tokenizer.json");
+      const Json step = *form == 0 ? Json(nullptr) : Json{{"type", form}};
+      json["normalizer"] = step;
+      const auto quick = load_json(json);
+      json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {kNothing}}};
+      if (!step.is_null()) json["normalizer"]["normalizers"].push_back(step);
+      const auto general = load_json(json);
+      for (int i = 0; i < 1000; ++i) {
+        std::string text;
+        for (size_t count = below(9); count > 0; --count) text += parts[below(parts.size())];
+        const Tokens tokens = quick->encode_with_ranges(text);
+        const Tokens expected = general->encode_with_ranges(text);
+        ASSERT_EQ(tokens.ids, expected.ids) << text;
+        ASSERT_EQ(tokens.ranges, expected.ranges) << text;
+      }
+    }
+  }
+}
 
 constexpr const char* kVocabulary =
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nla\n##mp\nLa\ncafe\ncafé\n朝\n";
