@@ -111,7 +111,7 @@ std::vector<std::string> result_files(FileSystem& files, const std::string& fold
 
 bool is_result_file_name(std::string_view name) {
   if (name == kAllResultsFile || name == "train_results.json" || name == kTokenLabelsFile ||
-      name == kResultLinesFile || name == kWorstSamplesFile) {
+      name == kResultLinesFile || name == kWorstSamplesFile || name == kGeneratedSamplesFile) {
     return true;
   }
   for (const std::string_view split : {"eval", "predict"}) {

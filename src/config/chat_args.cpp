@@ -46,6 +46,10 @@ void ChatArgs::describe(FieldList& field) {
         "sft: leave out rows that are no conversation or that the template refuses, and count "
         "them; false: such a row is an error.",
         {.resume = ResumePolicy::kFixed});
+  field("generate_samples", &ChatArgs::generate_samples,
+        "sft: at each evaluation, answer this many questions, the first of the validation data, "
+        "and write the answers to generated_samples.jsonl.",
+        {.range = {.min = 0, .max = 1000}});
 }
 
 }  // namespace finetune

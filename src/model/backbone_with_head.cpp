@@ -196,17 +196,24 @@ Tensor BackboneWithHead::loss_sum(const ModelInput& input, const Tensor& positio
 }
 
 LanguageModel::Scores BackboneWithHead::score(const ModelInput& input, const Tensor& positions,
-                                              const Tensor& labels, double label_smoothing_factor) {
+                                              const Tensor& labels,
+                                              const LanguageModel::ScoreOptions& options) {
   const Tensor hidden = encode(input).tokens_at(positions);
   const int64_t rows = hidden.size(0);
   LanguageModel::Scores scores{.best = at::empty_like(labels)};
   for (int64_t first = 0; first < rows; first += options_.head_rows_per_chunk) {
     const int64_t count = std::min(options_.head_rows_per_chunk, rows - first);
     const Tensor logits = head_logits(input, hidden.narrow(0, first, count));
-    scores.loss_sum += at::cross_entropy_loss(logits, labels.narrow(0, first, count), {},
-                                              at::Reduction::Sum, -100, label_smoothing_factor)
-                           .item<double>();
+    scores.loss_sum +=
+        at::cross_entropy_loss(logits, labels.narrow(0, first, count), {}, at::Reduction::Sum, -100,
+                               options.label_smoothing_factor)
+            .item<double>();
     scores.best.narrow(0, first, count).copy_(logits.argmax(-1));
+    if (!options.entropy) continue;
+    const Tensor log_probs = at::log_softmax(logits, -1);
+    const Tensor terms =
+        log_probs.exp().mul_(log_probs.clamp_min(std::numeric_limits<float>::lowest()));
+    scores.entropy_sum -= terms.sum(at::kDouble).item<double>();
   }
   return scores;
 }

@@ -57,7 +57,7 @@ class BackboneWithHead {
                   const LmLossOptions& options);
   Tensor token_log_probs(const ModelInput& input, const Tensor& positions, const Tensor& labels);
   LanguageModel::Scores score(const ModelInput& input, const Tensor& positions,
-                              const Tensor& labels, double label_smoothing_factor);
+                              const Tensor& labels, const LanguageModel::ScoreOptions& options);
   PretrainingModel::Logits pretraining_logits(const ModelInput& input, const Tensor& positions);
   PretrainingModel::Terms pretraining_terms(const ModelInput& input, const Tensor& positions,
                                             const Tensor& labels, const LmLossOptions& options);

@@ -26,8 +26,8 @@ class BackboneLanguageModel final : public LanguageModel {
     return body_.token_log_probs(input, positions, labels);
   }
   Scores score(const ModelInput& input, const Tensor& positions, const Tensor& labels,
-               double label_smoothing_factor) override {
-    return body_.score(input, positions, labels, label_smoothing_factor);
+               const ScoreOptions& options) override {
+    return body_.score(input, positions, labels, options);
   }
   [[nodiscard]] const Weights& weights() const override { return body_.weights(); }
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }

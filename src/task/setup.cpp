@@ -13,6 +13,11 @@
 
 namespace finetune {
 
+std::vector<nlohmann::ordered_json> TaskSetup::generate_samples(Model&, c10::Device,
+                                                                const Files&) const {
+  return {};
+}
+
 std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
   const LoadedConfig& config = context.config;
   const TaskDescriptor& task = task_of(config.args);

@@ -29,6 +29,9 @@ class TextEncoder {
   // Returns the tokens of one word of a text that is given as words, with their ranges in the word.
   [[nodiscard]] Tokens word(const std::string& word, const std::string& where) const;
 
+  // Throws Error(kData) for ids outside the model's vocabulary.
+  void check(std::span<const int32_t> ids, const std::string& where) const;
+
   // Truncates the tokens of one text to what the model accepts.
   [[nodiscard]] std::span<const int32_t> cut(std::span<const int32_t> ids,
                                              const std::string& where);
@@ -39,7 +42,6 @@ class TextEncoder {
 
  private:
   void check(const std::string& text, const std::string& where) const;
-  void check(std::span<const int32_t> ids, const std::string& where) const;
   [[nodiscard]] std::span<const int32_t> keep(std::span<const int32_t> ids, int64_t count) const;
   void warn_of_length(int64_t tokens, const std::string& where);
 

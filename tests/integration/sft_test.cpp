@@ -2,6 +2,7 @@
 // Fine-tuning on chat data: what is learned, and that a run that is stopped ends with the same
 // bits.
 #include <filesystem>
+#include <sstream>
 
 #include "integration/tiny_run.h"
 
@@ -93,6 +94,35 @@ TEST(Sft, KeepsTheDateOfItsFirstSession) {
   const TinyRun other(keys);
   ASSERT_EQ(on_day(other, "1783296000").code, 0);
   EXPECT_FALSE(outcome_of(other).model == outcome_of(whole).model);
+}
+
+// Answers depend on weights and question alone, and training does not depend on them.
+TEST(Sft, AnswersTheSameQuestionsAtEachEvaluation) {
+  const TinyRun silent(chat());
+  ASSERT_EQ(silent.train().code, 0);
+  const TinyRun whole(chat({{"generate_samples", "2"}}));
+  const ProcessResult result = whole.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("sample: Who lights the lamp?\n     -> "));
+  expect_equal(outcome_of(whole), outcome_of(silent));
+  const std::string samples = read_file(whole.out("generated_samples.jsonl"));
+  std::istringstream lines(samples);
+  std::vector<std::string> places;
+  for (std::string text; std::getline(lines, text);) {
+    const Json line = Json::parse(text);
+    places.push_back(line.at("step").dump() + "/" + line.at("sample").dump());
+    EXPECT_EQ(line.at("messages").size(), 2) << text;
+    EXPECT_THAT(line.at("finish_reason"), ::testing::AnyOf("stop", "length"));
+  }
+  EXPECT_THAT(places, ::testing::ElementsAre("10/1", "10/2", "20/1", "20/2", "30/1", "30/2", "40/1",
+                                             "40/2"));
+  const TinyRun run(chat({{"generate_samples", "2"}}));
+  run.train_until(13);
+  write_file(run.out("generated_samples.jsonl"), read_file(run.out("generated_samples.jsonl")) +
+                                                     R"({"step": 17, "sample": 1})"
+                                                     "\ncut");
+  ASSERT_EQ(run.train().code, 0);
+  EXPECT_EQ(read_file(run.out("generated_samples.jsonl")), samples);
 }
 
 TEST(Sft, RefusesToResumeWithAnotherTemplate) {

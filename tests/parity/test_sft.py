@@ -280,6 +280,7 @@ class Sft(ParityTest):
             trainer.model.save_pretrained(self.folder / "adapter")
             extra = {"use_peft": True, "adapter_name_or_path": str(self.folder / "adapter")}
         trainer.train()
+        theirs_eval = trainer.evaluate(trainer.train_dataset)
         config = self.config(
             f"ours-{name}",
             rows,
@@ -291,6 +292,10 @@ class Sft(ParityTest):
             config_overrides=None,
             chat_template_path=str(path),
             save_strategy="no",
+            validation_file=str(self.folder / "rows.jsonl"),
+            eval_strategy="steps",
+            eval_steps=12,
+            per_device_eval_batch_size=len(rows),
         )
         run_binary("train", config)
         ours = state(self.folder / f"ours-{name}")["log_history"]
@@ -299,6 +304,9 @@ class Sft(ParityTest):
             self.assertEqual(mine["step"], golden["step"])
             self.assert_relative(mine["loss"], golden["loss"], 1e-3, f"step {golden['step']}: loss")
             self.assert_relative(mine["grad_norm"], golden["grad_norm"], 1e-2, f"step {golden['step']}: norm")
+        evaluated = next(one for one in ours if "eval_loss" in one)
+        for key in ("eval_loss", "eval_entropy", "eval_mean_token_accuracy"):
+            self.assert_relative(evaluated[key], theirs_eval[key], 2e-3, key)
 
     def test_training_of_all_weights(self):
         self.check_training("full", {})

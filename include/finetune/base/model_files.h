@@ -39,6 +39,7 @@ inline constexpr char kAllResultsFile[] = "all_results.json";
 inline constexpr char kResultLinesFile[] = "predict_results.txt";
 inline constexpr char kTokenLabelsFile[] = "predictions.txt";
 inline constexpr char kWorstSamplesFile[] = "worst_samples.json";
+inline constexpr char kGeneratedSamplesFile[] = "generated_samples.jsonl";
 inline constexpr char kResultsEnd[] = "_results.json";
 inline constexpr char kAnswersEnd[] = "_predictions.json";
 inline constexpr char kBestAnswersEnd[] = "_nbest_predictions.json";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -22,6 +23,7 @@ struct ChatArgs {
   std::string special_tokens_in_text = "parse";
   std::string packing_strategy = "bfd";
   bool skip_bad_rows = false;
+  int64_t generate_samples = 0;
 
   static void describe(FieldList& field);
 };

@@ -77,11 +77,16 @@ class LanguageModel : public Model {
                                                const Tensor& labels) = 0;
   // Evaluation results of N positions, computed without materialising all logits.
   struct Scores {
-    double loss_sum = 0.0;  // cross entropy
-    Tensor best;            // [N] int64, the most probable ids
+    double loss_sum = 0.0;     // cross entropy
+    double entropy_sum = 0.0;  // of the predicted distributions, in nats; 0 unless asked for
+    Tensor best;               // [N] int64, the most probable ids
+  };
+  struct ScoreOptions {
+    double label_smoothing_factor = 0.0;
+    bool entropy = false;
   };
   [[nodiscard]] virtual Scores score(const ModelInput& input, const Tensor& positions,
-                                     const Tensor& labels, double label_smoothing_factor) = 0;
+                                     const Tensor& labels, const ScoreOptions& options) = 0;
 };
 
 // A masked LM with a next-sentence head: it predicts from the first token whether the second

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -83,6 +84,11 @@ class TaskSetup {
   };
   [[nodiscard]] virtual Learner make_learner(const ModelConfig& model, c10::Device device,
                                              const ModelOptions& options) const = 0;
+
+  // Returns answers of the model to fixed questions of the validation data, an object for each;
+  // none if the keys do not ask for them. `of_start`: as above. Throws Interrupted.
+  [[nodiscard]] virtual std::vector<nlohmann::ordered_json> generate_samples(
+      Model& /*model*/, c10::Device /*device*/, const Files& /*of_start*/) const;
 
   // The metrics of one pass over a split and, where requested, the files it writes.
   struct Results {

@@ -25,8 +25,9 @@ struct Outputs {
   // The most probable ids, [targets]: for clm; for mlm and pretraining, instead of `logits`, if
   // another rank evaluated the batch.
   Tensor best = {};
-  double loss = 0.0;    // the batch's mean, as in transformers; 0 without targets
-  int64_t targets = 0;  // 0: the batch has no labels, so no loss
+  double loss = 0.0;     // the batch's mean, as in transformers; 0 without targets
+  int64_t targets = 0;   // 0: the batch has no labels, so no loss
+  double entropy = 0.0;  // mean over targets of the predictions' entropy, where it is measured
   // If the loss is a sum of several means: each mean with its number of targets, in the order of
   // the terms.
   struct TermMean {
@@ -71,6 +72,7 @@ struct LossOptions {
   // Positive weights by class; empty: equal weights. The loss is the weighted mean over all targets
   // of an update, like torch's CrossEntropyLoss(weight=...) over a single batch.
   std::vector<double> class_weights = {};
+  bool measures_entropy = false;  // clm: evaluate() returns Outputs::entropy
 };
 
 // Returns the model's input for a batch, moved to `device`; without a mask if nothing is padded,

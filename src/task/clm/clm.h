@@ -29,7 +29,8 @@ const TaskDescriptor& causal_lm_descriptor();
 [[nodiscard]] TaskSetup::Learner make_causal_lm_learner(const TrainingArgs& args,
                                                         const ModelConfig& config,
                                                         c10::Device device,
-                                                        const ModelOptions& options);
+                                                        const ModelOptions& options,
+                                                        bool measures_entropy = false);
 
 [[nodiscard]] std::unique_ptr<Predictor> make_text_generator(const std::string& folder,
                                                              const PredictOptions& options);

@@ -15,7 +15,8 @@ class CausalLm final : public Task {
   CausalLm(LanguageModel& model, c10::Device device, const LossOptions& options)
       : model_(model),
         device_(device),
-        label_smoothing_factor_(options.label_smoothing_factor),
+        score_options_({.label_smoothing_factor = options.label_smoothing_factor,
+                        .entropy = options.measures_entropy}),
         words_(make_masked_lm_task(model, device, options)) {}
 
   [[nodiscard]] int64_t terms() const override { return words_->terms(); }
@@ -33,17 +34,18 @@ class CausalLm final : public Task {
     const MaskedWords words(batch);
     const LanguageModel::Scores scores = model_.score(
         make_model_input(batch, device_, std::nullopt), to_device(words.positions, device_),
-        to_device(words.labels, device_), label_smoothing_factor_);
+        to_device(words.labels, device_), score_options_);
     return {.logits = {},
             .best = scores.best,
             .loss = scores.loss_sum / static_cast<double>(batch.targets),
-            .targets = batch.targets};
+            .targets = batch.targets,
+            .entropy = scores.entropy_sum / static_cast<double>(batch.targets)};
   }
 
  private:
   LanguageModel& model_;
   c10::Device device_;
-  double label_smoothing_factor_;
+  LanguageModel::ScoreOptions score_options_;
   std::unique_ptr<Task> words_;
 };
 

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
-#include "finetune/base/random.h"
 #include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "finetune/chat/chat_renderer.h"
@@ -20,10 +15,9 @@
 #include "finetune/tensor/out_of_memory.h"
 #include "task/clm/clm.h"
 #include "task/clm/generation_config.h"
-#include "task/clm/next_token.h"
+#include "task/clm/generator.h"
 #include "task/clm/streamed_text.h"
 #include "task/head_runner.h"
-#include "task/model_input.h"
 #include "task/text_encoder.h"
 
 namespace finetune {
@@ -50,6 +44,10 @@ class TextGenerator final : public Predictor {
     require_whole(load_folder_weights(*model_, folder_), folder_, "text-generation");
     model_->store().hold_factors();  // the weights stay as they are
     if (options_.chat) prepare_chat();
+    generator_ = std::make_unique<Generator>(*model_, device_, generation_,
+                                             static_cast<uint64_t>(options_.seed));
+    // In a conversation on a terminal, earlier turns do not pass through the model again.
+    if (options_.chat && options_.on_text) generator_->keep_cache();
   }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
@@ -61,8 +59,7 @@ class TextGenerator final : public Predictor {
         continue;
       }
       const std::vector<int32_t> prompt = encode(query);
-      const std::vector<int32_t> ids = explaining_lack_of_memory(
-          "lower --max_new_tokens, or shorten the text", [&] { return complete(prompt); });
+      const std::vector<int32_t> ids = complete(prompt);
       const std::string text = encoder_.tokenizer().decode(ids, /*skip_special_tokens=*/true);
       Json answer = Json::object();
       answer["generated_text"] = options_.return_full_text ? query.text + text : text;
@@ -85,8 +82,7 @@ class TextGenerator final : public Predictor {
     }
     chat::RenderOptions options = chat_render_options(
         encoder_.tokenizer(), options_.chat_template_kwargs, "--chat_template_kwargs");
-    const std::time_t now = std::time(nullptr);
-    gmtime_r(&now, &options.date);
+    options.date = parse_chat_date(chat_date_today());
     renderer_ = std::make_unique<chat::ChatRenderer>(std::move(chat_template), std::move(options));
     const std::string& end = renderer_->stop_token();
     const auto id = end.empty() ? std::nullopt : encoder_.tokenizer().token_to_id(end);
@@ -104,28 +100,12 @@ class TextGenerator final : public Predictor {
           query.conversation.empty()
               ? Json{{"messages", Json::array({{{"role", "user"}, {"content", query.text}}})}}
               : parse_json(query.conversation, query.where);
-      chat::Conversation conversation = chat::read_conversation(row);
-      if (conversation.messages.empty()) return complete_prompt(conversation, query);
-      if (conversation.messages.back().role == "assistant") conversation.messages.pop_back();
-      if (conversation.messages.empty()) {
-        throw Error(ErrorKind::kData, "there is no question before the answer");
-      }
-      const std::vector<int32_t> prompt =
-          encoder_.tokenizer().encode(renderer_->prompt_of(conversation));
-      if (prompt.empty()) {
-        throw Error(ErrorKind::kData, "the chat template makes an empty text of the conversation");
-      }
-      check_room(prompt, query.where);
-      const std::vector<int32_t> ids = explaining_lack_of_memory(
-          "lower --max_new_tokens, or shorten the conversation", [&] { return complete(prompt); });
-      Json messages = Json::array();
-      for (const chat::Message& message : conversation.messages) {
-        messages.push_back(Json::parse(chat::to_json(message.fields, {}).str()));
-      }
-      messages.push_back(
-          {{"role", "assistant"},
-           {"content", encoder_.tokenizer().decode(ids, /*skip_special_tokens=*/true)}});
-      return {{"messages", std::move(messages)}};
+      const ChatPrompt prompt =
+          make_chat_prompt(chat::read_conversation(row), *renderer_, encoder_.tokenizer());
+      encoder_.check(prompt.ids, query.where);
+      check_room(prompt.ids, query.where);
+      const std::vector<int32_t> ids = complete(prompt.ids, "conversation");
+      return prompt.answered(encoder_.tokenizer().decode(ids, /*skip_special_tokens=*/true));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData || query.where.empty() ||
           std::string_view(error.what()).starts_with(query.where)) {
@@ -133,19 +113,6 @@ class TextGenerator final : public Predictor {
       }
       throw Error(ErrorKind::kData, query.where + ": " + error.what());
     }
-  }
-
-  // Continues the prompt of a row of plain text.
-  [[nodiscard]] Json complete_prompt(const chat::Conversation& conversation, const Query& query) {
-    if (!conversation.prompt) {
-      throw Error(ErrorKind::kData, "has no messages; leave --chat out to continue plain text");
-    }
-    Query prompt;
-    prompt.where = query.where;
-    prompt.text = *conversation.prompt;
-    const std::vector<int32_t> ids = complete(encode(prompt));
-    return {{"prompt", *conversation.prompt},
-            {"completion", encoder_.tokenizer().decode(ids, /*skip_special_tokens=*/true)}};
   }
 
   void check_room(const std::vector<int32_t>& ids, const std::string& where) const {
@@ -168,67 +135,16 @@ class TextGenerator final : public Predictor {
     return ids;
   }
 
-  // Returns the tokens after the prompt, with the one that ends the text. The cache keeps keys and
-  // values, so each token passes through the model once.
-  [[nodiscard]] std::vector<int32_t> complete(const std::vector<int32_t>& prompt) {
-    const c10::NoGradGuard no_grad;
-    NextToken next(generation_);
+  // Returns the tokens after the prompt.
+  [[nodiscard]] std::vector<int32_t> complete(const std::vector<int32_t>& prompt,
+                                              const std::string& text = "text") {
     StreamedText streamed(encoder_.tokenizer(), options_.on_text);
-    KeyValueCache cache = take_cache(prompt);
-    std::vector<int32_t> text = prompt;
-    const auto made = [&] { return std::span(text).subspan(prompt.size()); };
-    const int64_t most = std::min(generation_.max_new_tokens, longest() - std::ssize(prompt));
-    while (std::ssize(made()) < most) {
-      interrupt::throw_if_requested("generating text");
-      const auto known = static_cast<size_t>(cache.length);
-      Tensor scores = next_scores(std::span(text).subspan(known), cache);
-      const int32_t id =
-          next.choose({scores.mutable_data_ptr<float>(), static_cast<size_t>(scores.numel())}, text,
-                      uniform(std::ssize(text)));
-      text.push_back(id);
-      streamed.add(id);
-      if (ends(id)) break;
-    }
+    std::vector<int32_t> ids =
+        explaining_lack_of_memory("lower --max_new_tokens, or shorten the " + text, [&] {
+          return generator_->complete(prompt, prompts_, [&](int32_t id) { streamed.add(id); });
+        });
     streamed.end();
-    keep_cache(std::move(cache), text);
-    return {made().begin(), made().end()};
-  }
-
-  // In a conversation on a terminal, the tokens of earlier turns do not pass through the model
-  // again.
-  [[nodiscard]] KeyValueCache take_cache(const std::vector<int32_t>& prompt) {
-    const bool continues = std::ssize(cached_) < std::ssize(prompt) &&
-                           std::equal(cached_.begin(), cached_.end(), prompt.begin());
-    return continues ? std::exchange(cache_, {}) : KeyValueCache();
-  }
-  void keep_cache(KeyValueCache cache, const std::vector<int32_t>& text) {
-    if (renderer_ == nullptr || !options_.on_text) return;
-    cached_.assign(text.begin(), text.begin() + cache.length);
-    cache_ = std::move(cache);
-  }
-
-  // Returns the logits [V] of the token after `ids`, on the CPU.
-  [[nodiscard]] Tensor next_scores(std::span<const int32_t> ids, KeyValueCache& cache) {
-    const std::vector<int64_t> row(ids.begin(), ids.end());
-    const auto size = static_cast<int64_t>(row.size());
-    ModelInput input;
-    input.input_ids = to_device(row, device_).view({1, size});
-    input.cache = &cache;
-    const Tensor last = to_device(std::vector<int64_t>{size - 1}, device_);
-    return model_->logits(input, last).to(at::kFloat).cpu().contiguous()[0];
-  }
-
-  [[nodiscard]] bool ends(int32_t id) const {
-    const auto& ends = generation_.eos_token_ids;
-    return std::ranges::find(ends, int64_t{id}) != ends.end();
-  }
-
-  // Depends only on (seed, prompt, position), not on what was generated before.
-  [[nodiscard]] double uniform(int64_t position) const {
-    return random::Sequence(random::make_key(static_cast<uint64_t>(options_.seed),
-                                             random::Purpose::kGeneration, prompts_,
-                                             static_cast<uint64_t>(position)))
-        .uniform();
+    return ids;
   }
 
   std::string folder_;
@@ -239,8 +155,7 @@ class TextGenerator final : public Predictor {
   GenerationConfig generation_;
   std::unique_ptr<LanguageModel> model_;
   std::unique_ptr<chat::ChatRenderer> renderer_;  // null: texts are continued
-  std::vector<int32_t> cached_;                   // the ids that cache_ has
-  KeyValueCache cache_;
+  std::unique_ptr<Generator> generator_;
   uint64_t prompts_ = 0;  // number of prompts answered
 };
 

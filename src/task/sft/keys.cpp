@@ -26,9 +26,9 @@ const TaskKeys& sft_keys() {
       .yaml = kSftYaml,
       .keys = {"assistant_only_loss", "completion_only_loss", "train_turns", "chat_template_path",
                "chat_template_kwargs", "instruction_template", "response_template",
-               "special_tokens_in_text", "skip_bad_rows", "packing", "packing_strategy",
-               "validation_split_percentage"},
-      .metric_names = {"mean_token_accuracy"},
+               "special_tokens_in_text", "skip_bad_rows", "generate_samples", "packing",
+               "packing_strategy", "validation_split_percentage"},
+      .metric_names = {"mean_token_accuracy", "entropy"},
       .metrics_depend_on_data = false,
       .row_is_sample = false};
   return keys;

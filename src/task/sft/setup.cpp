@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
@@ -17,6 +16,7 @@
 #include "task/clm/generation_config.h"
 #include "task/labelled_setup.h"
 #include "task/masked_lm/masked_lm.h"
+#include "task/sft/generated_samples.h"
 #include "task/sft/sft.h"
 
 namespace finetune {
@@ -24,16 +24,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Midnight of a day "2026-07-05".
-std::tm parse_date(const std::string& text) {
-  std::tm date = {};
-  if (std::sscanf(text.c_str(), "%d-%d-%d", &date.tm_year, &date.tm_mon, &date.tm_mday) == 3) {
-    date.tm_year -= 1900;
-    date.tm_mon -= 1;
-    timegm(&date);  // sets the day of the week and of the year
+// Means over the learned tokens.
+class SftMetrics final : public Metrics {
+ public:
+  void add(const Batch& batch, const Outputs& outputs) override {
+    accuracy_->add(batch, outputs);
+    entropy_ += outputs.entropy * static_cast<double>(outputs.targets);
+    targets_ += outputs.targets;
   }
-  return date;
-}
+  [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
+    auto metrics = accuracy_->compute();
+    metrics.emplace_back("entropy", targets_ > 0 ? entropy_ / static_cast<double>(targets_) : 0.0);
+    return metrics;
+  }
+
+ private:
+  std::unique_ptr<Metrics> accuracy_ = make_masked_lm_metrics("mean_token_accuracy");
+  double entropy_ = 0.0;
+  int64_t targets_ = 0;
+};
 
 // Sets up the task as TRL's SFTTrainer does.
 class SftSetup final : public LabelledSetup {
@@ -68,6 +77,11 @@ class SftSetup final : public LabelledSetup {
     options.truncates = split != Split::kTrain || !wraps();
     auto data = read_rows(split, options, build_chat_dataset);
     announce(split, *data);
+    if (split == Split::kValidation && args().generate_samples > 0) {
+      samples_ = std::make_unique<const GeneratedSamples>(
+          files_of(split).files, options, options.names, *renderer_, context().tokenizer,
+          context().model, args().generate_samples);
+    }
     if (split == Split::kTrain && wraps()) return wrapped(*data, max_seq_length());
     return data;
   }
@@ -82,11 +96,18 @@ class SftSetup final : public LabelledSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    return make_causal_lm_learner(args(), config, device, options);
+    return make_causal_lm_learner(args(), config, device, options, /*measures_entropy=*/true);
   }
 
   [[nodiscard]] Results make_results(Split) const override {
-    return {make_masked_lm_metrics("mean_token_accuracy"), nullptr};
+    return {std::make_unique<SftMetrics>(), nullptr};
+  }
+
+  [[nodiscard]] std::vector<Json> generate_samples(Model& model, c10::Device device,
+                                                   const Files& of_start) const override {
+    if (samples_ == nullptr) return {};
+    return samples_->answer(dynamic_cast<LanguageModel&>(model), device,
+                            end_ids(config_in(of_start)));
   }
 
   // The template that was used, and the tokens that end an answer.
@@ -95,11 +116,14 @@ class SftSetup final : public LabelledSetup {
     if (template_ != nullptr) {
       files.emplace_back(kChatTemplateFile, with_defaults(template_->text()));
     }
-    const std::string* config = nullptr;
-    for (const auto& [name, content] : of_start) {
-      if (name == kGenerationConfigFile) config = &content;
+    Json config = config_in(of_start);
+    const std::vector<int64_t> ends = end_ids(config);
+    if (ends.size() == 1) {
+      config["eos_token_id"] = ends.front();
+    } else if (!ends.empty()) {
+      config["eos_token_id"] = ends;
     }
-    files.emplace_back(kGenerationConfigFile, generation_config(config));
+    files.emplace_back(kGenerationConfigFile, config.dump(2) + "\n");
     return files;
   }
 
@@ -129,7 +153,7 @@ class SftSetup final : public LabelledSetup {
     chat::RenderOptions options = chat_render_options(
         context().tokenizer, args().chat_template_kwargs.text,
         context().config.where("chat_template_kwargs") + ": chat_template_kwargs");
-    options.date = parse_date(context().chat_date);
+    options.date = parse_chat_date(context().chat_date);
     options.assistant_only = args().assistant_only_loss;
     options.turns = args().train_turns == "last" ? chat::TurnChoice::kLast : chat::TurnChoice::kAll;
     options.instruction_template = args().instruction_template.value_or("");
@@ -226,10 +250,16 @@ class SftSetup final : public LabelledSetup {
     return defaults + text;
   }
 
-  // generation_config.json with every token that ends an answer.
-  [[nodiscard]] std::string generation_config(const std::string* of_start) const {
-    Json config =
-        of_start != nullptr ? parse_json(*of_start, kGenerationConfigFile) : Json::object();
+  // Returns generation_config.json of the starting model; an empty object if it has none.
+  [[nodiscard]] static Json config_in(const Files& of_start) {
+    for (const auto& [name, content] : of_start) {
+      if (name == kGenerationConfigFile) return parse_json(content, name);
+    }
+    return Json::object();
+  }
+
+  // Returns every token that ends an answer; `config`: of the starting model.
+  [[nodiscard]] std::vector<int64_t> end_ids(const Json& config) const {
     std::vector<int64_t> ends;
     const auto add = [&](int64_t id) {
       if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
@@ -248,17 +278,13 @@ class SftSetup final : public LabelledSetup {
     }
     const auto& eos = context().tokenizer.special_tokens().eos;
     if (eos && eos->id >= 0) add(eos->id);
-    if (ends.size() == 1) {
-      config["eos_token_id"] = ends.front();
-    } else if (!ends.empty()) {
-      config["eos_token_id"] = ends;
-    }
-    return config.dump(2) + "\n";
+    return ends;
   }
 
   std::shared_ptr<const chat::ChatTemplate> template_;  // null: the tokenizer has none
   std::shared_ptr<const chat::ChatRenderer> renderer_;
   std::string identity_;
+  std::unique_ptr<const GeneratedSamples> samples_;  // null: none are asked for
 };
 
 }  // namespace

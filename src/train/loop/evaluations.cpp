@@ -3,15 +3,61 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/printable.h"
+#include "finetune/tensor/out_of_memory.h"
 #include "train/save/agreement.h"
 #include "train/save/best_model.h"
 
 namespace finetune {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Returns a text for a line of the log.
+std::string in_a_line(const std::string& text) { return printable_line(shortened(text, 160)); }
+
+void log_samples(const std::vector<Json>& samples) {
+  for (const Json& sample : samples) {
+    const bool is_plain = !sample.contains("messages");
+    const Json& messages = is_plain ? sample : sample.at("messages");
+    const Json question =
+        is_plain ? sample.at("prompt") : messages[messages.size() - 2].at("content");
+    const Json& answer = is_plain ? sample.at("completion") : messages.back().at("content");
+    log::info("sample: " +
+              in_a_line(question.is_string() ? question.get<std::string>() : question.dump()) +
+              "\n     -> " + in_a_line(answer.get<std::string>()) +
+              (sample.at("finish_reason") == "stop" ? "" : " (does not stop)"));
+  }
+}
+
+// Replaces the lines of this step; those of others stay if their evaluation is in the log.
+void write_samples(const TrainingRun& run, const std::vector<Json>& samples) {
+  const std::string path = join_path(run.args.output_dir, kGeneratedSamplesFile);
+  std::string text;
+  std::istringstream lines(run.files.exists(path) ? run.files.read_all(path) : "");
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+    const auto step = json["step"].get<int64_t>();
+    if (step != run.weights_step() && logged_metrics(run.trainer_state, step)) text += line + "\n";
+  }
+  for (size_t i = 0; i < samples.size(); ++i) {
+    Json line = {{"step", run.weights_step()}, {"sample", i + 1}};
+    line.update(samples[i]);
+    text += line.dump() + "\n";
+  }
+  run.files.make_directories(run.args.output_dir);
+  run.files.write_atomically(path, text);
+}
+
+}  // namespace
 
 bool Evaluations::evaluate_first() {
   const std::optional<Json> metrics = evaluate_weights();
@@ -65,16 +111,43 @@ std::optional<Json> Evaluations::evaluate_weights() {
   if (!result) return std::nullopt;
   const std::string step = std::to_string(run_.state.step);
   log::info(describe_metrics(result->metrics) + " at step " + step);
+  if (!generate_samples()) return std::nullopt;
   if (!result->files) return result->metrics;
-  try {
+  write_files("predictions", [&] {
     if (run_.world().is_first()) result->files->write(run_.files, run_.args.output_dir);
     files_of_step_ = run_.weights_step();
+  });
+  return result->metrics;
+}
+
+void Evaluations::write_files(const std::string& what, const std::function<void()>& write) const {
+  try {
+    write();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo || run_.is_last_step()) throw;
-    log::warning("the predictions of step " + step +
-                 " are not written, training continues: " + std::string(error.what()));
+    log::warning("the " + what + " of step " + std::to_string(run_.state.step) +
+                 " are not written, training continues: " + error.what());
   }
-  return result->metrics;
+}
+
+bool Evaluations::generate_samples() {
+  if (run_.args.generate_samples == 0) return true;
+  bool is_stopped = false;
+  if (run_.world().is_first()) {
+    try {
+      const std::vector<Json> samples = run_.parts.setup->generate_samples(
+          *run_.parts.model, run_.parts.device, run_.parts.copied_files);
+      write_files("samples", [&] { write_samples(run_, samples); });
+      log_samples(samples);
+    } catch (const Interrupted&) {
+      is_stopped = true;
+    } catch (...) {
+      if (!is_lack_of_memory(std::current_exception())) throw;
+      log::warning("out of memory: no samples are generated at step " +
+                   std::to_string(run_.state.step) + "; generate_samples: 0 asks for none");
+    }
+  }
+  return broadcast(run_.world(), is_stopped ? 1 : 0) == 0;
 }
 
 void Evaluations::conclude(const Json& metrics) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 
 #include "train/loop/memory_recovery.h"
 #include "train/session/run_log.h"
@@ -36,6 +38,11 @@ class Evaluations {
 
  private:
   [[nodiscard]] std::optional<nlohmann::ordered_json> evaluate_weights();
+  // Writes answers of the weights to generated_samples.jsonl and logs them. Returns false if a stop
+  // was requested.
+  [[nodiscard]] bool generate_samples();
+  // Calls write(), whose error does not end training before the last step.
+  void write_files(const std::string& what, const std::function<void()>& write) const;
   void conclude(const nlohmann::ordered_json& metrics);
 
   TrainingRun& run_;

@@ -78,6 +78,7 @@ std::string OutputsExchange::to_bytes(const Outputs& outputs, bool best_alone) {
   Bytes bytes;
   bytes.put(outputs.loss);
   bytes.put(outputs.targets);
+  bytes.put(outputs.entropy);
   bytes.put(static_cast<int64_t>(outputs.terms.size()));
   for (const Outputs::TermMean& term : outputs.terms) {
     bytes.put(term.mean);
@@ -95,6 +96,7 @@ Outputs OutputsExchange::from_bytes(const std::string& text) {
   Outputs outputs;
   outputs.loss = reader.get<double>();
   outputs.targets = reader.get<int64_t>();
+  outputs.entropy = reader.get<double>();
   outputs.terms.resize(static_cast<size_t>(reader.get<int64_t>()));
   for (Outputs::TermMean& term : outputs.terms) {
     term.mean = reader.get<double>();

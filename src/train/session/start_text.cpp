@@ -197,6 +197,7 @@ std::string question_text(const TrainingRun& run) {
   if (task.rows == RowTask::kMultipleChoice) {
     return " --text \"...\" --choice \"...\" \"...\"";
   }
+  if (run.parts.chat_template != nullptr) return " --chat --text \"...\"";
   const auto& mask = run.parts.tokenizer->special_tokens().mask;
   if (task.pipeline.name == "fill-mask" && mask) return " --text \"... " + mask->text + " ...\"";
   return " --text \"...\"";

@@ -2,9 +2,7 @@
 #include "train/setup/assemble.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -29,6 +27,7 @@
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/plan/emulated_precision.h"
 #include "finetune/state/parameter_files.h"
+#include "finetune/task/chat_tokens.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
@@ -285,18 +284,6 @@ void check_metric(const LoadedConfig& config, const Parts& parts) {
              "the evaluation has no '" + name + "'; it has " + list);
 }
 
-// Returns the day in UTC, "2026-07-05"; SOURCE_DATE_EPOCH, as for reproducible builds, replaces the
-// clock.
-std::string today() {
-  const char* epoch = std::getenv("SOURCE_DATE_EPOCH");
-  const std::string_view text = epoch == nullptr ? "" : epoch;
-  int64_t seconds = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  const bool is_set =
-      !text.empty() && parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-  return utc_time_text(is_set ? static_cast<double>(seconds) : unix_seconds(), "%Y-%m-%d");
-}
-
 // Returns the bytes of host memory that this process may still use; all processes of the run share
 // it.
 int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t processes) {
@@ -475,7 +462,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.starting_config = start.config_text();
   parts.copied_files = start.copied_files;
   if (task_of(args).rows == RowTask::kChat) {
-    parts.chat_date = request.chat_date.empty() ? today() : request.chat_date;
+    parts.chat_date = request.chat_date.empty() ? chat_date_today() : request.chat_date;
   }
   parts.model_config = start.model_config;
   if (takes_vocabulary_size(args, start)) {
