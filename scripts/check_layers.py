@@ -27,7 +27,8 @@ ARROWS = {
     "plan": ["task", "optim", "distributed", "config"],
     "state": ["checkpoint", "optim", "distributed", "data", "model"],
     "train": ["plan", "state", "report", "task", "checkpoint", "optim", "distributed", "config"],
-    "cli": ["train", "plan", "state", "report", "task", "config", "tokenizer", "data", "checkpoint"],
+    "export": ["model", "tokenizer", "checkpoint"],
+    "cli": ["export", "train", "plan", "state", "report", "task", "config", "tokenizer", "data", "checkpoint"],
 }
 # The folders of src/train; each may include the private headers of those before it.
 TRAIN_FOLDERS = ["setup", "folder", "session", "save", "loop"]

@@ -36,6 +36,7 @@ inline constexpr ExitCode kExitCodes[] = {
 int train_command(const Arguments& arguments);
 int evaluate_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);
+int export_command(const Arguments& arguments);
 int tokenizer_command(const Arguments& arguments);
 int prepare_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);

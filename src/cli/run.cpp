@@ -16,6 +16,7 @@ constexpr Command kCommands[] = {
     {"evaluate", "evaluate the trained model or another one on validation_file", evaluate_command},
     {"predict", "fill masks, classify, tag, choose or answer with a trained model",
      predict_command},
+    {"export", "write a merged model for other programs", export_command},
     {"tokenizer", "train a tokenizer; encode and decode text", tokenizer_command},
     {"prepare", "tokenise data, or make pretraining examples, beforehand", prepare_command},
     {"plan", "predict memory and time before training", plan_command},

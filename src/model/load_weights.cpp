@@ -151,12 +151,20 @@ void check_twins(const NameMap& map, const TensorSource& source, Faults& faults)
 
 }  // namespace
 
+std::vector<std::string> weight_sources(const ModelConfig& config, const Weights& weights,
+                                        const std::vector<std::string>& names) {
+  const NameMap map(config, weights, names);
+  std::vector<std::string> sources;
+  for (const Weight& weight : weights) sources.push_back(map.source_of(weight.name()));
+  return sources;
+}
+
 std::vector<std::string> missing_weights(const ModelConfig& config, const Weights& weights,
                                          const std::vector<std::string>& names) {
-  const NameMap map(config, weights, names);
+  const std::vector<std::string> sources = weight_sources(config, weights, names);
   std::vector<std::string> missing;
-  for (const Weight& weight : weights) {
-    if (map.source_of(weight.name()).empty()) missing.push_back(weight.name());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].empty()) missing.push_back(weights[i].name());
   }
   return missing;
 }

@@ -44,6 +44,11 @@ class AdapterWeights final : public WeightFile {
   [[nodiscard]] Tensor read(const TensorInfo& info) const override {
     return file_->read(stored(info));
   }
+  [[nodiscard]] bool reads_rows() const override { return file_->reads_rows(); }
+  [[nodiscard]] Tensor read_rows(const TensorInfo& info, int64_t first,
+                                 int64_t count) const override {
+    return file_->read_rows(stored(info), first, count);
+  }
   void read_into(const TensorInfo& info, Tensor& target) const override {
     file_->read_into(stored(info), target);
   }
@@ -97,7 +102,17 @@ const TensorInfo& ModelTensors::info(const std::string& name) const {
   return tensors_[found->second.tensor];
 }
 
+at::ScalarType ModelTensors::type_of(const std::string& name) const {
+  return scalar_type(info(name).dtype);
+}
+
 Tensor ModelTensors::read(const std::string& name) const { return file_of(name).read(info(name)); }
+
+bool ModelTensors::reads_rows(const std::string& name) const { return file_of(name).reads_rows(); }
+
+Tensor ModelTensors::read_rows(const std::string& name, int64_t first, int64_t count) const {
+  return file_of(name).read_rows(info(name), first, count);
+}
 
 void ModelTensors::read_into(const std::string& name, Tensor& target) const {
   file_of(name).read_into(info(name), target);

@@ -33,6 +33,11 @@ class SafetensorsWeights final : public WeightFile {
   [[nodiscard]] const std::string& path() const override { return file_.path(); }
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
   [[nodiscard]] Tensor read(const TensorInfo& info) const override { return file_.read(info.name); }
+  [[nodiscard]] bool reads_rows() const override { return true; }
+  [[nodiscard]] Tensor read_rows(const TensorInfo& info, int64_t first,
+                                 int64_t count) const override {
+    return file_.read_rows(info.name, first, count);
+  }
   void read_into(const TensorInfo& info, Tensor& target) const override {
     file_.read_into(info.name, target);
   }
@@ -152,6 +157,19 @@ Tensor SafetensorsFile::read(const std::string& name) const {
   const TensorInfo& tensor = info(name);
   Tensor result = at::empty(tensor.shape, at::TensorOptions().dtype(scalar_type(tensor.dtype)));
   read_bytes(tensor, result.mutable_data_ptr());
+  return result;
+}
+
+Tensor SafetensorsFile::read_rows(const std::string& name, int64_t first, int64_t count) const {
+  TensorInfo part = info(name);
+  FT_CHECK(!part.shape.empty() && first >= 0 && count >= 0 && first + count <= part.shape[0],
+           "rows of a tensor");
+  const uint64_t row = part.shape[0] > 0 ? part.bytes / static_cast<uint64_t>(part.shape[0]) : 0;
+  part.offset += row * static_cast<uint64_t>(first);
+  part.bytes = row * static_cast<uint64_t>(count);
+  part.shape[0] = count;
+  Tensor result = at::empty(part.shape, at::TensorOptions().dtype(scalar_type(part.dtype)));
+  read_bytes(part, result.mutable_data_ptr());
   return result;
 }
 

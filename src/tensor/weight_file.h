@@ -19,6 +19,12 @@ class WeightFile {
   [[nodiscard]] virtual const std::string& path() const = 0;
   [[nodiscard]] virtual const std::vector<TensorInfo>& tensors() const = 0;
   [[nodiscard]] virtual Tensor read(const TensorInfo& info) const = 0;
+  // Whether read_rows() reads these rows alone; else it reads the whole tensor.
+  [[nodiscard]] virtual bool reads_rows() const { return false; }
+  [[nodiscard]] virtual Tensor read_rows(const TensorInfo& info, int64_t first,
+                                         int64_t count) const {
+    return read(info).narrow(0, first, count);
+  }
   // Throws if the tensor does not fit into `target`: see check_fits().
   virtual void read_into(const TensorInfo& info, Tensor& target) const = 0;
 };

@@ -182,6 +182,12 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                                                        const Weights& weights,
                                                        const std::vector<std::string>& names);
 
+// For each parameter, the name that load_weights() would read it from; empty where it is not among
+// `names`.
+[[nodiscard]] std::vector<std::string> weight_sources(const ModelConfig& config,
+                                                      const Weights& weights,
+                                                      const std::vector<std::string>& names);
+
 // transformers' decay rule: false for biases and normalisation layers.
 [[nodiscard]] bool has_weight_decay(const std::string& parameter_name);
 

@@ -24,8 +24,13 @@ class ModelTensors {
   // Returns the file that contains a tensor, for messages; the first file if none does.
   [[nodiscard]] const std::string& path_of(const std::string& name) const;
   [[nodiscard]] const TensorInfo& info(const std::string& name) const;
+  [[nodiscard]] at::ScalarType type_of(const std::string& name) const;
 
   [[nodiscard]] Tensor read(const std::string& name) const;  // on the CPU, in the file's type
+  // Rows [first, first + count) of its first dimension. Unless reads_rows(), which is so for
+  // pickled files, the whole tensor is read.
+  [[nodiscard]] Tensor read_rows(const std::string& name, int64_t first, int64_t count) const;
+  [[nodiscard]] bool reads_rows(const std::string& name) const;
   // Overwrites the values of `target`, which keeps its device, layout and type. Floating types are
   // converted; other types and the shape must be equal.
   void read_into(const std::string& name, Tensor& target) const;

@@ -56,6 +56,8 @@ class SafetensorsFile {
   [[nodiscard]] const TensorInfo& info(const std::string& name) const;
 
   [[nodiscard]] Tensor read(const std::string& name) const;  // on the CPU, in the file's type
+  // Rows [first, first + count) of its first dimension. Requires: it has one, and these rows.
+  [[nodiscard]] Tensor read_rows(const std::string& name, int64_t first, int64_t count) const;
   // Overwrites the values of `target`, which keeps its device, layout and type. Floating types are
   // converted; other types and the shape must be equal.
   void read_into(const std::string& name, Tensor& target) const;

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "finetune/export/merged_model.h"
+
+namespace finetune {
+
+struct ExportOptions {
+  // "auto" (each tensor's own type), "f32", "f16" or "bf16"; for GGUF also "q8_0" and "q4_0".
+  std::string outtype = "auto";
+  bool overwrite = false;  // what is there is replaced, once the export is complete
+  bool verify = true;      // what was written is read again and compared
+};
+
+struct ExportReport {
+  uint64_t bytes = 0;  // of all files
+  int64_t tensors = 0;
+  std::string type = {};  // of the matrices: "bfloat16"
+};
+
+// Both write under another name beside `out` and rename at the end, so that an interrupted export
+// leaves nothing that looks complete. The bytes depend on the model and the type alone. Throw
+// Error(kUsage) for a type or a place that is not possible, Error(kData) for a model that the
+// format cannot hold, Error(kIo) and Interrupted.
+
+// Writes a folder as save_pretrained does: weights in safetensors, config.json, and the files of
+// tokenizer, chat template and generation that the model's folder has.
+ExportReport export_folder(const MergedModel& model, const std::string& out,
+                           const ExportOptions& options);
+
+}  // namespace finetune

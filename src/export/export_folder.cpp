@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "export/staged_output.h"
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
+#include "finetune/export/export.h"
+#include "finetune/tensor/safetensors.h"
+#include "finetune/tensor/weight_files.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The type of all tensors; nullopt: each keeps its own.
+std::optional<at::ScalarType> parse_type(const std::string& outtype) {
+  if (outtype == "auto") return std::nullopt;
+  if (outtype == "f32") return at::kFloat;
+  if (outtype == "f16") return at::kHalf;
+  if (outtype == "bf16") return at::kBFloat16;
+  throw Error(ErrorKind::kUsage, "--outtype " + shortened(outtype, 40) +
+                                     ": a folder holds auto, f32, f16 or bf16; q8_0 and q4_0 are "
+                                     "types of GGUF: let OUT end in .gguf");
+}
+
+const char* dtype_text(at::ScalarType type) {
+  return type == at::kHalf ? "float16" : type == at::kBFloat16 ? "bfloat16" : "float32";
+}
+
+std::string config_text(const MergedModel& model, at::ScalarType type) {
+  Json config = parse_json(model_config_json(model.config, model.architecture, dtype_text(type)),
+                           kConfigFile);
+  config.erase("quantization_config");
+  return config.dump(2) + "\n";
+}
+
+// A merged model is no adapter, and its card should not say so.
+std::string card_text(const std::string& card) {
+  std::string text;
+  size_t begin = 0;
+  while (begin < card.size()) {
+    const size_t end = std::min(card.find('\n', begin), card.size() - 1) + 1;
+    std::string line = card.substr(begin, end - begin);
+    begin = end;
+    if (line == "library_name: peft\n") line = "library_name: transformers\n";
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> files_beside_weights(FileSystem& files, const std::string& folder) {
+  std::vector<std::string> names;
+  for (const std::string& name : files.list(folder)) {
+    const bool is_wanted = is_tokenizer_file_name(name) || name == kChatTemplateFile ||
+                           name == kGenerationConfigFile || name == kDataRecordFile ||
+                           name == "README.md";
+    if (is_wanted) names.push_back(name);
+  }
+  return names;
+}
+
+ExportReport export_folder(const MergedModel& model, const std::string& out,
+                           const ExportOptions& options) {
+  const auto type = parse_type(options.outtype);
+  LazyTensors tensors;
+  uint64_t bytes = 0;
+  for (const MergedTensor& tensor : model.tensors) {
+    tensors.push_back(in_type(tensor, type.value_or(tensor.stored)));
+    bytes += tensors.back().bytes();
+  }
+  FileSystem& files = FileSystem::local();
+  StagedOutput output(out, options.overwrite, bytes + (uint64_t{64} << 20));
+  const std::vector<ModelShard> shards = plan_shards(tensors);
+  for (const ModelShard& shard : shards) {
+    const auto file = output.create(shard.file_name);
+    write_safetensors(*file, shard.tensors);
+    file->sync();
+    file->close();
+  }
+  if (shards.size() > 1) output.write(kModelIndexFile, make_shard_index(shards));
+  const at::ScalarType stated = type.value_or(model.dtype);
+  output.write(kConfigFile, config_text(model, stated));
+  std::vector<std::string> names = files_beside_weights(files, model.folder);
+  const auto has_tokenizer = [](const std::vector<std::string>& list) {
+    return std::ranges::any_of(list, [](const auto& name) { return is_tokenizer_file_name(name); });
+  };
+  for (const std::string& name : names) {
+    const std::string text = files.read_all(join_path(model.folder, name));
+    output.write(name, name == "README.md" ? card_text(text) : text);
+  }
+  // An adapter's folder of another program may lack what its base has.
+  for (const std::string& name : files_beside_weights(files, model.base)) {
+    const bool is_of_tokenizer = is_tokenizer_file_name(name) || name == kChatTemplateFile;
+    const bool is_missing = std::ranges::find(names, name) == names.end();
+    if (is_missing && name != "README.md" && !(is_of_tokenizer && has_tokenizer(names))) {
+      output.write(name, files.read_all(join_path(model.base, name)));
+    }
+  }
+  if (options.verify) output.verify();
+  output.commit();
+  return {
+      .bytes = output.bytes(), .tensors = std::ssize(model.tensors), .type = dtype_text(stated)};
+}
+
+}  // namespace finetune

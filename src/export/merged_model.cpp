@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/export/merged_model.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
+#include "finetune/kernels/one_threaded.h"
+#include "finetune/model/model_folder.h"
+#include "finetune/tensor/model_tensors.h"
+
+namespace finetune {
+namespace {
+
+constexpr int64_t kBlockRows = 1024;  // of a pass over a matrix
+
+// The rows of a file's tensors in float32.
+class RowSource {
+ public:
+  explicit RowSource(const std::string& folder)
+      : folder_(folder), tensors_(load_model_tensors(FileSystem::local(), folder)) {}
+
+  [[nodiscard]] const ModelTensors& tensors() const { return tensors_; }
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  [[nodiscard]] bool has(const std::string& name) const { return tensors_.has(name); }
+  [[nodiscard]] Tensor whole(const std::string& name) const {
+    return checked(name, tensors_.read(name));
+  }
+  [[nodiscard]] Tensor rows(const std::string& name, int64_t first, int64_t count) const {
+    if (tensors_.info(name).shape.empty()) return whole(name);
+    if (tensors_.reads_rows(name)) return checked(name, tensors_.read_rows(name, first, count));
+    if (last_ != name) {
+      value_ = tensors_.read(name);
+      last_ = name;
+    }
+    return checked(name, value_.narrow(0, first, count));
+  }
+
+ private:
+  [[nodiscard]] Tensor checked(const std::string& name, const Tensor& value) const {
+    if (value.is_floating_point()) return value.to(at::kFloat);
+    throw Error(ErrorKind::kData,
+                format_text("'{}': tensor '{}' holds no floating-point numbers; quantised weights "
+                            "cannot be exported",
+                            tensors_.path_of(name), name));
+  }
+
+  std::string folder_;
+  ModelTensors tensors_;
+  mutable std::string last_;  // the tensor of a pickled file that was read last
+  mutable Tensor value_;
+};
+
+// What an adapter adds to one weight.
+struct Addition {
+  // Linear layers [out, in]: A [r, in], B [out, r]. Transposed ones [in, out] and embeddings
+  // [rows, columns], whose rows are the columns of A: A [r, in], B [out, r].
+  Tensor a, b;
+  double scale = 1.0;
+  bool is_transposed = false;
+  Tensor magnitude = {};  // m [out] of DoRA
+
+  [[nodiscard]] Tensor rows(int64_t first, int64_t count) const {
+    if (is_transposed) return at::mm(a.narrow(1, first, count).t(), b.t()).mul_(scale);
+    return at::mm(b.narrow(0, first, count), a).mul_(scale);
+  }
+  [[nodiscard]] bool equals(const Addition& other) const {
+    if (scale != other.scale || magnitude.defined() || other.magnitude.defined()) return false;
+    // The output layer's [V, C] and the embedding's are the same matrix with the roles of A and B
+    // exchanged.
+    if (is_transposed == other.is_transposed) return a.equal(other.a) && b.equal(other.b);
+    return a.equal(other.b.t()) && b.equal(other.a.t());
+  }
+};
+
+using Rows = std::function<Tensor(int64_t first, int64_t count)>;
+
+// W + s B A, or m / ||W + s B A|| (W + s B A), whose norms are those of each output.
+Rows added(Rows base, const Addition& addition, int64_t all_rows) {
+  const Rows sum = [base = std::move(base), addition](int64_t first, int64_t count) {
+    return base(first, count) + addition.rows(first, count);
+  };
+  if (!addition.magnitude.defined()) return sum;
+  if (!addition.is_transposed) {
+    return [sum, m = addition.magnitude](int64_t first, int64_t count) {
+      const Tensor v = sum(first, count);
+      const Tensor norms = at::linalg_vector_norm(v, 2, at::IntArrayRef{1}, /*keepdim=*/true);
+      return v * (m.narrow(0, first, count).unsqueeze(1) / norms);
+    };
+  }
+  // An output's norm is that of a column: it takes a pass over all rows.
+  const auto factors = std::make_shared<Tensor>();
+  return [sum, factors, m = addition.magnitude, all_rows](int64_t first, int64_t count) {
+    if (!factors->defined()) {
+      Tensor squares = at::zeros({m.numel()}, at::kDouble);
+      for (int64_t row = 0; row < all_rows; row += kBlockRows) {
+        const Tensor v = sum(row, std::min(kBlockRows, all_rows - row)).to(at::kDouble);
+        squares += v.square().sum(0);
+      }
+      *factors = m / squares.sqrt().to(at::kFloat);
+    }
+    return sum(first, count) * *factors;
+  };
+}
+
+// The adapter of a folder, by the parameters of its base.
+class Adapter {
+ public:
+  Adapter(const std::string& folder, const nn::LoraConfig& lora, const ModelConfig& config)
+      : source_(std::make_shared<RowSource>(folder)),
+        targets_(lora),
+        is_transposed_(has_transposed_linear(config)) {
+    for (const TensorInfo& info : source_->tensors().tensors()) unused_.push_back(info.name);
+  }
+
+  // The weight itself, where it was trained whole.
+  [[nodiscard]] bool replaces(const std::string& parameter) const {
+    return source_->has(parameter);
+  }
+  [[nodiscard]] Rows rows_of(const std::string& parameter) {
+    use(parameter);
+    return [source = source_, parameter](int64_t first, int64_t count) {
+      return source->rows(parameter, first, count);
+    };
+  }
+  [[nodiscard]] const TensorInfo& info(const std::string& parameter) const {
+    return source_->tensors().info(parameter);
+  }
+
+  // What is added to a weight "x.y.weight"; nullopt: nothing is.
+  [[nodiscard]] std::optional<Addition> addition(const std::string& parameter,
+                                                 const std::vector<int64_t>& shape) {
+    constexpr std::string_view kWeight = ".weight";
+    if (!parameter.ends_with(kWeight)) return std::nullopt;
+    const std::string module = parameter.substr(0, parameter.size() - kWeight.size());
+    const bool is_embedding = source_->has(module + ".lora_embedding_A");
+    const std::string a = module + (is_embedding ? ".lora_embedding_A" : ".lora_A.weight");
+    const std::string b = module + (is_embedding ? ".lora_embedding_B" : ".lora_B.weight");
+    if (!source_->has(a)) return std::nullopt;
+    const auto settings =
+        is_embedding ? targets_.find_embedding(module) : targets_.find(module, /*is_output=*/false);
+    if (!settings || !source_->has(b)) {
+      fail(format_text("tensor '{}' is there, but {} gives the module no adapter", a,
+                       kAdapterConfigFile));
+    }
+    Addition addition{.a = source_->whole(a),
+                      .b = source_->whole(b),
+                      .scale = settings->scale,
+                      .is_transposed = is_embedding || is_transposed_};
+    use(a);
+    use(b);
+    const auto fits = [&] {
+      if (addition.a.dim() != 2 || addition.b.dim() != 2 || shape.size() != 2) return false;
+      const int64_t rows = addition.is_transposed ? addition.a.size(1) : addition.b.size(0);
+      const int64_t columns = addition.is_transposed ? addition.b.size(0) : addition.a.size(1);
+      return rows == shape[0] && columns == shape[1] && addition.a.size(0) == addition.b.size(1);
+    };
+    if (!fits()) fail(format_text("tensor '{}' does not fit the base's '{}'", a, parameter));
+    const std::string m = module + ".lora_magnitude_vector";
+    if (source_->has(m)) {
+      addition.magnitude = source_->whole(m).flatten();
+      use(m);
+      if (addition.magnitude.numel() != addition.b.size(0)) {
+        fail(format_text("tensor '{}' does not fit the base's '{}'", m, parameter));
+      }
+    }
+    return addition;
+  }
+
+  void check_all_used() const {
+    if (unused_.empty()) return;
+    fail("the base has no place for " + listed(unused_) + "; it is the adapter of another model");
+  }
+
+ private:
+  void use(const std::string& name) { std::erase(unused_, name); }
+  [[noreturn]] void fail(const std::string& why) const {
+    throw Error(ErrorKind::kData, "'" + source_->folder() + "': " + why);
+  }
+
+  std::shared_ptr<const RowSource> source_;
+  nn::LoraTargets targets_;
+  bool is_transposed_;
+  std::vector<std::string> unused_;
+};
+
+std::unique_ptr<Model> shape_of(const ModelConfig& config, std::optional<Head> head) {
+  const c10::Device meta(c10::kMeta);
+  const ModelOptions options = {.draw_weights = false};
+  if (!head) return make_language_model(config, 0, meta, options);
+  if (*head == Head::kPretraining) return make_pretraining_model(config, 0, meta, options);
+  return make_head_model(*head, config, 0, meta, options);
+}
+
+class Merger {
+ public:
+  Merger(MergedModel& result, std::optional<Head> head) : result_(result) {
+    std::optional<nn::LoraConfig> lora = read_adapter_config(result_.folder);
+    result_.config = read_model_config(result_.folder);
+    result_.config.lora.reset();
+    result_.has_adapter = lora.has_value();
+    result_.base = lora ? adapter_base(result_.folder, *lora) : result_.folder;
+    model_ = shape_of(result_.config, head);
+    tied_ = tied_names(result_.config);
+    result_.architecture = model_->architecture();
+    base_ = std::make_shared<const RowSource>(result_.base);
+    if (lora) adapter_.emplace(result_.folder, *lora, result_.config);
+  }
+
+  void run() {
+    std::vector<std::string> names;
+    for (const TensorInfo& info : base_->tensors().tensors()) names.push_back(info.name);
+    const std::vector<std::string> sources =
+        weight_sources(result_.config, model_->weights(), names);
+    result_.dtype = type_of_most();
+    std::vector<std::string> missing;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const Weight& weight = model_->weights()[i];
+      if (sources[i].empty() && !(adapter_ && adapter_->replaces(weight.name()))) {
+        missing.push_back(weight.name());
+        continue;
+      }
+      add(weight, sources[i]);
+    }
+    if (!missing.empty()) {
+      throw Error(ErrorKind::kData, "'" + result_.folder + "' lacks " + listed(missing) +
+                                        ", which a " + result_.architecture + " has");
+    }
+    if (adapter_) adapter_->check_all_used();
+  }
+
+ private:
+  void add(const Weight& weight, const std::string& source) {
+    const std::vector<int64_t> shape = weight.sizes().vec();
+    const Part own = part(weight.name(), source, shape);
+    const std::string other = other_name(weight.name());
+    if (other.empty() || !adapter_) return push(weight.name(), shape, own);
+    // The other use of a shared weight, as far as the adapter knows of it.
+    const Part shared = part(other, source, shape);
+    if (is_same(own, shared, shape[0])) return push(weight.name(), shape, own);
+    result_.config.tie_word_embeddings = false;
+    push(weight.name(), shape, own);
+    push(other, shape, shared);
+  }
+
+  struct Part {
+    Rows rows;
+    at::ScalarType stored = at::kFloat;
+    bool is_replaced = false;  // by the adapter's
+    Rows before_addition = {};
+    std::optional<Addition> addition = {};
+  };
+
+  [[nodiscard]] Part part(const std::string& name, const std::string& source,
+                          const std::vector<int64_t>& shape) {
+    Part part{.rows = {}, .stored = result_.dtype};
+    if (adapter_ && adapter_->replaces(name)) {
+      part.is_replaced = true;
+      check_shape(name, adapter_->info(name).shape, shape, result_.folder);
+      part.rows = adapter_->rows_of(name);
+    } else {
+      check_shape(source, base_->tensors().info(source).shape, shape, result_.base);
+      part.stored = base_->tensors().type_of(source);
+      part.rows = [base = base_, source](int64_t first, int64_t count) {
+        return base->rows(source, first, count);
+      };
+    }
+    part.before_addition = part.rows;
+    if (adapter_) part.addition = adapter_->addition(name, shape);
+    if (part.addition) part.rows = added(part.rows, *part.addition, shape[0]);
+    return part;
+  }
+
+  // Whether two uses of a shared weight are the same after training.
+  [[nodiscard]] static bool is_same(const Part& one, const Part& other, int64_t rows) {
+    if (one.addition.has_value() != other.addition.has_value()) return false;
+    if (one.addition && !one.addition->equals(*other.addition)) return false;
+    if (!one.is_replaced && !other.is_replaced) return true;
+    // PEFT also saves the table of an embedding that has an adapter.
+    for (int64_t row = 0; row < rows; row += kBlockRows) {
+      const int64_t count = std::min(kBlockRows, rows - row);
+      if (!one.before_addition(row, count).equal(other.before_addition(row, count))) return false;
+    }
+    return true;
+  }
+
+  void push(const std::string& name, const std::vector<int64_t>& shape, Part part) {
+    result_.tensors.push_back({.name = name,
+                               .shape = shape,
+                               .stored = part.stored,
+                               .rows = [rows = std::move(part.rows)](int64_t first, int64_t count) {
+                                 const c10::NoGradGuard no_grad;
+                                 const OneThread one(true);
+                                 return rows(first, count).contiguous();
+                               }});
+  }
+
+  static void check_shape(const std::string& name, const std::vector<int64_t>& found,
+                          const std::vector<int64_t>& expected, const std::string& folder) {
+    if (found == expected) return;
+    const auto text = [](const std::vector<int64_t>& shape) {
+      std::vector<std::string> sizes;
+      for (const int64_t size : shape) sizes.push_back(std::to_string(size));
+      return "[" + join(sizes) + "]";
+    };
+    throw Error(ErrorKind::kData,
+                format_text("'{}': tensor '{}' has the shape {}, but config.json asks for {}; "
+                            "weights and config.json do not belong together",
+                            folder, name, text(found), text(expected)));
+  }
+
+  // The other name of a weight that the model has once; empty: it has none.
+  [[nodiscard]] std::string other_name(const std::string& name) const {
+    const auto is_weight = [&](const std::string& other) {
+      return std::ranges::any_of(model_->weights(),
+                                 [&](const Weight& weight) { return weight.name() == other; });
+    };
+    for (const auto& [own, other] : tied_) {
+      if (own == name && !is_weight(other)) return other;
+    }
+    return "";
+  }
+
+  [[nodiscard]] at::ScalarType type_of_most() const {
+    std::map<at::ScalarType, uint64_t> bytes = {{at::kFloat, 0}};
+    for (const TensorInfo& info : base_->tensors().tensors()) {
+      const at::ScalarType type = base_->tensors().type_of(info.name);
+      if (at::isFloatingType(type)) bytes[type] += info.bytes;
+    }
+    const auto by_bytes = [](const auto& one, const auto& other) {
+      return one.second < other.second;
+    };
+    return std::ranges::max_element(bytes, by_bytes)->first;
+  }
+
+  MergedModel& result_;
+  std::unique_ptr<Model> model_;  // without values
+  std::vector<std::pair<std::string, std::string>> tied_;
+  std::shared_ptr<const RowSource> base_;
+  std::optional<Adapter> adapter_;
+};
+
+}  // namespace
+
+const MergedTensor* MergedModel::find(const std::string& name) const {
+  const auto found = std::ranges::find(tensors, name, &MergedTensor::name);
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+MergedModel merge_model(const std::string& folder, std::optional<Head> head) {
+  MergedModel result;
+  result.folder = folder;
+  Merger(result, head).run();
+  return result;
+}
+
+LazyTensor in_type(const MergedTensor& tensor, at::ScalarType type) {
+  return {.name = tensor.name,
+          .type = type,
+          .shape = tensor.shape,
+          .rows = [rows = tensor.rows, type](int64_t first, int64_t count) {
+            return rows(first, count).to(type);
+          }};
+}
+
+}  // namespace finetune

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "finetune/base/file_system.h"
+#include "finetune/base/hash.h"
+
+namespace finetune {
+
+// A file or folder that gets its name when it is complete. Until then it has a name of this
+// process; what a killed process left there is removed by the next one.
+class StagedOutput {
+ public:
+  // Throws Error(kUsage) if `out` exists and may not be replaced, Error(kIo) if `bytes` do not fit
+  // on the disk.
+  StagedOutput(std::string out, bool overwrite, uint64_t bytes);
+  StagedOutput(const StagedOutput&) = delete;
+  StagedOutput& operator=(const StagedOutput&) = delete;
+  ~StagedOutput();  // removes what was not committed
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+  // Opens a file for writing, whose bytes verify() reads again. `name`: in the folder; empty: the
+  // output itself.
+  [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& name = "");
+  void write(const std::string& name, const std::string& text);
+  // Throws Error(kIo) if a file does not have the bytes that were written.
+  void verify() const;
+  void commit();
+  [[nodiscard]] uint64_t bytes() const;
+
+ private:
+  struct Written {
+    std::string path;
+    uint64_t bytes = 0;
+    Hasher hasher = {};
+  };
+  class HashedFile;
+  void remove_leftovers() const;
+
+  FileSystem& files_;
+  std::string out_;
+  bool overwrite_;
+  std::string path_;
+  std::vector<std::unique_ptr<Written>> written_;
+  bool is_committed_ = false;
+};
+
+}  // namespace finetune

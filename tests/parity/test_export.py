@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""Compares exports with PEFT's merge_and_unload() and with the gguf package: names, values, logits."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import torch
+from safetensors.torch import load_file
+from support import ParityTest, run_binary
+from test_clm import TOKENIZER, known_families
+
+# One multiplication and addition in float32, in another order.
+VALUES = 1e-6
+LOGITS = 1e-4
+
+
+class Export(ParityTest):
+    def setUp(self):
+        super().setUp()
+        self.bases = {}
+        for family, make in known_families().items():
+            folder = self.folder / family
+            make(folder, deviation=0.1)
+            for file in TOKENIZER.iterdir():
+                shutil.copy(file, folder)
+            self.bases[family] = folder
+
+    def adapter(self, base, model, **options):
+        """A folder with an adapter of random numbers, and its model."""
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(**{"r": 4, "lora_alpha": 16, "target_modules": "all-linear", **options}))
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.requires_grad:
+                    noise = torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+                    if "magnitude" in name:
+                        parameter.mul_(1 + 0.1 * noise)
+                    else:
+                        parameter.add_(0.05 * noise)
+        folder = self.folder / "adapter"
+        shutil.rmtree(folder, ignore_errors=True)
+        model.save_pretrained(folder)
+        return folder, model
+
+    def export(self, source, *more, out="merged"):
+        folder = self.folder / out
+        shutil.rmtree(folder, ignore_errors=True)
+        run_binary("export", source, folder, *more)
+        return folder
+
+    def logits(self, model):
+        model.eval()
+        with torch.no_grad():
+            return model(input_ids=torch.tensor([[5, 6, 7, 300, 20, 21, 99, 3]])).logits.float()
+
+    def check_merged(self, base, make_class, dtype=torch.float32, **options):
+        model = make_class.from_pretrained(base, dtype=dtype)
+        folder, model = self.adapter(base, model, **options)
+        adapted = self.logits(model)
+        merged = self.export(folder)
+        loaded, info = make_class.from_pretrained(merged, dtype=torch.float32, output_loading_info=True)
+        self.assertFalse(info["missing_keys"] or info["unexpected_keys"], info)
+        scale = adapted.abs().max()
+        if dtype == torch.float32:
+            self.assertLess((self.logits(loaded) - adapted).abs().max() / scale, LOGITS)
+        return model, loaded
+
+    def check_values(self, peft_model, loaded, tolerance=VALUES):
+        theirs = peft_model.merge_and_unload().state_dict()
+        ours = loaded.state_dict()
+        self.assertEqual(set(ours), set(theirs))
+        for name, value in ours.items():
+            gold = theirs[name].float()
+            error = (value.float() - gold).abs().max() / gold.abs().max().clamp_min(1e-6)
+            self.assertLess(error, tolerance, name)
+
+    def test_every_family(self):
+        from transformers import AutoModelForCausalLM
+
+        for family, base in self.bases.items():
+            with self.subTest(family):
+                self.check_values(*self.check_merged(base, AutoModelForCausalLM, task_type="CAUSAL_LM"))
+
+    OPTIONS = {
+        "rslora": ("llama", {"use_rslora": True}),
+        "dora": ("llama", {"use_dora": True}),
+        "dora of transposed layers": ("gpt2", {"use_dora": True}),
+        "patterns": ("llama", {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 7}}),
+        "biases": ("qwen2", {"target_modules": ["q_proj", "o_proj"], "bias": "all"}),
+        "whole": ("mistral", {"modules_to_save": ["lm_head", "input_layernorm"]}),
+        "embedding": ("mistral", {"target_modules": ["embed_tokens", "q_proj"]}),
+        "tied": ("llama", {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
+    }
+
+    def test_every_kind_of_adapter(self):
+        from transformers import AutoModelForCausalLM
+
+        for name, (family, options) in self.OPTIONS.items():
+            with self.subTest(name):
+                self.check_values(*self.check_merged(self.bases[family], AutoModelForCausalLM, task_type="CAUSAL_LM", **options))
+
+    def test_shared_weights_that_were_trained_apart_are_written_apart(self):
+        """PEFT's own merge keeps one tensor for both, and loses what was trained."""
+        from transformers import AutoModelForCausalLM
+
+        for options in ({"modules_to_save": ["lm_head"]}, {"target_modules": ["embed_tokens", "q_proj"]}):
+            with self.subTest(str(options)):
+                self.assertTrue(json.loads((self.bases["llama"] / "config.json").read_text())["tie_word_embeddings"])
+                self.check_merged(self.bases["llama"], AutoModelForCausalLM, task_type="CAUSAL_LM", **options)
+                merged = self.folder / "merged"
+                self.assertFalse(json.loads((merged / "config.json").read_text())["tie_word_embeddings"])
+                tensors = load_file(merged / "model.safetensors")
+                self.assertFalse(torch.equal(tensors["lm_head.weight"], tensors["model.embed_tokens.weight"]))
+
+    def test_a_base_of_bfloat16_stays_bfloat16(self):
+        from transformers import AutoModelForCausalLM
+
+        narrow = self.folder / "narrow"
+        AutoModelForCausalLM.from_pretrained(self.bases["mistral"], dtype=torch.bfloat16).save_pretrained(narrow)
+        for file in TOKENIZER.iterdir():
+            shutil.copy(file, narrow)
+        model, loaded = self.check_merged(narrow, AutoModelForCausalLM, dtype=torch.bfloat16, task_type="CAUSAL_LM")
+        tensors = load_file(self.folder / "merged" / "model.safetensors")
+        self.assertEqual({tensor.dtype for tensor in tensors.values()}, {torch.bfloat16})
+        self.check_values(model, loaded, 2.0**-7)  # theirs rounds the product first
+        for name, dtype in (("f32", torch.float32), ("f16", torch.float16)):
+            wide = load_file(self.export(self.folder / "adapter", "--outtype", name, out="wide") / "model.safetensors")
+            self.assertEqual({tensor.dtype for tensor in wide.values()}, {dtype})
+            for key, value in wide.items():  # each is rounded once
+                self.assertTrue(torch.equal(value.to(torch.bfloat16), tensors[key]) or dtype == torch.float16, key)
+
+    def test_a_folder_without_an_adapter_is_copied(self):
+        base = self.bases["qwen3"]
+        copy = self.export(base)
+        ours, theirs = load_file(copy / "model.safetensors"), load_file(base / "model.safetensors")
+        self.assertEqual(set(ours), set(theirs))
+        self.assertTrue(all(torch.equal(ours[name], theirs[name]) for name in ours))
+
+    def test_heads_of_encoders(self):
+        from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, BertConfig
+        from transformers import DebertaV2Config, RobertaConfig
+
+        size = dict(vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                    max_position_embeddings=64, num_labels=3)  # fmt: skip
+        for config, kind, task in (
+            (BertConfig(**size), AutoModelForSequenceClassification, "SEQ_CLS"),
+            (RobertaConfig(**size), AutoModelForTokenClassification, "TOKEN_CLS"),
+            (DebertaV2Config(**size), AutoModelForSequenceClassification, "SEQ_CLS"),
+        ):
+            with self.subTest(config.model_type):
+                torch.manual_seed(0)
+                base = self.folder / f"base-{config.model_type}"
+                kind.from_config(config).save_pretrained(base)
+                for file in TOKENIZER.iterdir():
+                    shutil.copy(file, base)
+                # PEFT names no linear layer of these heads all-linear; the head is trained whole.
+                targets = ["query_proj", "value_proj"] if config.model_type == "deberta-v2" else ["query", "value"]
+                self.check_values(*self.check_merged(base, kind, task_type=task, target_modules=targets))
+
+    def test_what_is_refused(self):
+        from transformers import AutoModelForCausalLM
+
+        folder, _ = self.adapter(self.bases["llama"], AutoModelForCausalLM.from_pretrained(self.bases["llama"]),
+                                 task_type="CAUSAL_LM")  # fmt: skip
+        config = json.loads((folder / "adapter_config.json").read_text())
+        config["base_model_name_or_path"] = str(self.bases["gpt2"])
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+        out = self.folder / "refused"
+        for words, code, text in (
+            ([folder, out], 1, "does not fit the base's|has no place for|lacks"),
+            ([self.bases["llama"], self.bases["llama"]], 2, "contains SOURCE"),
+            ([self.bases["llama"], self.bases["llama"] / "deep"], 2, "is in the folder of the model"),
+            ([self.bases["llama"], out, "--outtype", "q8_0"], 2, "let OUT end in .gguf"),
+            ([self.folder / "nowhere", out], 2, "there is no folder"),
+        ):
+            done = subprocess.run([os.environ["FINETUNE_BINARY"], "export", *map(str, words)], capture_output=True, text=True)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertRegex(done.stderr, text)
+            self.assertFalse(list(self.folder.glob("refused*")))
