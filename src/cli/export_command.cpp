@@ -25,14 +25,16 @@ namespace finetune::cli {
 namespace {
 
 constexpr char kHelp[] =
-    R"(usage: finetune export SOURCE OUT [--outtype auto|f32|f16|bf16] [--checkpoint auto|STEP|best]
-                       [--overwrite] [--verify true|false]
+    R"(usage: finetune export SOURCE OUT [--outtype TYPE] [--checkpoint auto|STEP|best] [--overwrite]
+                       [--verify true|false]
 
-Writes the model of a run, a checkpoint, an adapter or any model folder as others deploy it: a
-folder with all weights, into which an adapter is merged, as save_pretrained writes it. Values are
-read and written some MiB at a time, so that the model need not fit into memory.
+Writes the model of a run, a checkpoint, an adapter or any model folder as others deploy it. An
+adapter is merged into its base. OUT is a folder as save_pretrained writes it, or, if it ends in
+.gguf, a file for llama.cpp and Ollama. Values are read and written some MiB at a time, so that the
+model need not fit into memory.
 
-  --outtype TYPE       type of the weights; auto: that of the model, or of the adapter's base
+  --outtype TYPE       auto: the type of the model, or of the adapter's base; f32, f16, bf16; in
+                       GGUF also q8_0 (8.5 bits a weight) and q4_0 (4.5 bits)
   --checkpoint auto    of a run: its finished model, or else its newest valid checkpoint
   --checkpoint STEP    its checkpoint of this step
   --checkpoint best    its best checkpoint, by metric_for_best_model
@@ -170,7 +172,9 @@ int export_command(const Arguments& arguments) {
   check_undamaged(folder);
   const TaskDescriptor& task = find_predict_task(folder);
   const MergedModel model = merge_model(folder, task.head(TrainingArgs()));
-  const ExportReport report = export_folder(model, request.out, request.options);
+  const ExportReport report = request.out.ends_with(".gguf")
+                                  ? export_gguf(model, request.out, request.options)
+                                  : export_folder(model, request.out, request.options);
   std::cout << printable_line(format_text("{}{} is in {}: {} tensors, {}, {}", folder,
                                           model.has_adapter ? " merged into " + model.base : "",
                                           request.out, report.tensors, report.type,

@@ -181,3 +181,137 @@ class Export(ParityTest):
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertRegex(done.stderr, text)
             self.assertFalse(list(self.folder.glob("refused*")))
+
+    def gguf(self, source, outtype, name="model.gguf"):
+        from gguf import GGUFReader
+
+        file = self.folder / name
+        run_binary("export", source, file, "--outtype", outtype, "--overwrite")
+        return GGUFReader(file)
+
+    # What transformers 5.23 reads.
+    READ_BY_TRANSFORMERS = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2")
+
+    def test_gguf_gives_the_logits_of_the_folder(self):
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        for family in self.READ_BY_TRANSFORMERS:
+            with self.subTest(family):
+                base = self.bases[family]
+                self.gguf(base, "f32")
+                # Its config comes from the folder: the loader of GGUF leaves fields at their defaults.
+                config = {} if family == "mistral" else {"config": AutoConfig.from_pretrained(base)}
+                loaded = AutoModelForCausalLM.from_pretrained(
+                    self.folder, gguf_file="model.gguf", dtype=torch.float32, **config
+                )
+                gold = self.logits(AutoModelForCausalLM.from_pretrained(base))
+                self.assertLess((self.logits(loaded) - gold).abs().max(), LOGITS)
+
+    def test_gguf_of_the_other_families(self):
+        """Values by the formulas of llama.cpp's converter, which are not applied to each other's families."""
+        for family, norms, permutes in (("gemma", 1.0, False), ("olmo2", 0.0, False), ("smollm3", 0.0, True)):
+            with self.subTest(family):
+                base = self.bases[family]
+                config = json.loads((base / "config.json").read_text())
+                if family == "smollm3":  # the pattern that its readers have
+                    config["no_rope_layers"] = None
+                    config["no_rope_layer_interval"] = 4
+                    (base / "config.json").write_text(json.dumps(config))
+                file = {tensor.name: torch.tensor(tensor.data.copy()) for tensor in self.gguf(base, "f32").tensors}
+                source = load_file(base / "model.safetensors")
+                self.assertEqual(len(file), len(source))
+                names = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output",
+                         "q_norm": "attn_q_norm", "k_norm": "attn_k_norm", "gate_proj": "ffn_gate", "up_proj": "ffn_up",
+                         "down_proj": "ffn_down", "input_layernorm": "attn_norm",
+                         "post_attention_layernorm": "post_attention_norm" if family == "olmo2" else "ffn_norm",
+                         "post_feedforward_layernorm": "post_ffw_norm"}  # fmt: skip
+                for name, value in source.items():
+                    parts = name.split(".")
+                    if parts[1] == "layers":
+                        mine = file.pop(f"blk.{parts[2]}.{names[parts[-2]]}.{parts[-1]}")
+                    else:
+                        ends = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+                        mine = file.pop(ends[parts[-2]] + ".weight")
+                    if "norm" in name:
+                        value = value + norms
+                    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+                    if permutes and parts[-2] in heads:
+                        value = value.view(heads[parts[-2]], 2, -1, value.shape[1]).transpose(1, 2).reshape(value.shape)
+                    self.assertTrue(torch.equal(mine, value), name)
+
+    def test_types_of_gguf_are_those_of_the_gguf_package(self):
+        import numpy
+        from gguf import quants
+
+        base = self.bases["mistral"]
+        wide = {tensor.name: tensor for tensor in self.gguf(base, "f32").tensors}
+        for outtype in ("f16", "bf16", "q8_0", "q4_0"):
+            with self.subTest(outtype):
+                for tensor in self.gguf(base, outtype).tensors:
+                    values = numpy.asarray(wide[tensor.name].data)
+                    expected = quants.quantize(values, tensor.tensor_type)
+                    self.assertTrue(
+                        numpy.array_equal(numpy.asarray(tensor.data).view(numpy.uint8), expected.view(numpy.uint8)), tensor.name
+                    )
+                kinds = {tensor.name: tensor.tensor_type.name.lower() for tensor in self.gguf(base, outtype).tensors}
+                self.assertEqual(kinds["blk.0.attn_q.weight"], outtype)
+                self.assertEqual(kinds["output_norm.weight"], "f32")
+
+    MIXED = "The keeper's lamp: 12 of 1,234 nights!\n\n  Ĉu ŝi venos? 朝 👩‍🚀 don't\tstop..."
+
+    def test_the_tokenizer_in_gguf(self):
+        from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+        from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+        # SentencePiece's BPE, as Llama 2 and Mistral have it.
+        pieces = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+        pieces.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        pieces.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+        special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+        text = "the keeper keeps the lamp and the ships see the light of the lamp in the night " * 20
+        pieces.train_from_iterator([text], trainers.BpeTrainer(vocab_size=400, special_tokens=special))
+        content = json.loads(pieces.to_str())
+        content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < 3]
+        folder = self.bases["mistral"]
+        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+            (folder / name).unlink(missing_ok=True)
+        PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer.from_str(json.dumps(content)), bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+        ).save_pretrained(folder)
+        for family in ("llama", "mistral"):
+            with self.subTest(family):
+                fields = self.gguf(self.bases[family], "f32").fields
+                config = json.loads((self.bases[family] / "config.json").read_text())
+                self.assertEqual(len(fields["tokenizer.ggml.tokens"].contents()), config["vocab_size"])
+                theirs = AutoTokenizer.from_pretrained(self.bases[family])
+                ours = AutoTokenizer.from_pretrained(self.folder, gguf_file="model.gguf")
+                # Behind a special token the loader's tokenizer of SentencePiece's adds no space.
+                lines = (self.MIXED, text, "lamp keeper", *(["<s>a</s> b"] if family == "llama" else []))
+                for line in lines:
+                    self.assertEqual(
+                        ours.encode(line, add_special_tokens=False), theirs.encode(line, add_special_tokens=False), line
+                    )
+        merges = [tuple(merge) for merge in content["model"]["merges"]]
+        fields = self.gguf(folder, "f32").fields
+        scores = dict(zip(fields["tokenizer.ggml.tokens"].contents(), fields["tokenizer.ggml.scores"].contents()))
+        ranks = [scores[left + right] for left, right in merges]
+        self.assertEqual(ranks, sorted(ranks, reverse=True))
+
+    def test_what_gguf_cannot_hold_is_refused(self):
+        folder = self.folder / "changed"
+        shutil.copytree(self.bases["llama"], folder)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        for source, words, text in (
+            (folder, ["--outtype", "f16"], "pre-tokenizer"),
+            (self.bases["llama"], ["--outtype", "q5_k"], "a GGUF file holds auto"),
+        ):
+            done = subprocess.run(
+                [os.environ["FINETUNE_BINARY"], "export", source, self.folder / "no.gguf", *words], capture_output=True, text=True
+            )
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(text, done.stderr)
+            self.assertFalse(list(self.folder.glob("no.gguf*")))

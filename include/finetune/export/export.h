@@ -31,4 +31,9 @@ struct ExportReport {
 ExportReport export_folder(const MergedModel& model, const std::string& out,
                            const ExportOptions& options);
 
+// Writes one file of GGUF, version 3, as llama.cpp's converter does: weights, hyperparameters,
+// tokenizer and chat template.
+ExportReport export_gguf(const MergedModel& model, const std::string& out,
+                         const ExportOptions& options);
+
 }  // namespace finetune

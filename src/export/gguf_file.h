@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "export/ggml_type.h"
+#include "finetune/base/file_system.h"
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// The metadata of a GGUF file, in the order in which they are added.
+class GgufMetadata {
+ public:
+  using Value = std::variant<uint32_t, int32_t, float, bool, std::string, std::vector<std::string>,
+                             std::vector<float>, std::vector<int32_t>, std::vector<bool>>;
+
+  // Replaces a value of the same name in its place.
+  void set(const std::string& name, Value value);
+  [[nodiscard]] const std::vector<std::pair<std::string, Value>>& all() const { return values_; }
+
+ private:
+  std::vector<std::pair<std::string, Value>> values_;
+};
+
+struct GgufTensor {
+  std::string name;
+  std::vector<int64_t> shape;  // as torch has it; the file has it reversed
+  GgmlType type = GgmlType::kF32;
+  // Returns rows [first, first + count) of the first dimension in float32.
+  std::function<Tensor(int64_t first, int64_t count)> rows;
+
+  [[nodiscard]] uint64_t bytes() const;
+};
+
+// Bytes of the file.
+[[nodiscard]] uint64_t gguf_bytes(const GgufMetadata& metadata,
+                                  const std::vector<GgufTensor>& tensors);
+
+// Writes version 3 with an alignment of 32 bytes, some MiB at a time; neither syncs nor closes.
+// Throws Error(kData) for NaN or Inf, and for names that are longer than ggml allows.
+void write_gguf(WritableFile& file, const GgufMetadata& metadata,
+                const std::vector<GgufTensor>& tensors);
+
+}  // namespace finetune
