@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "export/gguf_model.h"
 #include "export/gguf_tokenizer.h"
@@ -25,6 +27,24 @@ GgmlType ggml_type(const std::string& outtype, at::ScalarType stored) {
                                      ": a GGUF file holds auto, f32, f16, bf16, q8_0 or q4_0");
 }
 
+// Ollama's recipe of a model: it takes the chat template from the file, and stops at these texts.
+std::string model_file(const GgufMetadata& metadata, const std::string& out) {
+  std::string text = "FROM ./" + file_name(out) + "\n";
+  const auto find = [&](const std::string& name) -> const GgufMetadata::Value* {
+    const auto found =
+        std::ranges::find(metadata.all(), name, [](const auto& one) { return one.first; });
+    return found == metadata.all().end() ? nullptr : &found->second;
+  };
+  const auto* tokens = find("tokenizer.ggml.tokens");
+  for (const char* name : {"eos_token_id", "eot_token_id"}) {
+    const auto* id = find(std::string("tokenizer.ggml.") + name);
+    if (id == nullptr || tokens == nullptr) continue;
+    const std::string& token = std::get<std::vector<std::string>>(*tokens)[std::get<uint32_t>(*id)];
+    text += "PARAMETER stop " + nlohmann::json(token).dump() + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 ExportReport export_gguf(const MergedModel& model, const std::string& out,
@@ -39,6 +59,8 @@ ExportReport export_gguf(const MergedModel& model, const std::string& out,
   file->close();
   if (options.verify) output.verify();
   output.commit();
+  const std::string stem = out.substr(0, out.size() - std::string_view(".gguf").size());
+  FileSystem::local().write_atomically(stem + ".Modelfile", model_file(gguf.metadata, out));
   return {.bytes = output.bytes(),
           .tensors = std::ssize(gguf.tensors),
           .type = std::string(traits_of(type).name)};

@@ -418,7 +418,7 @@ class GgufBuilder {
     const int64_t half = tensor.shape[0] / heads / 2;
     tensor.rows = [rows = tensor.rows, half](int64_t first, int64_t count) {
       std::vector<Tensor> parts;
-      // One head after the other, of which all rows are read.
+      // One head after the other; all rows of a head are read.
       for (int64_t row = first; row < first + count;) {
         const int64_t head = row / (2 * half);
         const int64_t end = std::min(first + count, (head + 1) * 2 * half);

@@ -287,7 +287,7 @@ class Export(ParityTest):
                 self.assertEqual(len(fields["tokenizer.ggml.tokens"].contents()), config["vocab_size"])
                 theirs = AutoTokenizer.from_pretrained(self.bases[family])
                 ours = AutoTokenizer.from_pretrained(self.folder, gguf_file="model.gguf")
-                # Behind a special token the loader's tokenizer of SentencePiece's adds no space.
+                # The loader's tokenizer of SentencePiece's adds no space after a special token.
                 lines = (self.MIXED, text, "lamp keeper", *(["<s>a</s> b"] if family == "llama" else []))
                 for line in lines:
                     self.assertEqual(

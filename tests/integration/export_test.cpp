@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// `finetune export`: the model of a run as other programs take it.
+#include <filesystem>
+#include <random>
+
+#include "integration/adapter_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Export : public AdapterRun {
+ protected:
+  static std::string answer_of(const std::string& folder) {
+    const ProcessResult result = finetune(
+        {"predict", folder, "--text", "The keeper of the", "--max_new_tokens", "24", "--use_cpu"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  }
+  static std::string weights_in(const std::string& folder) {
+    return read_file(folder + "/model.safetensors");
+  }
+  static TinyRun::Keys short_keys(const TinyRun::Keys& more = {}) {
+    TinyRun::Keys all = keys({{"max_steps", "12"}, {"save_steps", "4"}, {"eval_steps", "4"}});
+    for (const auto& [key, value] : more) all[key] = value;
+    return all;
+  }
+};
+
+TEST_F(Export, AnswersAsTheRunAndTrainsOn) {
+  const TinyRun run(short_keys());
+  ASSERT_EQ(run.train().code, 0);
+  const std::string out = run.folder() / "merged";
+  const ProcessResult result = finetune({"export", run.out(), out});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("merged into"));
+  EXPECT_EQ(answer_of(out), answer_of(run.out()));
+  EXPECT_FALSE(std::filesystem::exists(out + "/adapter_config.json"));
+  EXPECT_THAT(read_file(out + "/README.md"), HasSubstr("library_name: transformers"));
+  TinyRun::Keys more = short_keys({{"use_peft", "false"},
+                                   {"model_name_or_path", out},
+                                   {"lora_r", ""},
+                                   {"lora_dropout", ""},
+                                   {"max_steps", "2"}});
+  const TinyRun next(more);
+  const ProcessResult trained = next.train();
+  EXPECT_EQ(trained.code, 0) << trained.err;
+}
+
+TEST_F(Export, HasTheSameBytesForAnyNumberOfThreadsAndAfterAStop) {
+  const TinyRun whole(short_keys());
+  ASSERT_EQ(whole.train().code, 0);
+  const TinyRun run(short_keys());
+  run.train_until(5);
+  ASSERT_EQ(run.train().code, 0);
+  const auto exported = [](const TinyRun& source, const std::string& threads,
+                           const std::string& name) {
+    const std::string out = source.folder() / name;
+    const ProcessResult result =
+        testing::run(finetune_command({"export", source.out(), out, "--overwrite"}),
+                     {.environment = {{"OMP_NUM_THREADS", threads}}, .folder = "", .watch = ""});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return name.ends_with(".gguf") ? read_file(out) : weights_in(out);
+  };
+  for (const char* name : {"merged", "model.gguf"}) {
+    const std::string first = exported(whole, "1", name);
+    EXPECT_TRUE(first == exported(whole, "3", name)) << name;
+    EXPECT_TRUE(first == exported(run, "1", name)) << name;
+  }
+}
+
+TEST_F(Export, TakesTheCheckpointThatIsMeant) {
+  const TinyRun run(short_keys({{"metric_for_best_model", "eval_loss"}}));
+  run.train_until(9);
+  const std::string out = run.folder() / "merged";
+  const auto exported = [&](const Arguments& more) {
+    Arguments words = {"export", run.out(), out, "--overwrite"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = finetune(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(exported({}), HasSubstr("checkpoint-9 merged"));
+  EXPECT_THAT(exported({"--checkpoint", "8"}), HasSubstr("checkpoint-8 merged"));
+  EXPECT_THAT(exported({"--checkpoint", "best"}), HasSubstr("checkpoint-8 merged"));
+  const ProcessResult none = finetune({"export", run.out(), out, "--checkpoint", "5"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("no checkpoint of step 5"));
+  // A damaged checkpoint is passed over, and refused where it is named.
+  const std::string file = run.out("checkpoint-9/adapter_model.safetensors");
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(file, bytes);
+  EXPECT_THAT(exported({}), HasSubstr("checkpoint-8 merged"));
+  const ProcessResult damaged = finetune({"export", run.out("checkpoint-9"), out, "--overwrite"});
+  EXPECT_EQ(damaged.code, 3);
+  EXPECT_THAT(damaged.err, HasSubstr("is not valid"));
+}
+
+TEST_F(Export, LeavesNothingThatLooksCompleteWhenItIsKilled) {
+  const TinyRun run(short_keys());
+  ASSERT_EQ(run.train().code, 0);
+  const std::string place = run.folder() / "exports";
+  std::mt19937 random(20261126);
+  int kills = 0;
+  for (const char* name : {"merged", "model.gguf"}) {
+    const std::string out = place + "/" + name;
+    const ProcessResult whole = finetune({"export", run.out(), out});
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    const auto content = [&] {
+      return std::string(name) == "merged" ? weights_in(out) : read_file(out);
+    };
+    const std::string expected = content();
+    for (int i = 0; i < 8; ++i) {
+      std::filesystem::remove_all(out);
+      Process process(finetune_command({"export", run.out(), out}),
+                      {.environment = {}, .folder = "", .watch = ""});
+      const double share = 0.5 + 0.5 * static_cast<double>(random() % 1000) / 1000.0;
+      process.wait_until(share * whole.seconds);
+      process.send(SIGKILL);
+      kills += process.finish().code == 0 ? 0 : 1;
+      if (std::filesystem::exists(out)) {
+        EXPECT_TRUE(content() == expected);
+      }
+    }
+    std::filesystem::remove_all(out);
+    ASSERT_EQ(finetune({"export", run.out(), out}).code, 0);
+    EXPECT_TRUE(content() == expected);
+    for (const auto& entry : std::filesystem::directory_iterator(place)) {
+      EXPECT_EQ(entry.path().string().find(".partial"), std::string::npos) << entry.path();
+    }
+  }
+  EXPECT_GE(kills, 4);
+}
+
+}  // namespace
+}  // namespace finetune::testing
