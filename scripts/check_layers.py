@@ -26,8 +26,8 @@ ARROWS = {
     "task": ["model", "data", "tokenizer", "config", "report"],
     "plan": ["task", "optim", "distributed", "config"],
     "state": ["checkpoint", "optim", "distributed", "data", "model"],
-    "train": ["plan", "state", "report", "task", "checkpoint", "optim", "distributed", "config"],
     "export": ["model", "tokenizer", "checkpoint"],
+    "train": ["export", "plan", "state", "report", "task", "checkpoint", "optim", "distributed", "config"],
     "cli": ["export", "train", "plan", "state", "report", "task", "config", "tokenizer", "data", "checkpoint"],
 }
 # The folders of src/train; each may include the private headers of those before it.

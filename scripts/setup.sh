@@ -203,10 +203,14 @@ PYTHON
 # tests/requirements.txt. A torch elsewhere is made visible by a path file, not installed twice.
 # Requires: ensure_torch.
 ensure_test_python() {
-  local stamp=$venv/.finetune-test-packages wanted
+  ensure_test_venv
+  install_test_packages
+}
+
+# The first half: the interpreter, which does not have the packages yet.
+ensure_test_venv() {
   test_python=$venv/bin/python
-  wanted="$python $found_torch $(sha256sum <"$root/tests/requirements.txt")"
-  if [[ -x $test_python && -f $stamp && $(<"$stamp") == "$wanted" ]]; then return; fi
+  if has_test_packages; then return; fi
   ensure_packages --venv
   if [[ $python != "$test_python" ]]; then
     make_venv "$python"
@@ -217,12 +221,26 @@ ensure_test_python() {
     [[ $(torch_of "$test_python") == "$found_torch" ]] ||
       fail "$venv does not see the torch of $python (another Python version?): remove $venv and run this again"
   fi
+}
+
+# What the packages were installed for, as the stamp of that.
+test_packages_stamp() {
+  printf '%s\n' "$python $found_torch $(sha256sum <"$root/tests/requirements.txt")"
+}
+has_test_packages() {
+  local stamp=$venv/.finetune-test-packages
+  [[ -x $test_python && -f $stamp && $(<"$stamp") == "$(test_packages_stamp)" ]]
+}
+
+# The second half, which may run while something else is compiled. Requires: ensure_test_venv.
+install_test_packages() {
+  if has_test_packages; then return; fi
   say "==> $test_python -m pip install -r tests/requirements.txt   (into .venv, once)"
   # Held where it is, without the local part (+cu130), which the package's own metadata lack.
   "$test_python" -m pip install --quiet --disable-pip-version-check \
     -r "$root/tests/requirements.txt" "torch==${found_torch%%+*}" >&2 ||
     fail "the packages that the tests compare with could not be installed into $venv"
-  printf '%s\n' "$wanted" >"$stamp"
+  test_packages_stamp >"$venv/.finetune-test-packages"
 }
 
 # install_wheel WHEEL FOLDER: unpacks it there and sets `binary`, a command that runs it with the torch

@@ -31,6 +31,13 @@ void LoggingArgs::describe(FieldList& field) {
   field("model_card", &LoggingArgs::model_card,
         "Write README.md, a model card for the Hugging Face hub, with the finished model.",
         {.resume = ResumePolicy::kFree});
+  field("export_merged", &LoggingArgs::export_merged,
+        "At the end, also write the model with its adapter merged into it, as `finetune export` "
+        "does, to output_dir/export/merged: the type of its weights; unset: nothing is written.",
+        {.choices = {"auto", "f32", "f16", "bf16"}, .resume = ResumePolicy::kFree});
+  field("export_gguf", &LoggingArgs::export_gguf,
+        "The same as output_dir/export/model.gguf, for llama.cpp and Ollama.",
+        {.choices = {"auto", "f32", "f16", "bf16", "q8_0", "q4_0"}, .resume = ResumePolicy::kFree});
   field("report_to", &LoggingArgs::report_to,
         "Trackers of metrics: tensorboard, wandb (a folder for `wandb sync`), mlflow (a file "
         "store), or a list; wandb and mlflow are written by their Python packages at the end of "

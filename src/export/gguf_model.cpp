@@ -14,6 +14,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "finetune/export/export.h"
 
 namespace finetune {
 namespace {
@@ -97,10 +98,15 @@ const std::vector<Family>& families() {
   return all;
 }
 
+const Family* find_family(const ModelConfig& config) {
+  const auto found = std::ranges::find(families(), config.model_type, [](const Family& family) {
+    return std::string_view(family.model_type);
+  });
+  return found == families().end() ? nullptr : &*found;
+}
+
 const Family& family_of(const ModelConfig& config) {
-  const auto found = std::ranges::find_if(
-      families(), [&](const Family& family) { return config.model_type == family.model_type; });
-  if (found != families().end()) return *found;
+  if (const Family* family = find_family(config)) return *family;
   std::vector<std::string> known;
   for (const Family& family : families()) known.emplace_back(family.model_type);
   throw Error(ErrorKind::kData, "a " + config.model_type +
@@ -439,6 +445,8 @@ class GgufBuilder {
 };
 
 }  // namespace
+
+bool is_exported_as_gguf(const ModelConfig& config) { return find_family(config) != nullptr; }
 
 GgufModel gguf_model(const MergedModel& model, GgmlType type) {
   return GgufBuilder(model, type).build();

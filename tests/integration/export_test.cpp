@@ -98,6 +98,23 @@ TEST_F(Export, TakesTheCheckpointThatIsMeant) {
   EXPECT_THAT(damaged.err, HasSubstr("is not valid"));
 }
 
+TEST_F(Export, IsWrittenAtTheEndOfARunThatAsksForIt) {
+  const TinyRun run(short_keys({{"export_merged", "bf16"}, {"export_gguf", "q8_0"}}));
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::string out = run.folder() / "merged";
+  ASSERT_EQ(finetune({"export", run.out(), out, "--outtype", "bf16"}).code, 0);
+  EXPECT_TRUE(weights_in(out) == weights_in(run.out("export/merged")));
+  ASSERT_EQ(finetune({"export", run.out(), out + ".gguf", "--outtype", "q8_0"}).code, 0);
+  EXPECT_TRUE(read_file(out + ".gguf") == read_file(run.out("export/model.gguf")));
+  const ProcessResult again = run.train();
+  EXPECT_EQ(again.code, 0) << again.err;
+  const TinyRun encoder(TinyRun::Keys{{"export_gguf", "f16"}});
+  const ProcessResult refused = encoder.train();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("a roberta cannot be written as GGUF"));
+}
+
 TEST_F(Export, LeavesNothingThatLooksCompleteWhenItIsKilled) {
   const TinyRun run(short_keys());
   ASSERT_EQ(run.train().code, 0);

@@ -20,6 +20,8 @@ struct LoggingArgs {
   std::optional<bool> disable_tqdm;
   std::string progress = "auto";
   bool model_card = true;
+  std::optional<std::string> export_merged;
+  std::optional<std::string> export_gguf;
   // After loading: {"none"}, or the chosen ones of "tensorboard", "wandb" and "mlflow".
   std::vector<std::string> report_to = {"none"};
   std::optional<std::string> logging_dir;  // unset: output_dir/runs

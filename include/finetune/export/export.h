@@ -31,6 +31,9 @@ struct ExportReport {
 ExportReport export_folder(const MergedModel& model, const std::string& out,
                            const ExportOptions& options);
 
+// Whether GGUF has the family of a model.
+[[nodiscard]] bool is_exported_as_gguf(const ModelConfig& config);
+
 // Writes one file of GGUF, version 3, as llama.cpp's converter does: weights, hyperparameters,
 // tokenizer and chat template.
 ExportReport export_gguf(const MergedModel& model, const std::string& out,

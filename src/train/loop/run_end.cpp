@@ -15,6 +15,7 @@
 #include "finetune/report/figure_text.h"
 #include "finetune/task/tasks.h"
 #include "train/save/agreement.h"
+#include "train/save/exports.h"
 #include "train/save/model_card.h"
 #include "train/session/start_text.h"
 
@@ -78,7 +79,10 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
   if (run_.stream && run_.state.position.epoch > 0) {
     summary["train_samples"] = *run_.stream->samples_per_epoch();
   }
-  if (run_.world().is_first()) write(summary, metrics, predicted);
+  if (run_.world().is_first()) {
+    write(summary, metrics, predicted);
+    write_exports(run_);
+  }
   const RunState& state = run_.state;
   log::info("finished " + std::to_string(state.step) + " steps in " + duration_text(state.seconds) +
             " of training (" + std::to_string(state.sessions) +

@@ -21,6 +21,7 @@
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
+#include "finetune/export/export.h"
 #include "finetune/kernels/kernels_in_use.h"
 #include "finetune/model/frozen.h"
 #include "finetune/model/model_folder.h"
@@ -556,6 +557,10 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
         make_run_optimizer(args, *parts.model, optimizer_options(args, memory.optimizer));
   }
 
+  if (config.args.export_gguf && !is_exported_as_gguf(parts.model_config)) {
+    refuse_key(config, "export_gguf",
+               "a " + parts.model_config.model_type + " cannot be written as GGUF; leave it out");
+  }
   check_metric(config, parts);  // before the first step, not at the first evaluation
 
   parts.identity.data = parts.train_data ? parts.train_data->fingerprint() : "";
