@@ -140,7 +140,12 @@ void check_places(const std::string& folder, const std::string& out) {
            outer.end();
   };
   if (contains(target, source)) {
-    throw Error(ErrorKind::kUsage, "OUT '" + out + "' contains SOURCE; choose another place");
+    throw Error(ErrorKind::kUsage, "OUT '" + out + "' is or contains '" + folder +
+                                       "', which is exported; choose another place");
+  }
+  if (checkpoint::parse_checkpoint_name(target.filename().string())) {
+    throw Error(ErrorKind::kUsage,
+                "OUT '" + out + "' has the name of a run's checkpoint; choose another one");
   }
   if (contains(source, target) && target.parent_path() != source / "export") {
     throw Error(ErrorKind::kUsage, "OUT '" + out +
@@ -172,6 +177,7 @@ int export_command(const Arguments& arguments) {
   check_undamaged(folder);
   const TaskDescriptor& task = find_predict_task(folder);
   const MergedModel model = merge_model(folder, task.head(TrainingArgs()));
+  check_places(model.base, request.out);
   const ExportReport report = request.out.ends_with(".gguf")
                                   ? export_gguf(model, request.out, request.options)
                                   : export_folder(model, request.out, request.options);

@@ -52,6 +52,17 @@ ExportReport export_gguf(const MergedModel& model, const std::string& out,
   const GgmlType type = ggml_type(options.outtype, model.dtype);
   GgufModel gguf = gguf_model(model, type);
   add_tokenizer(gguf.metadata, model);
+  const std::string recipe =
+      out.substr(0, out.size() - std::string_view(".gguf").size()) + ".Modelfile";
+  const FileType found = FileSystem::local().type(recipe);
+  if (found != FileType::kMissing && (found != FileType::kFile || !options.overwrite)) {
+    throw Error(ErrorKind::kUsage,
+                "'" + recipe + "', which goes with the file, exists; choose another name, or " +
+                    "replace it with --overwrite");
+  }
+  if (FileSystem::local().type(out) == FileType::kDirectory) {
+    throw Error(ErrorKind::kUsage, "'" + out + "' is a folder; choose another name");
+  }
   StagedOutput output(out, options.overwrite, gguf_bytes(gguf.metadata, gguf.tensors));
   const auto file = output.create();
   write_gguf(*file, gguf.metadata, gguf.tensors);
@@ -59,8 +70,7 @@ ExportReport export_gguf(const MergedModel& model, const std::string& out,
   file->close();
   if (options.verify) output.verify();
   output.commit();
-  const std::string stem = out.substr(0, out.size() - std::string_view(".gguf").size());
-  FileSystem::local().write_atomically(stem + ".Modelfile", model_file(gguf.metadata, out));
+  FileSystem::local().write_atomically(recipe, model_file(gguf.metadata, out));
   return {.bytes = output.bytes(),
           .tensors = std::ssize(gguf.tensors),
           .type = std::string(traits_of(type).name)};

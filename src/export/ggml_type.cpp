@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "finetune/base/error.h"
 
@@ -15,6 +16,9 @@ namespace {
 
 constexpr size_t kBlock = 32;
 constexpr size_t kScaleBytes = 2;  // float16
+// What is rounded to infinity begins here.
+constexpr float kLargestHalf = 65520.0F;
+constexpr float kLargestBFloat16 = 3.3961775e38F;
 
 template <class Narrow>
 void encode_values(std::span<const float> values, uint8_t* bytes) {
@@ -87,28 +91,39 @@ const GgmlTraits& traits_of(GgmlType type) {
   FT_CHECK(false, "unknown GgmlType");
 }
 
-void encode_ggml(GgmlType type, std::span<const float> values, uint8_t* bytes) {
+bool encode_ggml(GgmlType type, std::span<const float> values, uint8_t* bytes) {
   const GgmlTraits& traits = traits_of(type);
   FT_CHECK(values.size() % traits.block_values == 0, "whole blocks");
+  float largest = 0.0F;
+  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  float most = std::numeric_limits<float>::infinity();
+  const auto encode_blocks = [&](void (*encode)(const float*, uint8_t*)) {
+    for (size_t i = 0; i < values.size(); i += kBlock, bytes += traits.block_bytes) {
+      encode(values.data() + i, bytes);
+    }
+  };
   switch (type) {
     case GgmlType::kF32:
       std::memcpy(bytes, values.data(), values.size_bytes());
-      return;
+      break;
     case GgmlType::kF16:
-      return encode_values<c10::Half>(values, bytes);
+      most = kLargestHalf;
+      encode_values<c10::Half>(values, bytes);
+      break;
     case GgmlType::kBF16:
-      return encode_values<c10::BFloat16>(values, bytes);
+      most = kLargestBFloat16;
+      encode_values<c10::BFloat16>(values, bytes);
+      break;
     case GgmlType::kQ8_0:
-      for (size_t i = 0; i < values.size(); i += kBlock, bytes += traits.block_bytes) {
-        encode_q8_0(values.data() + i, bytes);
-      }
-      return;
+      most = kLargestHalf * 127.0F;
+      encode_blocks(encode_q8_0);
+      break;
     case GgmlType::kQ4_0:
-      for (size_t i = 0; i < values.size(); i += kBlock, bytes += traits.block_bytes) {
-        encode_q4_0(values.data() + i, bytes);
-      }
-      return;
+      most = kLargestHalf * 8.0F;
+      encode_blocks(encode_q4_0);
+      break;
   }
+  return largest < most;
 }
 
 }  // namespace finetune

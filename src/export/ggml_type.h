@@ -22,6 +22,7 @@ struct GgmlTraits {
 // Writes the values in this type, as the gguf package does: rounded to the nearest; q8_0 and q4_0
 // by ggml's reference (quantize_row_q8_0_ref, quantize_row_q4_0_ref). Requires: whole blocks, room
 // for their bytes.
-void encode_ggml(GgmlType type, std::span<const float> values, uint8_t* bytes);
+// Returns false if a value, or the scale of a block, is beyond float16.
+[[nodiscard]] bool encode_ggml(GgmlType type, std::span<const float> values, uint8_t* bytes);
 
 }  // namespace finetune

@@ -108,7 +108,11 @@ void write_values(WritableFile& file, const GgufTensor& tensor) {
     const std::span<const float> values(piece.const_data_ptr<float>(),
                                         static_cast<size_t>(piece.numel()));
     bytes.resize(values.size() / traits.block_values * traits.block_bytes);
-    encode_ggml(tensor.type, values, bytes.data());
+    if (!encode_ggml(tensor.type, values, bytes.data())) {
+      throw Error(ErrorKind::kData, format_text("the tensor '{}' has values that {} cannot hold; "
+                                                "export it with --outtype f32 or bf16",
+                                                tensor.name, traits.name));
+    }
     file.write(bytes.data(), bytes.size());
   }
 }

@@ -120,6 +120,7 @@ class GgufBuilder {
       : model_(model), config_(model.config), family_(family_of(config_)), type_(type) {}
 
   GgufModel build() {
+    check_family();
     add_general();
     if (config_.model_type == "gpt2") {
       add_gpt2();
@@ -127,6 +128,14 @@ class GgufBuilder {
       add_decoder();
     }
     for (const MergedTensor& tensor : model_.tensors) add(tensor);
+    // Its readers ask for an output layer also where it is shared.
+    const MergedTensor* words = model_.find("model.embed_tokens.weight");
+    if (config_.model_type == "olmo2" && model_.find("lm_head.weight") == nullptr &&
+        words != nullptr) {
+      MergedTensor output = *words;
+      output.name = "lm_head.weight";
+      add(output);
+    }
     return std::move(result_);
   }
 
@@ -139,6 +148,31 @@ class GgufBuilder {
   void set_number(const std::string& name, int64_t value) {
     set(name, static_cast<uint32_t>(value));
   }
+
+  // What llama.cpp's graph of the family has not.
+  void check_family() const {
+    const std::string& type = config_.model_type;
+    const bool is_gemma = type.starts_with("gemma");
+    const bool has_tanh =
+        config_.hidden_act == "gelu_pytorch_tanh" || config_.hidden_act == "gelu_new";
+    const bool has_silu = config_.hidden_act == "silu" || config_.hidden_act == "swish";
+    if (is_gemma || type == "gpt2" ? !has_tanh : !has_silu) {
+      refuse("the activation " + config_.hidden_act);
+    }
+    const DecoderConfig& decoder = config_.decoder;
+    const bool has_bias = decoder.attention_bias || decoder.mlp_bias;
+    if (has_bias && !is_llama() && type != "qwen2" && type != "gpt2") {
+      refuse("biases (attention_bias or mlp_bias)");
+    }
+    if ((type == "gemma" || type == "gemma2") && model_.find("lm_head.weight") != nullptr) {
+      refuse("an output layer that is not shared");
+    }
+    if (type == "gemma2" && (!decoder.attn_logit_softcapping || !decoder.final_logit_softcapping)) {
+      refuse("no soft caps of logits");
+    }
+    if (type != "gemma2" && decoder.attn_logit_softcapping) refuse("attn_logit_softcapping");
+  }
+  [[nodiscard]] bool is_llama() const { return std::string_view(family_.architecture) == "llama"; }
 
   void add_general() {
     result_.metadata.set("general.architecture", std::string(family_.architecture));
@@ -205,8 +239,9 @@ class GgufBuilder {
     const auto full = all.contains("full_attention") ? all.find("full_attention") : all.begin();
     FT_CHECK(full != all.end(), "a decoder has rotary positions");
     const RopeParameters& rope = full->second;
-    // The reader takes gemma's and phi's own default, which is 10,000 too.
-    if (config_.model_type != "gemma" && config_.model_type != "gemma2") {
+    if (config_.model_type == "gemma" || config_.model_type == "gemma2") {
+      if (rope.rope_theta != 10000.0) refuse("another rope_theta than 10,000");
+    } else {
       set("rope.freq_base", static_cast<float>(rope.rope_theta));
     }
     if (const auto sliding = all.find("sliding_attention"); sliding != all.end()) {
@@ -229,7 +264,7 @@ class GgufBuilder {
       set("rope.scaling.factor", static_cast<float>(*rope.factor));
     } else if (rope.rope_type == "yarn" && rope.factor) {
       add_yarn(rope);
-    } else if (rope.rope_type == "llama3") {
+    } else if (rope.rope_type == "llama3" && is_llama()) {
       add_llama3_factors(rope);
     } else if (rope.rope_type == "longrope" && config_.model_type == "phi3") {
       add_long_factors(rope);
@@ -245,7 +280,7 @@ class GgufBuilder {
     const auto optional = [&](const char* name, const std::optional<double>& value) {
       if (value) set(name, static_cast<float>(*value));
     };
-    optional("rope.scaling.yarn_attn_factor", rope.attention_factor);
+    if (rope.attention_factor) refuse("attention_factor of yarn");
     optional("rope.scaling.yarn_beta_fast", rope.beta_fast);
     optional("rope.scaling.yarn_beta_slow", rope.beta_slow);
     if (rope.mscale || rope.mscale_all_dim) refuse("mscale of yarn");

@@ -103,6 +103,14 @@ class TokenizerWriter {
       refuse("is a " + shortened(text_of(member(bpe, "type")), 40) + " tokenizer");
     }
     const bool has_byte_fallback = member(bpe, "byte_fallback") == true;
+    if (!member(bpe, "vocab").is_object() || member(bpe, "vocab").empty() ||
+        !member(bpe, "merges").is_array()) {
+      refuse("has no vocab or no merges");
+    }
+    for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+      if (!text_of(member(bpe, name)).empty()) refuse(std::string("has a ") + name);
+    }
+    if (has_byte_fallback) check_sentence_piece();
     read_tokens(bpe, has_byte_fallback);
     set("model", std::string(has_byte_fallback ? "llama" : "gpt2"));
     set("pre", has_byte_fallback ? std::string("default") : pre_tokenizer(bpe));
@@ -256,8 +264,41 @@ class TokenizerWriter {
   // llama.cpp has no normalizer for these; NFC changes only text that is spelt in another form.
   void check_normalizer() const {
     const Json normalizer = member(json_, "normalizer");
-    if (normalizer.is_null() || text_of(member(normalizer, "type")) == "NFC") return;
-    refuse("has the normalizer " + shortened(text_of(member(normalizer, "type")), 40));
+    const Json inner = member(normalizer, "normalizers");
+    for (const Json& one : inner.is_array() ? inner : Json::array({normalizer})) {
+      const std::string type = text_of(member(one, "type"));
+      if (!one.is_null() && type != "NFC") refuse("has the normalizer " + shortened(type, 40));
+    }
+  }
+
+  // Of SentencePiece's: spaces become "▁", a text may begin with one, and nothing else changes.
+  void check_sentence_piece() const {
+    const Json normalizer = member(json_, "normalizer");
+    const Json inner = member(normalizer, "normalizers");
+    bool marks_spaces = false;
+    for (const Json& one : inner.is_array() ? inner : Json::array({normalizer})) {
+      const std::string type = text_of(member(one, "type"));
+      const bool is_replacement = type == "Replace" &&
+                                  member(member(one, "pattern"), "String") == " " &&
+                                  text_of(member(one, "content")) == kSpaceMark;
+      const bool is_prefix = type == "Prepend" && text_of(member(one, "prepend")) == kSpaceMark;
+      marks_spaces = marks_spaces || is_replacement;
+      if (!one.is_null() && !is_replacement && !is_prefix) {
+        refuse("has the normalizer " + shortened(type, 40));
+      }
+    }
+    std::vector<Json> steps;
+    add_steps(member(json_, "pre_tokenizer"), steps);
+    for (const Json& step : steps) {
+      const std::string type = text_of(member(step, "type"));
+      const bool is_metaspace =
+          type == "Metaspace" && text_of(member(step, "replacement")) == kSpaceMark;
+      marks_spaces = marks_spaces || is_metaspace;
+      // Gemma's splits at spaces, which are marks by then: nowhere.
+      const bool is_empty = type == "Split" && member(member(step, "pattern"), "String") == " ";
+      if (!is_metaspace && !is_empty) refuse("has the pre-tokenizer " + shortened(type, 40));
+    }
+    if (!marks_spaces) refuse("leaves spaces as they are");
   }
 
   // Whether a text gets a space in front: Llama 2's Prepend, or Metaspace.

@@ -138,8 +138,10 @@ class Adapter {
     return source_->tensors().info(parameter);
   }
 
-  // What is added to a weight "x.y.weight"; nullopt: nothing is.
+  // What is added to a weight "x.y.weight"; nullopt: nothing is. `shared`: another name of the
+  // weight, or empty.
   [[nodiscard]] std::optional<Addition> addition(const std::string& parameter,
+                                                 const std::string& shared,
                                                  const std::vector<int64_t>& shape) {
     constexpr std::string_view kWeight = ".weight";
     if (!parameter.ends_with(kWeight)) return std::nullopt;
@@ -148,8 +150,12 @@ class Adapter {
     const std::string a = module + (is_embedding ? ".lora_embedding_A" : ".lora_A.weight");
     const std::string b = module + (is_embedding ? ".lora_embedding_B" : ".lora_B.weight");
     if (!source_->has(a)) return std::nullopt;
-    const auto settings =
+    auto settings =
         is_embedding ? targets_.find_embedding(module) : targets_.find(module, /*is_output=*/false);
+    // With ensure_weight_tying the output layer has the adapter of the embedding.
+    if (!settings && targets_.config().ensure_weight_tying && shared.ends_with(kWeight)) {
+      settings = targets_.find_embedding(shared.substr(0, shared.size() - kWeight.size()));
+    }
     if (!settings || !source_->has(b)) {
       fail(format_text("tensor '{}' is there, but {} gives the module no adapter", a,
                        kAdapterConfigFile));
@@ -157,17 +163,21 @@ class Adapter {
     Addition addition{.a = source_->whole(a),
                       .b = source_->whole(b),
                       .scale = settings->scale,
-                      .is_transposed = is_embedding || is_transposed_};
+                      .is_transposed = is_embedding || is_transposed(module)};
     use(a);
     use(b);
     const auto fits = [&] {
       if (addition.a.dim() != 2 || addition.b.dim() != 2 || shape.size() != 2) return false;
       const int64_t rows = addition.is_transposed ? addition.a.size(1) : addition.b.size(0);
       const int64_t columns = addition.is_transposed ? addition.b.size(0) : addition.a.size(1);
-      return rows == shape[0] && columns == shape[1] && addition.a.size(0) == addition.b.size(1);
+      return rows == shape[0] && columns == shape[1] && addition.a.size(0) == settings->r &&
+             addition.b.size(1) == settings->r;
     };
     if (!fits()) fail(format_text("tensor '{}' does not fit the base's '{}'", a, parameter));
     const std::string m = module + ".lora_magnitude_vector";
+    if (targets_.config().use_dora && !source_->has(m)) {
+      fail(format_text("lacks '{}', which use_dora asks for", m));
+    }
     if (source_->has(m)) {
       addition.magnitude = source_->whole(m).flatten();
       use(m);
@@ -178,13 +188,32 @@ class Adapter {
     return addition;
   }
 
+  // Throws unless each layer that the configuration names has its adapter. `expected`: the weights
+  // of a model with the adapter.
+  void check_complete(const Weights& expected) const {
+    std::vector<std::string> missing;
+    for (const Weight& weight : expected) {
+      const bool is_of_adapter = weight.name().find(".lora_") != std::string::npos;
+      if (is_of_adapter && !source_->has(weight.name())) missing.push_back(weight.name());
+    }
+    if (!missing.empty()) {
+      fail("lacks " + listed(missing) +
+           ", which its adapter_config.json asks for; its file is truncated");
+    }
+  }
+
   void check_all_used() const {
+    if (source_->tensors().tensors().empty()) fail("holds no adapter: there are no tensors");
     if (unused_.empty()) return;
     fail("the base has no place for " + listed(unused_) + "; it is the adapter of another model");
   }
 
  private:
   void use(const std::string& name) { std::erase(unused_, name); }
+  // GPT-2's layers are stored as [in, out]; its output layer is not.
+  [[nodiscard]] bool is_transposed(const std::string& module) const {
+    return is_transposed_ && module.find(".h.") != std::string::npos;
+  }
   [[noreturn]] void fail(const std::string& why) const {
     throw Error(ErrorKind::kData, "'" + source_->folder() + "': " + why);
   }
@@ -215,7 +244,19 @@ class Merger {
     tied_ = tied_names(result_.config);
     result_.architecture = model_->architecture();
     base_ = std::make_shared<const RowSource>(result_.base);
-    if (lora) adapter_.emplace(result_.folder, *lora, result_.config);
+    if (!lora) return;
+    adapter_.emplace(result_.folder, *lora, result_.config);
+    // No model here trains shared weights apart, which PEFT allows; what else does not fit is found
+    // tensor by tensor.
+    std::unique_ptr<Model> adapted;
+    try {
+      ModelConfig with_adapter = result_.config;
+      with_adapter.lora = lora;
+      adapted = shape_of(with_adapter, head);
+    } catch (const Error&) {
+      return;
+    }
+    adapter_->check_complete(adapted->weights());
   }
 
   void run() {
@@ -238,16 +279,31 @@ class Merger {
                                         ", which a " + result_.architecture + " has");
     }
     if (adapter_) adapter_->check_all_used();
+    write_shared_apart();
   }
 
  private:
+  // Once one weight is no longer shared, transformers shares none: a bias of the output layer has a
+  // tensor for each of its names.
+  void write_shared_apart() {
+    if (result_.config.tie_word_embeddings == model_->config().tie_word_embeddings) return;
+    for (const Weight& weight : model_->weights()) {
+      const std::string other = other_name(weight.name());
+      const MergedTensor* own = result_.find(weight.name());
+      if (other.empty() || own == nullptr || result_.find(other) != nullptr) continue;
+      MergedTensor copy = *own;
+      copy.name = other;
+      result_.tensors.push_back(std::move(copy));
+    }
+  }
+
   void add(const Weight& weight, const std::string& source) {
     const std::vector<int64_t> shape = weight.sizes().vec();
-    const Part own = part(weight.name(), source, shape);
     const std::string other = other_name(weight.name());
+    const Part own = part(weight.name(), other, source, shape);
     if (other.empty() || !adapter_) return push(weight.name(), shape, own);
     // The other use of a shared weight, as far as the adapter knows of it.
-    const Part shared = part(other, source, shape);
+    const Part shared = part(other, weight.name(), source, shape);
     if (is_same(own, shared, shape[0])) return push(weight.name(), shape, own);
     result_.config.tie_word_embeddings = false;
     push(weight.name(), shape, own);
@@ -262,8 +318,8 @@ class Merger {
     std::optional<Addition> addition = {};
   };
 
-  [[nodiscard]] Part part(const std::string& name, const std::string& source,
-                          const std::vector<int64_t>& shape) {
+  [[nodiscard]] Part part(const std::string& name, const std::string& shared,
+                          const std::string& source, const std::vector<int64_t>& shape) {
     Part part{.rows = {}, .stored = result_.dtype};
     if (adapter_ && adapter_->replaces(name)) {
       part.is_replaced = true;
@@ -277,7 +333,7 @@ class Merger {
       };
     }
     part.before_addition = part.rows;
-    if (adapter_) part.addition = adapter_->addition(name, shape);
+    if (adapter_) part.addition = adapter_->addition(name, shared, shape);
     if (part.addition) part.rows = added(part.rows, *part.addition, shape[0]);
     return part;
   }

@@ -2,6 +2,7 @@
 #include "export/staged_output.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,21 +17,37 @@
 namespace finetune {
 namespace {
 
-constexpr std::string_view kPartial = ".partial-";    // and the process
+// Then come the namespace of processes (of a container) and the process.
+constexpr std::string_view kPartial = ".partial-";
 constexpr std::string_view kReplaced = ".replaced-";  // what an export takes the place of
 constexpr size_t kReadBytes = size_t{8} << 20;
+constexpr size_t kLongestOutName = 200;  // with what is added to it until the end
+
+// Whether an export writes a file of this name into a folder.
+bool is_exported_name(std::string_view name) {
+  return name == kConfigFile || name == kGenerationConfigFile || name == kChatTemplateFile ||
+         name == kDataRecordFile || name == "README.md" || is_tokenizer_file_name(name) ||
+         (name.starts_with("model") &&
+          (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")));
+}
 
 std::string without_last_slashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
 }
 
-// The process in the name of a leftover; nullopt: it is none.
-std::optional<pid_t> process_of(std::string_view name, std::string_view out) {
-  if (!name.starts_with(out)) return std::nullopt;
-  name.remove_prefix(out.size());
-  if (!name.starts_with(kPartial)) return std::nullopt;
-  name.remove_prefix(kPartial.size());
+// Processes of two containers may have the same number.
+std::string name_space() {
+  struct stat status = {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? std::to_string(status.st_ino) + "-" : "0-";
+}
+
+// The process in the name of a leftover of this namespace; nullopt: it is none.
+std::optional<pid_t> process_of(std::string_view name, std::string_view out,
+                                std::string_view kind) {
+  const std::string start = std::string(out) + std::string(kind) + name_space();
+  if (!name.starts_with(start)) return std::nullopt;
+  name.remove_prefix(start.size());
   pid_t process = 0;
   const auto parsed = std::from_chars(name.data(), name.data() + name.size(), process);
   const bool is_number = parsed.ec == std::errc() && parsed.ptr == name.data() + name.size();
@@ -65,7 +82,13 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes)
     : files_(FileSystem::local()),
       out_(without_last_slashes(std::move(out))),
       overwrite_(overwrite),
-      path_(out_ + std::string(kPartial) + std::to_string(::getpid())) {
+      path_(out_ + std::string(kPartial) + name_space() + std::to_string(::getpid())) {
+  if (file_name(out_).size() > kLongestOutName) {
+    throw Error(ErrorKind::kUsage, format_text("the name '{}' is longer than {} bytes; choose a "
+                                               "shorter one",
+                                               file_name(out_), kLongestOutName));
+  }
+  if (files_.exists(parent_path(out_))) remove_leftovers();
   const FileType type = files_.type(out_);
   if (type != FileType::kMissing && !overwrite_) {
     throw Error(ErrorKind::kUsage,
@@ -79,16 +102,14 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes)
     const auto is_folder = [&](const std::string& name) {
       return files_.type(join_path(out_, name)) == FileType::kDirectory;
     };
-    const std::vector<std::string> names = files_.list(out_);
-    const bool is_export = names.empty() || files_.exists(join_path(out_, kConfigFile));
-    if (!is_export || std::ranges::any_of(names, is_folder)) {
-      throw Error(ErrorKind::kUsage, "'" + out_ +
-                                         "' is a folder that holds something else than a model, "
-                                         "which --overwrite does not replace; choose another name");
+    for (const std::string& name : files_.list(out_)) {
+      if (is_exported_name(name) && !is_folder(name)) continue;
+      throw Error(ErrorKind::kUsage, "'" + out_ + "' holds '" + name +
+                                         "', which no export wrote and --overwrite does not "
+                                         "replace; choose another name");
     }
   }
   files_.make_directories(parent_path(out_));
-  remove_leftovers();
   const uint64_t free = files_.free_bytes(parent_path(out_));
   if (bytes > free) {
     throw Error(
@@ -110,9 +131,17 @@ StagedOutput::~StagedOutput() {
 void StagedOutput::remove_leftovers() const {
   const std::string parent = parent_path(out_);
   for (const std::string& name : files_.list(parent)) {
-    const auto process = process_of(name, file_name(out_));
-    if (process && (*process == ::getpid() || !is_alive(*process))) {
+    const auto partial = process_of(name, file_name(out_), kPartial);
+    if (partial && (*partial == ::getpid() || !is_alive(*partial))) {
       files_.remove_tree(join_path(parent, name));
+    }
+    // Killed between the two renames of commit(): what was there comes back.
+    const auto replaced = process_of(name, file_name(out_), kReplaced);
+    if (!replaced || is_alive(*replaced)) continue;
+    if (files_.exists(out_)) {
+      files_.remove_tree(join_path(parent, name));
+    } else {
+      files_.rename_new(join_path(parent, name), out_);
     }
   }
 }
@@ -156,12 +185,19 @@ void StagedOutput::verify() const {
 void StagedOutput::commit() {
   if (files_.type(path_) == FileType::kDirectory) files_.sync_directory(path_);
   const FileType type = files_.type(out_);
-  const std::string replaced = out_ + std::string(kReplaced) + std::to_string(::getpid());
-  if (type == FileType::kDirectory && overwrite_) files_.rename(out_, replaced);
-  if (type == FileType::kFile && overwrite_) {
-    files_.rename(path_, out_);
-  } else {
-    files_.rename_new(path_, out_);
+  const std::string replaced =
+      out_ + std::string(kReplaced) + name_space() + std::to_string(::getpid());
+  const bool moves = type == FileType::kDirectory && overwrite_;
+  if (moves) files_.rename(out_, replaced);
+  try {
+    if (type == FileType::kFile && overwrite_) {
+      files_.rename(path_, out_);
+    } else {
+      files_.rename_new(path_, out_);
+    }
+  } catch (const Error&) {
+    if (moves) files_.rename_new(replaced, out_);
+    throw;
   }
   is_committed_ = true;
   files_.sync_directory(parent_path(out_));

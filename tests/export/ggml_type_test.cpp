@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace {
 std::vector<uint8_t> encoded(GgmlType type, const std::vector<float>& values) {
   const GgmlTraits& traits = traits_of(type);
   std::vector<uint8_t> bytes(values.size() / traits.block_values * traits.block_bytes);
-  encode_ggml(type, values, bytes.data());
+  EXPECT_TRUE(encode_ggml(type, values, bytes.data()));
   return bytes;
 }
 
@@ -76,6 +77,22 @@ TEST(GgmlType, GivesTheExtremeOfABlockTheCode0InQ4) {
   EXPECT_EQ(bytes[2 + 3] & 15, 0);
   EXPECT_EQ(bytes[2 + 4] >> 4, 15);  // 16 does not fit
   EXPECT_EQ(bytes[2], 0x88);
+}
+
+TEST(GgmlType, ReportsValuesBeyondItsRange) {
+  std::vector<float> values(32, 1.0F);
+  uint8_t bytes[128];
+  const auto fits = [&](GgmlType type, float value) {
+    values[7] = value;
+    return encode_ggml(type, values, bytes);
+  };
+  EXPECT_TRUE(fits(GgmlType::kF16, 65504.0F));
+  EXPECT_FALSE(fits(GgmlType::kF16, -65520.0F));
+  EXPECT_TRUE(fits(GgmlType::kBF16, 1e38F));
+  EXPECT_FALSE(fits(GgmlType::kBF16, std::numeric_limits<float>::max()));
+  EXPECT_TRUE(fits(GgmlType::kQ8_0, 8e6F));
+  EXPECT_FALSE(fits(GgmlType::kQ8_0, 1e8F));
+  EXPECT_FALSE(fits(GgmlType::kQ4_0, -1e6F));
 }
 
 TEST(GgmlType, WritesBlocksOfZeros) {

@@ -53,7 +53,7 @@ TEST_F(StagedOutputTest, IsThereOnlyWhenItIsComplete) {
 
 TEST_F(StagedOutputTest, ReplacesAModelOrAFileOnlyWhereItIsAskedTo) {
   write("model/config.json", "old");
-  write("model/notes.txt", "old");
+  write("model/tokenizer.json", "old");
   write("model.gguf", "old");
   EXPECT_THAT(refusal("model", false), HasSubstr("exists; choose another name"));
   EXPECT_THAT(refusal("model.gguf", false), HasSubstr("exists; choose another name"));
@@ -75,22 +75,38 @@ TEST_F(StagedOutputTest, NeverReplacesOtherFolders) {
   write("photos/a.jpg", "a");
   write("run/config.json", "{}");
   write("run/checkpoint-10/config.json", "{}");
+  write("edited/config.json", "{}");
+  write("edited/notes.txt", "mine");
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_THAT(refusal("photos", true), HasSubstr("something else than a model"));
-  EXPECT_THAT(refusal("run", true), HasSubstr("something else than a model"));
+  EXPECT_THAT(refusal("photos", true), HasSubstr("holds 'a.jpg', which no export wrote"));
+  EXPECT_THAT(refusal("run", true), HasSubstr("holds 'checkpoint-10', which no export wrote"));
+  EXPECT_THAT(refusal("edited", true), HasSubstr("holds 'notes.txt', which no export wrote"));
   EXPECT_THAT(refusal("pipe", true), HasSubstr("neither a file nor a folder"));
 }
 
 TEST_F(StagedOutputTest, RemovesWhatAKilledProcessLeft) {
-  write("model.partial-999999999/config.json", "{}");
-  write("model.partial-1/config.json", "{}");  // of a process that lives
-  write("model.partial-x", "{}");
+  struct stat status = {};
+  ASSERT_EQ(::stat("/proc/self/ns/pid", &status), 0);
+  const std::string partial = "model.partial-" + std::to_string(status.st_ino) + "-";
+  write(partial + "999999999/config.json", "{}");
+  write(partial + "1/config.json", "{}");          // of a process that lives
+  write("model.partial-7-999999999/a.txt", "{}");  // of another container
   {
     StagedOutput output(folder_ / "model", false, 1);
     output.write("config.json", "{}");
     output.commit();
   }
-  EXPECT_THAT(names(), ElementsAre("model", "model.partial-1", "model.partial-x"));
+  EXPECT_THAT(names(),
+              ::testing::UnorderedElementsAre("model", partial + "1", "model.partial-7-999999999"));
+}
+
+TEST_F(StagedOutputTest, BringsBackWhatAKilledProcessWasReplacing) {
+  struct stat status = {};
+  ASSERT_EQ(::stat("/proc/self/ns/pid", &status), 0);
+  write("model.replaced-" + std::to_string(status.st_ino) + "-999999999/config.json", "old");
+  EXPECT_THAT(refusal("model", false), HasSubstr("exists; choose another name"));
+  EXPECT_THAT(names(), ElementsAre("model"));
+  EXPECT_EQ(FileSystem::local().read_all(folder_ / "model/config.json"), "old");
 }
 
 TEST_F(StagedOutputTest, NeedsRoomBeforeItBegins) {

@@ -131,7 +131,7 @@ TEST_F(Export, LeavesNothingThatLooksCompleteWhenItIsKilled) {
     const std::string expected = content();
     for (int i = 0; i < 8; ++i) {
       std::filesystem::remove_all(out);
-      Process process(finetune_command({"export", run.out(), out}),
+      Process process(finetune_command({"export", run.out(), out, "--overwrite"}),
                       {.environment = {}, .folder = "", .watch = ""});
       const double share = 0.5 + 0.5 * static_cast<double>(random() % 1000) / 1000.0;
       process.wait_until(share * whole.seconds);
@@ -142,7 +142,7 @@ TEST_F(Export, LeavesNothingThatLooksCompleteWhenItIsKilled) {
       }
     }
     std::filesystem::remove_all(out);
-    ASSERT_EQ(finetune({"export", run.out(), out}).code, 0);
+    ASSERT_EQ(finetune({"export", run.out(), out, "--overwrite"}).code, 0);
     EXPECT_TRUE(content() == expected);
     for (const auto& entry : std::filesystem::directory_iterator(place)) {
       EXPECT_EQ(entry.path().string().find(".partial"), std::string::npos) << entry.path();

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from support import ParityTest, run_binary
 from test_clm import TOKENIZER, known_families
 
@@ -116,6 +116,51 @@ class Export(ParityTest):
                 tensors = load_file(merged / "model.safetensors")
                 self.assertFalse(torch.equal(tensors["lm_head.weight"], tensors["model.embed_tokens.weight"]))
 
+    def test_shared_weights_with_a_shared_adapter_stay_shared(self):
+        """PEFT's merge adds the adapter to the one tensor twice; the logits before it are the reference."""
+        from transformers import AutoModelForCausalLM
+
+        options = {"target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True}
+        self.check_merged(self.bases["llama"], AutoModelForCausalLM, task_type="CAUSAL_LM", **options)
+        self.assertTrue(json.loads((self.folder / "merged" / "config.json").read_text())["tie_word_embeddings"])
+
+    def test_output_layers_of_other_shapes(self):
+        """GPT-2's is no Conv1D; BERT's has a bias with two names, which are written once the weight is not shared."""
+        from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, BertConfig
+
+        self.check_merged(self.bases["gpt2"], AutoModelForCausalLM, task_type="CAUSAL_LM", target_modules=["lm_head", "c_attn"])
+        torch.manual_seed(0)
+        base = self.folder / "masked"
+        AutoModelForMaskedLM.from_config(
+            BertConfig(vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+        ).save_pretrained(base)
+        for file in TOKENIZER.iterdir():
+            shutil.copy(file, base)
+        for target in ("word_embeddings", "decoder"):
+            self.check_merged(base, AutoModelForMaskedLM, target_modules=[target, "query"])
+
+    def test_adapters_that_are_not_whole_are_refused(self):
+        from transformers import AutoModelForCausalLM
+
+        base = self.bases["llama"]
+        folder, _ = self.adapter(base, AutoModelForCausalLM.from_pretrained(base), task_type="CAUSAL_LM")
+        file, config = folder / "adapter_model.safetensors", folder / "adapter_config.json"
+        tensors, keys = load_file(file), json.loads(config.read_text())
+        without = {name: value for name, value in tensors.items() if "layers.1.mlp.up_proj" not in name}
+        for changed, more, text in (
+            ({}, {}, "holds no adapter|lacks"),
+            (without, {}, "lacks .*up_proj.*its file is truncated"),
+            (tensors, {"r": 8}, "does not fit"),
+            (tensors, {"use_dora": True}, "lacks"),
+        ):
+            save_file(changed, file, metadata={"format": "pt"})
+            config.write_text(json.dumps({**keys, **more}))
+            done = subprocess.run(
+                [os.environ["FINETUNE_BINARY"], "export", folder, self.folder / "no"], capture_output=True, text=True
+            )
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr, text)
+
     def test_a_base_of_bfloat16_stays_bfloat16(self):
         from transformers import AutoModelForCausalLM
 
@@ -166,16 +211,22 @@ class Export(ParityTest):
 
         folder, _ = self.adapter(self.bases["llama"], AutoModelForCausalLM.from_pretrained(self.bases["llama"]),
                                  task_type="CAUSAL_LM")  # fmt: skip
+        over_base = subprocess.run(
+            [os.environ["FINETUNE_BINARY"], "export", folder, self.bases["llama"], "--overwrite"], capture_output=True, text=True
+        )
+        self.assertEqual(over_base.returncode, 2, over_base.stderr)
+        self.assertIn("is or contains", over_base.stderr)
         config = json.loads((folder / "adapter_config.json").read_text())
         config["base_model_name_or_path"] = str(self.bases["gpt2"])
         (folder / "adapter_config.json").write_text(json.dumps(config))
         out = self.folder / "refused"
         for words, code, text in (
             ([folder, out], 1, "does not fit the base's|has no place for|lacks"),
-            ([self.bases["llama"], self.bases["llama"]], 2, "contains SOURCE"),
+            ([self.bases["llama"], self.bases["llama"]], 2, "is or contains"),
             ([self.bases["llama"], self.bases["llama"] / "deep"], 2, "is in the folder of the model"),
             ([self.bases["llama"], out, "--outtype", "q8_0"], 2, "let OUT end in .gguf"),
             ([self.folder / "nowhere", out], 2, "there is no folder"),
+            ([self.bases["llama"], self.folder / "checkpoint-5"], 2, "name of a run's checkpoint"),
         ):
             done = subprocess.run([os.environ["FINETUNE_BINARY"], "export", *map(str, words)], capture_output=True, text=True)
             self.assertEqual(done.returncode, code, done.stderr)
@@ -305,8 +356,25 @@ class Export(ParityTest):
         tokenizer = json.loads((folder / "tokenizer.json").read_text())
         tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
         (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        huge = self.folder / "huge"
+        shutil.copytree(self.bases["llama"], huge)
+        tensors = load_file(huge / "model.safetensors")
+        tensors["model.layers.0.self_attn.q_proj.weight"][0, 0] = 1e6
+        save_file(tensors, huge / "model.safetensors", metadata={"format": "pt"})
+        pieces = self.folder / "pieces"
+        shutil.copytree(self.bases["llama"], pieces)
+        tokenizer["pre_tokenizer"] = {"type": "Whitespace"}
+        tokenizer["model"]["byte_fallback"] = True
+        (pieces / "tokenizer.json").write_text(json.dumps(tokenizer))
+        empty = self.folder / "empty"
+        shutil.copytree(self.bases["llama"], empty)
+        tokenizer["model"]["vocab"] = {}
+        (empty / "tokenizer.json").write_text(json.dumps(tokenizer))
         for source, words, text in (
             (folder, ["--outtype", "f16"], "pre-tokenizer"),
+            (pieces, ["--outtype", "f16"], "pre-tokenizer"),
+            (empty, ["--outtype", "f16"], "has no vocab"),
+            (huge, ["--outtype", "f16"], "has values that f16 cannot hold"),
             (self.bases["llama"], ["--outtype", "q5_k"], "a GGUF file holds auto"),
         ):
             done = subprocess.run(
