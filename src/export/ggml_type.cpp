@@ -5,6 +5,7 @@
 #include <c10/util/Half.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -41,9 +42,18 @@ int32_t rounded(float x) {
   return x < 0.0F ? -nearest : nearest;
 }
 
+// Returns the largest magnitude. Of finite numbers the bits have the order of the magnitudes, and
+// the maximum of integers is computed several at a time.
+float largest_of(const float* values, size_t count) {
+  int32_t largest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::bit_cast<int32_t>(values[i]) & 0x7FFFFFFF);
+  }
+  return std::bit_cast<float>(largest);
+}
+
 void encode_q8_0(const float* values, uint8_t* bytes) {
-  float largest = 0.0F;
-  for (size_t i = 0; i < kBlock; ++i) largest = std::max(largest, std::fabs(values[i]));
+  const float largest = largest_of(values, kBlock);
   const float scale = largest / 127.0F;
   const float inverse = scale == 0.0F ? 0.0F : 1.0F / scale;
   put_scale(scale, bytes);
@@ -94,8 +104,7 @@ const GgmlTraits& traits_of(GgmlType type) {
 bool encode_ggml(GgmlType type, std::span<const float> values, uint8_t* bytes) {
   const GgmlTraits& traits = traits_of(type);
   FT_CHECK(values.size() % traits.block_values == 0, "whole blocks");
-  float largest = 0.0F;
-  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  const float largest = largest_of(values.data(), values.size());
   float most = std::numeric_limits<float>::infinity();
   const auto encode_blocks = [&](void (*encode)(const float*, uint8_t*)) {
     for (size_t i = 0; i < values.size(); i += kBlock, bytes += traits.block_bytes) {
