@@ -81,8 +81,8 @@ std::string checkpoint_of_step(const std::string& source, int64_t step) {
     steps.push_back(std::to_string(entry.step));
   }
   throw Error(ErrorKind::kUsage,
-              format_text("there is no checkpoint of step {} in '{}'; there {}", step, source,
-                          steps.empty() ? "is none" : "are those of " + listed(steps)));
+              format_text("there is no checkpoint of step {} in '{}'{}", step, source,
+                          steps.empty() ? "" : "; it has steps " + listed(steps)));
 }
 
 std::string newest_checkpoint(const std::string& source) {

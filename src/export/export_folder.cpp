@@ -8,6 +8,7 @@
 #include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/export/export.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/weight_files.h"
@@ -53,18 +54,13 @@ std::string card_text(const std::string& card) {
   return text;
 }
 
-}  // namespace
-
-std::vector<std::string> files_beside_weights(FileSystem& files, const std::string& folder) {
-  std::vector<std::string> names;
-  for (const std::string& name : files.list(folder)) {
-    const bool is_wanted = is_tokenizer_file_name(name) || name == kChatTemplateFile ||
-                           name == kGenerationConfigFile || name == kDataRecordFile ||
-                           name == "README.md";
-    if (is_wanted) names.push_back(name);
-  }
+std::vector<std::string> files_with_weights(FileSystem& files, const std::string& folder) {
+  std::vector<std::string> names = files.list(folder);
+  std::erase_if(names, [](const std::string& name) { return !goes_with_weights(name); });
   return names;
 }
+
+}  // namespace
 
 ExportReport export_folder(const MergedModel& model, const std::string& out,
                            const ExportOptions& options) {
@@ -90,19 +86,20 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
   if (shards.size() > 1) output.write(kModelIndexFile, make_shard_index(shards));
   const at::ScalarType stated = type.value_or(model.dtype);
   output.write(kConfigFile, config_text(model, stated));
-  std::vector<std::string> names = files_beside_weights(files, model.folder);
+  std::vector<std::string> names = files_with_weights(files, model.folder);
   const auto has_tokenizer = [](const std::vector<std::string>& list) {
     return std::ranges::any_of(list, [](const auto& name) { return is_tokenizer_file_name(name); });
   };
   for (const std::string& name : names) {
     const std::string text = files.read_all(join_path(model.folder, name));
-    output.write(name, name == "README.md" ? card_text(text) : text);
+    output.write(name, name == checkpoint::kModelCardFile ? card_text(text) : text);
   }
   // An adapter's folder of another program may lack what its base has.
-  for (const std::string& name : files_beside_weights(files, model.base)) {
+  for (const std::string& name : files_with_weights(files, model.base)) {
     const bool is_of_tokenizer = is_tokenizer_file_name(name) || name == kChatTemplateFile;
     const bool is_missing = std::ranges::find(names, name) == names.end();
-    if (is_missing && name != "README.md" && !(is_of_tokenizer && has_tokenizer(names))) {
+    if (is_missing && name != checkpoint::kModelCardFile &&
+        !(is_of_tokenizer && has_tokenizer(names))) {
       output.write(name, files.read_all(join_path(model.base, name)));
     }
   }

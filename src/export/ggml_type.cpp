@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "export/ggml_type.h"
 
-#include <c10/util/BFloat16.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/util/Half.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "finetune/base/error.h"
+#include "finetune/tensor/tensor.h"
 
 namespace finetune {
 namespace {
@@ -21,12 +22,11 @@ constexpr size_t kScaleBytes = 2;  // float16
 constexpr float kLargestHalf = 65520.0F;
 constexpr float kLargestBFloat16 = 3.3961775e38F;
 
-template <class Narrow>
-void encode_values(std::span<const float> values, uint8_t* bytes) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    const Narrow value(values[i]);
-    std::memcpy(bytes + i * sizeof(Narrow), &value, sizeof(Narrow));
-  }
+void encode_values(std::span<const float> values, at::ScalarType type, uint8_t* bytes) {
+  const Tensor wide = at::from_blob(const_cast<float*>(values.data()),
+                                    {static_cast<int64_t>(values.size())}, at::kFloat);
+  const Tensor narrow = wide.to(type);
+  std::memcpy(bytes, narrow.const_data_ptr(), narrow.nbytes());
 }
 
 void put_scale(float scale, uint8_t* bytes) {
@@ -117,11 +117,11 @@ bool encode_ggml(GgmlType type, std::span<const float> values, uint8_t* bytes) {
       break;
     case GgmlType::kF16:
       most = kLargestHalf;
-      encode_values<c10::Half>(values, bytes);
+      encode_values(values, at::kHalf, bytes);
       break;
     case GgmlType::kBF16:
       most = kLargestBFloat16;
-      encode_values<c10::BFloat16>(values, bytes);
+      encode_values(values, at::kBFloat16, bytes);
       break;
     case GgmlType::kQ8_0:
       most = kLargestHalf * 127.0F;

@@ -94,13 +94,6 @@ std::string header(const GgufMetadata& metadata, const std::vector<GgufTensor>& 
   return bytes.get();
 }
 
-[[noreturn]] void refuse_values(const GgufTensor& tensor) {
-  throw Error(ErrorKind::kData,
-              format_text("the tensor '{}' has values that {} cannot hold; export "
-                          "it with --outtype f32 or bf16",
-                          tensor.name, traits_of(tensor.type).name));
-}
-
 void write_values(WritableFile& file, const GgufTensor& tensor) {
   const GgmlTraits& traits = traits_of(tensor.type);
   const int64_t rows = tensor.shape.front();
@@ -112,16 +105,14 @@ void write_values(WritableFile& file, const GgufTensor& tensor) {
     const int64_t count = std::min(step, rows - first);
     const Tensor piece = tensor.rows(first, count).contiguous();
     refuse_nonfinite(tensor.name, piece, first * static_cast<int64_t>(row_values));
-    if (tensor.type == GgmlType::kF16 || tensor.type == GgmlType::kBF16) {
-      const Tensor narrow = piece.to(tensor.type == GgmlType::kF16 ? at::kHalf : at::kBFloat16);
-      if (first_nonfinite(narrow)) refuse_values(tensor);
-      file.write(narrow.const_data_ptr(), narrow.nbytes());
-      continue;
-    }
     const std::span<const float> values(piece.const_data_ptr<float>(),
                                         static_cast<size_t>(piece.numel()));
     bytes.resize(values.size() / traits.block_values * traits.block_bytes);
-    if (!encode_ggml(tensor.type, values, bytes.data())) refuse_values(tensor);
+    if (!encode_ggml(tensor.type, values, bytes.data())) {
+      throw Error(ErrorKind::kData, format_text("the tensor '{}' has values that {} cannot hold; "
+                                                "export it with --outtype f32 or bf16",
+                                                tensor.name, traits.name));
+    }
     file.write(bytes.data(), bytes.size());
   }
 }

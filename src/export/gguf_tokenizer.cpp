@@ -12,6 +12,7 @@
 #include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
+#include "finetune/tokenizer/known_patterns.h"
 
 namespace finetune {
 namespace {
@@ -42,35 +43,20 @@ struct KnownPattern {
   bool ignore_merges;
 };
 
-constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::array<KnownPattern, 6> kKnownPatterns = {
+    {{tokenizer::kLlama3Pattern, "llama-bpe", true},
+     {tokenizer::kLlama3Pattern, "dbrx", false},
+     {tokenizer::kQwen2Pattern, "qwen2", false},
+     {tokenizer::kQwen35Pattern, "qwen35", false},
+     {tokenizer::kO200kPattern, "gpt-4o", false},
+     {tokenizer::kTekkenPattern, "tekken", true}}};
 
-constexpr std::array<KnownPattern, 6> kKnownPatterns = {{
-    {kLlama3, "llama-bpe", true},
-    {kLlama3, "dbrx", false},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "qwen2", false},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
-     R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "qwen35", false},
-    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+)"
-     R"(|\s+(?!\S)|\s+)",
-     "gpt-4o", false},
-    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
-     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     "tekken", true},
-}};
-
-Json member(const Json& object, const char* name) {
-  if (!object.is_object()) return nullptr;
+// Null where it is not there.
+const Json& member(const Json& object, const char* name) {
+  static const Json kNull;
+  if (!object.is_object()) return kNull;
   const auto found = object.find(name);
-  return found == object.end() ? Json(nullptr) : *found;
+  return found == object.end() ? kNull : *found;
 }
 
 std::string text_of(const Json& value) {
@@ -98,7 +84,7 @@ class TokenizerWriter {
   }
 
   void run() {
-    const Json bpe = member(json_, "model");
+    const Json& bpe = member(json_, "model");
     if (text_of(member(bpe, "type")) != "BPE") {
       refuse("is a " + shortened(text_of(member(bpe, "type")), 40) + " tokenizer");
     }
@@ -158,14 +144,14 @@ class TokenizerWriter {
       tokens_[at] = token;
       types_[at] = static_cast<int32_t>(type);
     };
-    const Json vocabulary = member(bpe, "vocab");
+    const Json& vocabulary = member(bpe, "vocab");
     for (const auto& [token, id] : vocabulary.items()) {
       const bool is_byte = has_byte_fallback && token.size() == 6 && token.starts_with("<0x") &&
                            token.ends_with(">");
       put(id, token, is_byte ? TokenType::kByte : TokenType::kNormal);
     }
     const std::string unknown = text_of(member(bpe, "unk_token"));
-    const Json added = member(json_, "added_tokens");
+    const Json& added = member(json_, "added_tokens");
     for (const Json& one : added.is_array() ? added : Json::array()) {
       std::string token = text_of(member(one, "content"));
       added_[token] = member(one, "id");
@@ -194,7 +180,7 @@ class TokenizerWriter {
 
   [[nodiscard]] static std::vector<std::string> merges(const Json& bpe) {
     std::vector<std::string> result;
-    const Json list = member(bpe, "merges");
+    const Json& list = member(bpe, "merges");
     for (const Json& merge : list) {
       auto [left, right] = pair_of(merge);
       for (std::string* part : {&left, &right}) {
@@ -210,7 +196,7 @@ class TokenizerWriter {
   // llama.cpp merges the pair whose token has the highest score: the one that is merged first.
   [[nodiscard]] std::vector<float> scores(const Json& bpe) const {
     std::map<std::string, float, std::less<>> ranks;
-    const Json list = member(bpe, "merges");
+    const Json& list = member(bpe, "merges");
     for (const Json& merge : list) {
       const auto [left, right] = pair_of(merge);
       ranks.emplace(left + right, -static_cast<float>(ranks.size()));
@@ -227,8 +213,7 @@ class TokenizerWriter {
   // Returns llama.cpp's name of the pre-tokenizer.
   [[nodiscard]] std::string pre_tokenizer(const Json& bpe) const {
     const bool ignores_merges = member(bpe, "ignore_merges") == true;
-    std::vector<Json> steps;
-    add_steps(member(json_, "pre_tokenizer"), steps);
+    std::vector<Json> steps = pre_tokenizers();
     check_normalizer();
     if (steps.empty() || text_of(member(steps.back(), "type")) != "ByteLevel") {
       refuse("has a pre-tokenizer that does not end with ByteLevel");
@@ -252,44 +237,50 @@ class TokenizerWriter {
     refuse("has a pre-tokenizer");
   }
 
-  static void add_steps(const Json& step, std::vector<Json>& steps) {
-    if (text_of(member(step, "type")) != "Sequence") {
-      if (!step.is_null()) steps.push_back(step);
-      return;
+  // The steps of a component of tokenizer.json, whose Sequence has them under `list`.
+  [[nodiscard]] std::vector<Json> steps_of(const char* component, const char* list) const {
+    std::vector<Json> steps;
+    add_steps(member(json_, component), list, steps);
+    return steps;
+  }
+  static void add_steps(const Json& step, const char* list, std::vector<Json>& steps) {
+    if (step.is_null()) return;
+    const Json& inner = member(step, list);
+    if (text_of(member(step, "type")) != "Sequence" || !inner.is_array()) {
+      return steps.push_back(step);
     }
-    const Json inner = member(step, "pretokenizers");
-    for (const Json& one : inner) add_steps(one, steps);
+    for (const Json& one : inner) add_steps(one, list, steps);
+  }
+  [[nodiscard]] std::vector<Json> normalizers() const {
+    return steps_of("normalizer", "normalizers");
+  }
+  [[nodiscard]] std::vector<Json> pre_tokenizers() const {
+    return steps_of("pre_tokenizer", "pretokenizers");
   }
 
   // llama.cpp has no normalizer for these; NFC changes only text that is spelt in another form.
   void check_normalizer() const {
-    const Json normalizer = member(json_, "normalizer");
-    const Json inner = member(normalizer, "normalizers");
-    for (const Json& one : inner.is_array() ? inner : Json::array({normalizer})) {
+    for (const Json& one : normalizers()) {
       const std::string type = text_of(member(one, "type"));
-      if (!one.is_null() && type != "NFC") refuse("has the normalizer " + shortened(type, 40));
+      if (type != "NFC") refuse("has the normalizer " + shortened(type, 40));
     }
   }
 
   // Of SentencePiece's: spaces become "▁", a text may begin with one, and nothing else changes.
   void check_sentence_piece() const {
-    const Json normalizer = member(json_, "normalizer");
-    const Json inner = member(normalizer, "normalizers");
     bool marks_spaces = false;
-    for (const Json& one : inner.is_array() ? inner : Json::array({normalizer})) {
+    for (const Json& one : normalizers()) {
       const std::string type = text_of(member(one, "type"));
       const bool is_replacement = type == "Replace" &&
                                   member(member(one, "pattern"), "String") == " " &&
                                   text_of(member(one, "content")) == kSpaceMark;
       const bool is_prefix = type == "Prepend" && text_of(member(one, "prepend")) == kSpaceMark;
       marks_spaces = marks_spaces || is_replacement;
-      if (!one.is_null() && !is_replacement && !is_prefix) {
+      if (!is_replacement && !is_prefix) {
         refuse("has the normalizer " + shortened(type, 40));
       }
     }
-    std::vector<Json> steps;
-    add_steps(member(json_, "pre_tokenizer"), steps);
-    for (const Json& step : steps) {
+    for (const Json& step : pre_tokenizers()) {
       const std::string type = text_of(member(step, "type"));
       const bool is_metaspace =
           type == "Metaspace" && text_of(member(step, "replacement")) == kSpaceMark;
@@ -303,14 +294,10 @@ class TokenizerWriter {
 
   // Whether a text gets a space in front: Llama 2's Prepend, or Metaspace.
   [[nodiscard]] bool has_space_prefix() const {
-    std::vector<Json> steps;
-    const Json normalizer = member(json_, "normalizer");
-    const Json inner = member(normalizer, "normalizers");
-    for (const Json& one : inner.is_array() ? inner : Json::array({normalizer})) {
+    for (const Json& one : normalizers()) {
       if (text_of(member(one, "type")) == "Prepend") return true;
     }
-    add_steps(member(json_, "pre_tokenizer"), steps);
-    return std::ranges::any_of(steps, [](const Json& step) {
+    return std::ranges::any_of(pre_tokenizers(), [](const Json& step) {
       return text_of(member(step, "type")) == "Metaspace" &&
              text_of(member(step, "prepend_scheme")) != "never";
     });
@@ -318,7 +305,7 @@ class TokenizerWriter {
 
   // The id of a token that tokenizer_config.json names, or config.json has the id of.
   [[nodiscard]] std::optional<int64_t> special_id(const char* name) const {
-    const Json token = member(config_, (std::string(name) + "_token").c_str());
+    const Json& token = member(config_, (std::string(name) + "_token").c_str());
     const std::string text = text_of(token.is_object() ? member(token, "content") : token);
     if (const auto found = added_.find(text); found != added_.end()) {
       if (found->second.is_number_integer()) return found->second.get<int64_t>();
@@ -370,16 +357,14 @@ class TokenizerWriter {
   // Whether encoding a text adds the token: as the post-processor does, or as the configuration of
   // the tokenizer says.
   [[nodiscard]] bool adds(const char* name) const {
-    const Json flag = member(config_, (std::string("add_") + name + "_token").c_str());
+    const Json& flag = member(config_, (std::string("add_") + name + "_token").c_str());
     if (flag.is_boolean()) return flag.get<bool>();
     const bool is_first = std::string_view(name) == "bos";
     const std::optional<int64_t> id = special_id(name);
-    const Json processor = member(json_, "post_processor");
-    const Json inner = member(processor, "processors");
-    for (const Json& one : inner.is_array() ? inner : Json::array({processor})) {
+    for (const Json& one : steps_of("post_processor", "processors")) {
       if (text_of(member(one, "type")) == "RobertaProcessing") return true;
       if (text_of(member(one, "type")) != "TemplateProcessing") continue;
-      const Json single = member(one, "single");
+      const Json& single = member(one, "single");
       if (!single.is_array() || single.size() < 2) continue;
       const Json& piece = is_first ? single.front() : single.back();
       const auto found = added_.find(text_of(member(member(piece, "SpecialToken"), "id")));
@@ -396,7 +381,7 @@ class TokenizerWriter {
       metadata_.set("tokenizer.chat_template", files.read_all(path, uint64_t{16} << 20));
       return;
     }
-    const Json value = member(config_, "chat_template");
+    const Json& value = member(config_, "chat_template");
     if (value.is_string()) metadata_.set("tokenizer.chat_template", value.get<std::string>());
     std::vector<std::string> names;
     for (const Json& one : value.is_array() ? value : Json::array()) {

@@ -11,8 +11,12 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/interruptible_reads.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
+#include "finetune/base/trash_safe.h"
+#include "finetune/checkpoint/finished_model.h"
+#include "finetune/tensor/weight_files.h"
 
 namespace finetune {
 namespace {
@@ -20,15 +24,12 @@ namespace {
 // Then come the namespace of processes (of a container) and the process.
 constexpr std::string_view kPartial = ".partial-";
 constexpr std::string_view kReplaced = ".replaced-";  // what an export takes the place of
-constexpr size_t kReadBytes = size_t{8} << 20;
-constexpr size_t kLongestOutName = 200;  // with what is added to it until the end
+constexpr size_t kLongestOutName = 200;               // with what is added to it until the end
 
 // Whether an export writes a file of this name into a folder.
 bool is_exported_name(std::string_view name) {
-  return name == kConfigFile || name == kGenerationConfigFile || name == kChatTemplateFile ||
-         name == kDataRecordFile || name == "README.md" || is_tokenizer_file_name(name) ||
-         (name.starts_with("model") &&
-          (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")));
+  return name == kConfigFile || goes_with_weights(name) || name == kModelIndexFile ||
+         checkpoint::is_weight_file_name(name);
 }
 
 std::string without_last_slashes(std::string path) {
@@ -42,7 +43,7 @@ std::string name_space() {
   return ::stat("/proc/self/ns/pid", &status) == 0 ? std::to_string(status.st_ino) + "-" : "0-";
 }
 
-// The process in the name of a leftover of this namespace; nullopt: it is none.
+// The process in the name of a leftover of this namespace; nullopt: another name.
 std::optional<pid_t> process_of(std::string_view name, std::string_view out,
                                 std::string_view kind) {
   const std::string start = std::string(out) + std::string(kind) + name_space();
@@ -58,24 +59,33 @@ bool is_alive(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM;
 
 }  // namespace
 
-class StagedOutput::HashedFile final : public WritableFile {
+bool goes_with_weights(std::string_view name) {
+  return is_tokenizer_file_name(name) || name == kChatTemplateFile ||
+         name == kGenerationConfigFile || name == kDataRecordFile ||
+         name == checkpoint::kModelCardFile;
+}
+
+// Records what is written when it is closed.
+class StagedOutput::RecordedFile final : public WritableFile {
  public:
-  HashedFile(std::unique_ptr<WritableFile> file, Written& written)
-      : file_(std::move(file)), written_(written) {}
+  RecordedFile(std::unique_ptr<WritableFile> file, checkpoint::FileRecord& record)
+      : file_(std::move(file)), recording_(*file_), record_(record) {}
 
   using WritableFile::write;
   void write(const void* data, size_t size) override {
     interrupt::throw_if_requested("exporting");
-    file_->write(data, size);
-    written_.hasher.update(data, size);
-    written_.bytes += size;
+    recording_.write(data, size);
   }
   void sync() override { file_->sync(); }
-  void close() override { file_->close(); }
+  void close() override {
+    file_->close();
+    record_ = recording_.record();
+  }
 
  private:
   std::unique_ptr<WritableFile> file_;
-  Written& written_;
+  checkpoint::RecordingFile recording_;
+  checkpoint::FileRecord& record_;
 };
 
 StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes)
@@ -149,9 +159,7 @@ void StagedOutput::remove_leftovers() const {
 std::unique_ptr<WritableFile> StagedOutput::create(const std::string& name) {
   const std::string path = name.empty() ? path_ : join_path(path_, name);
   if (!name.empty()) files_.make_directories(path_);
-  written_.push_back(std::make_unique<Written>());
-  written_.back()->path = path;
-  return std::make_unique<HashedFile>(files_.create(path), *written_.back());
+  return std::make_unique<RecordedFile>(files_.create(path), written_[path]);
 }
 
 void StagedOutput::write(const std::string& name, const std::string& text) {
@@ -162,23 +170,16 @@ void StagedOutput::write(const std::string& name, const std::string& text) {
 }
 
 void StagedOutput::verify() const {
-  std::string block(kReadBytes, '\0');
-  for (const auto& written : written_) {
-    files_.drop_cached(written->path);
-    const auto file = files_.open(written->path);
-    Hasher hasher;
-    uint64_t done = 0;
-    for (; done < file->size();) {
-      interrupt::throw_if_requested("reading the export again");
-      const size_t count = std::min<uint64_t>(kReadBytes, file->size() - done);
-      file->read_at(done, block.data(), count);
-      hasher.update(block.data(), count);
-      done += count;
+  const auto reading = interruptible_reads(shared_local_files(), "reading the export again");
+  for (const auto& [path, record] : written_) {
+    files_.drop_cached(path);
+    try {
+      checkpoint::verify_file(*reading->open(path), record, path);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kCheckpoint) throw;
+      throw Error(ErrorKind::kIo,
+                  std::string(error.what()) + "; the disk is damaged: export to another one");
     }
-    if (done == written->bytes && hasher.hex() == written->hasher.hex()) continue;
-    throw Error(ErrorKind::kIo, "'" + written->path +
-                                    "' does not hold what was written to it; the disk is damaged: "
-                                    "export to another one");
   }
 }
 
@@ -206,7 +207,7 @@ void StagedOutput::commit() {
 
 uint64_t StagedOutput::bytes() const {
   uint64_t bytes = 0;
-  for (const auto& written : written_) bytes += written->bytes;
+  for (const auto& [path, record] : written_) bytes += record.bytes;
   return bytes;
 }
 

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "finetune/base/file_system.h"
-#include "finetune/base/hash.h"
+#include "finetune/checkpoint/manifest.h"
 
 namespace finetune {
+
+// Whether an export copies a file of this name from a model's folder.
+[[nodiscard]] bool goes_with_weights(std::string_view name);
 
 // A file or folder that gets its name when it is complete. Until then it has a name of this
 // process; what a killed process left there is removed by the next one.
@@ -34,19 +38,14 @@ class StagedOutput {
   [[nodiscard]] uint64_t bytes() const;
 
  private:
-  struct Written {
-    std::string path;
-    uint64_t bytes = 0;
-    Hasher hasher = {};
-  };
-  class HashedFile;
+  class RecordedFile;
   void remove_leftovers() const;
 
   FileSystem& files_;
   std::string out_;
   bool overwrite_;
   std::string path_;
-  std::vector<std::unique_ptr<Written>> written_;
+  std::map<std::string, checkpoint::FileRecord> written_;  // by path
   bool is_committed_ = false;
 };
 

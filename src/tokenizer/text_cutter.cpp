@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "finetune/tokenizer/known_patterns.h"
 #include "tokenizer/char_properties.h"
 #include "tokenizer/text_scanner.h"
 
@@ -202,27 +203,12 @@ struct KnownRegex {
 };
 
 constexpr std::array<KnownRegex, 9> kKnownRegexes = {{
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-     &make_cutter<Gpt2Matcher>},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     &make_cutter<Cl100kMatcher<kLetterTrait, 3>>},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     &make_cutter<Cl100kMatcher<kLetterTrait, 1>>},
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
-     R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     &make_cutter<Cl100kMatcher<kLetterOrMark, 1>>},
-    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+)"
-     R"(|\s+(?!\S)|\s+)",
-     &make_cutter<O200kMatcher<true, 3>>},
-    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
-     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-     &make_cutter<O200kMatcher<false, 1>>},
+    {kGpt2Pattern, &make_cutter<Gpt2Matcher>},
+    {kLlama3Pattern, &make_cutter<Cl100kMatcher<kLetterTrait, 3>>},
+    {kQwen2Pattern, &make_cutter<Cl100kMatcher<kLetterTrait, 1>>},
+    {kQwen35Pattern, &make_cutter<Cl100kMatcher<kLetterOrMark, 1>>},
+    {kO200kPattern, &make_cutter<O200kMatcher<true, 3>>},
+    {kTekkenPattern, &make_cutter<O200kMatcher<false, 1>>},
     {R"(\p{N}{1,3})", &make_cutter<DeepSeekNumbers>},
     {"[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
      &make_cutter<DeepSeekIdeographs>},
