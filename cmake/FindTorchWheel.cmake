@@ -83,7 +83,9 @@ if(NOT TARGET TorchWheel::torch)
   # Each source names the operators that it calls (<ATen/ops/...>) and parses no other.
   target_compile_definitions(TorchWheel::torch INTERFACE AT_PER_OPERATOR_HEADERS)
   target_link_options(TorchWheel::torch INTERFACE
-    "LINKER:--no-as-needed" "LINKER:-rpath-link,${_torch_lib}")
+    "LINKER:--no-as-needed" "LINKER:-rpath-link,${_torch_lib}"
+    # A CUDA build is linked on machines without NVIDIA's own libraries, too.
+    "LINKER:--allow-shlib-undefined")
   target_link_libraries(TorchWheel::torch INTERFACE ${_torch_link})
 
   # at::parallel_for is a template that runs on one thread wherever it is compiled without OpenMP.
