@@ -20,12 +20,6 @@
 namespace finetune {
 namespace {
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
-}
-
 // Returns the newest snapshot of "org/name" in the cache of Hugging Face's libraries.
 std::string find_in_hub_cache(const std::string& name) {
   FileSystem& files = FileSystem::local();

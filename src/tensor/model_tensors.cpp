@@ -2,21 +2,13 @@
 #include "finetune/tensor/model_tensors.h"
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/tensor/weight_files.h"
 #include "tensor/safetensors_dtype.h"
 #include "tensor/weight_file.h"
 
 namespace finetune {
 namespace {
-
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(size);
-  }
-  return text + "]";
-}
 
 // An adapter's file, with the names of the model that it adapts.
 class AdapterWeights final : public WeightFile {
