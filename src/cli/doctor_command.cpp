@@ -18,6 +18,7 @@
 #include "finetune/data/arrow_support.h"
 #include "finetune/distributed/membership.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/gpu.h"
 #include "finetune/tensor/torch_build.h"
 
 namespace finetune::cli {
@@ -98,20 +99,6 @@ void look_at_helpers() {
                                 : hf);
 }
 
-// Whether there is an NVIDIA GPU on the PCI bus, or a driver (WSL has one without a PCI device).
-bool has_nvidia_hardware() {
-  for (const char* driver : {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"}) {
-    if (std::filesystem::exists(driver)) return true;
-  }
-  std::error_code error;
-  for (const auto& device : std::filesystem::directory_iterator("/sys/bus/pci/devices", error)) {
-    std::string vendor;
-    std::ifstream(device.path() / "vendor") >> vendor;
-    if (vendor == "0x10de") return true;
-  }
-  return false;
-}
-
 void look_at_device(Doctor& doctor) {
   const c10::Device device = pick_device(false);
   Doctor::line("device", describe_device(device));
@@ -121,8 +108,11 @@ void look_at_device(Doctor& doctor) {
                  "none: this torch can use CUDA, but this machine has no NVIDIA GPU or driver; "
                  "training uses the CPU");
   } else if (device.is_cpu() && cuda_build) {
-    doctor.problem("this torch can use CUDA, but no device is seen",
-                   "check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES, or train with use_cpu");
+    const std::string driver = nvidia_driver_version();
+    doctor.problem("this torch can use CUDA, but no device is seen" +
+                       (driver.empty() ? "" : " (driver " + driver + ")"),
+                   "check the driver (nvidia-smi), which must be at least as new as torch's CUDA, "
+                   "and CUDA_VISIBLE_DEVICES, or train with use_cpu");
   } else if (device.is_cpu()) {
     Doctor::line("accelerator", "none: this torch is a CPU build");
   }

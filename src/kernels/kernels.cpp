@@ -76,4 +76,10 @@ bool is_asynchronous(c10::Device device) { return kernels::kernels_for(device).i
 
 const char* kernels_in_use(c10::Device device) { return kernels::kernels_for(device).name; }
 
+std::string describe_kernels(c10::Device device) {
+  if (device.is_cpu()) return "";
+  if (!has_compiled_kernels(device)) return "torch's operators: up to 20 times as many launches";
+  return device.is_cuda() ? kernels::cuda::driver_description() : "those of a preloaded library";
+}
+
 }  // namespace finetune

@@ -5,6 +5,10 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>
@@ -15,12 +19,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 #include <string_view>
 
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/base/text.h"
 #include "finetune/tensor/gpu.h"
+#include "finetune/tensor/tensor.h"
 
 namespace finetune {
 namespace {
@@ -89,16 +97,40 @@ std::string gibibytes_of(int64_t bytes) {
   return text.data();
 }
 
+constexpr char kAllocatorSettings[] = "PYTORCH_ALLOC_CONF";
+constexpr char kExpandable[] = "expandable_segments:True";
+
+// A virtual GPU may refuse the mapping that expandable segments need, at the first allocation.
+void check_expandable_segments(const c10::Device& device) {
+  static std::once_flag once;
+  std::call_once(once, [&device] {
+    try {
+      (void)at::empty({1}, at::TensorOptions(device));
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error& error) {
+      c10::CachingAllocator::setAllocatorSettings("expandable_segments:False");
+      (void)at::empty({1}, at::TensorOptions(device));  // the same error again is of another kind
+      log::warning(format_text(
+          "this GPU refuses expandable segments of memory ({}): memory may be fragmented, and a "
+          "batch that needs nearly all of it may be split",
+          error.what_without_backtrace()));
+    }
+  });
+}
+
 }  // namespace
 
 c10::Device pick_device(bool use_cpu) {
   // Set before CUDA's allocator reads it: expandable segments avoid fragmentation by batches of
   // different lengths. A user's setting takes precedence.
-  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr) {
-    ::setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
-  }
+  const bool is_ours = std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr &&
+                       std::getenv(kAllocatorSettings) == nullptr;
+  if (is_ours) ::setenv(kAllocatorSettings, kExpandable, /*overwrite=*/0);
   if (use_cpu || !has_accelerator()) return c10::Device(c10::kCPU);
-  return c10::Device(*at::getAccelerator(), 0);
+  const c10::Device device(*at::getAccelerator(), 0);
+  if (is_ours && device.is_cuda()) check_expandable_segments(device);
+  return device;
 }
 
 std::string describe_device(const c10::Device& device) {
@@ -144,6 +176,12 @@ void set_device_arithmetic(const c10::Device& device, bool tf32, bool determinis
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // recommended by cuBLAS
   torch.setDeterministicAlgorithms(true, /*warn_only=*/false);
   torch.setDeterministicFillUninitializedMemory(false);  // no code here reads uninitialised memory
+}
+
+void warm_up(const c10::Device& device) {
+  if (device.is_cpu()) return;
+  const Tensor x = at::ones({8, 8}, at::TensorOptions(device)).requires_grad_();
+  at::mm(x, x).sum().backward();
 }
 
 std::string describe_device_memory(const c10::Device& device) {
@@ -193,6 +231,19 @@ uint64_t peak_memory_bytes(const c10::Device& device) {
   const auto stats = at::accelerator::getDeviceStats(device.index());
   const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return static_cast<uint64_t>(stats.allocated_bytes[aggregate].peak);
+}
+
+uint64_t free_memory(const c10::Device& device) {
+  const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
+  const auto stats = at::accelerator::getDeviceStats(device.index());
+  const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const int64_t unused =
+      stats.reserved_bytes[aggregate].current - stats.allocated_bytes[aggregate].current;
+  return free + static_cast<uint64_t>(std::max<int64_t>(0, unused));
+}
+
+uint64_t total_memory(const c10::Device& device) {
+  return at::accelerator::getMemoryInfo(device.index()).second;
 }
 
 void release_startup_code() {

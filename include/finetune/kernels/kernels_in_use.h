@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace finetune {
@@ -11,6 +12,10 @@ namespace finetune {
 // Returns the name of the kernels for attention and all other operations on a device: "cpu",
 // "plain" (torch's operators), ...
 [[nodiscard]] const char* kernels_in_use(c10::Device device);
+
+// Returns what an accelerator's operations run as, for messages: "NVRTC 13.0, sm_90", or that
+// torch's operators are used; nothing for the CPU.
+[[nodiscard]] std::string describe_kernels(c10::Device device);
 
 // Whether they are compiled at run time for this accelerator.
 [[nodiscard]] inline bool has_compiled_kernels(c10::Device device) {

@@ -28,6 +28,11 @@ void synchronize(const c10::Device& device);
 // resident mapped file pages beyond kMappedCode (memory_status.h). Accelerator: allocated memory.
 [[nodiscard]] uint64_t peak_memory_bytes(const c10::Device& device);
 
+// Bytes of an accelerator's memory that this process can still allocate, its allocator's unused
+// ones included, and all bytes that it has.
+[[nodiscard]] uint64_t free_memory(const c10::Device& device);
+[[nodiscard]] uint64_t total_memory(const c10::Device& device);
+
 // Sets the allocator's first phase: while a model is built, large blocks are mapped and unmapped,
 // so that long-lived memory is separate from memory that every step allocates and frees.
 void return_freed_memory();

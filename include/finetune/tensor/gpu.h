@@ -25,12 +25,22 @@ struct GpuProperties {
 // architecture and number of multiprocessors). Empty if they are unknown.
 [[nodiscard]] std::string gpu_environment(const c10::Device& device);
 
+// Whether this machine has an NVIDIA GPU or its driver, whatever torch makes of it.
+[[nodiscard]] bool has_nvidia_hardware();
+
+// Returns the version of NVIDIA's driver, "550.54.15"; empty if there is none or it does not say.
+[[nodiscard]] std::string nvidia_driver_version();
+
 // Sets arithmetic options of a device; no effect on the CPU. Call it before the first operation on
 // the device.
 //   tf32           multiply float32 matrices in TensorFloat-32
 //   deterministic  torch rejects operations whose results differ between runs, and cuBLAS gets a
 //                  workspace of fixed size (CUBLAS_WORKSPACE_CONFIG, unless the user set it)
 void set_device_arithmetic(const c10::Device& device, bool tf32, bool deterministic);
+
+// Makes what a device's libraries create at the first use (cuBLAS's handle and workspace of this
+// thread and of autograd's) while memory is free; no effect on the CPU.
+void warm_up(const c10::Device& device);
 
 // Returns "at most 5.10 GiB allocated and 5.90 GiB reserved by this process, 0.40 GiB by the driver
 // and other processes, of 8.00 GiB"; empty on the CPU.

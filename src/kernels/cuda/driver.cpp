@@ -2,6 +2,7 @@
 // Runs kernels on NVIDIA's GPUs: NVRTC compiles them when they are first launched, and the driver's
 // library, which torch has already loaded, loads and launches them.
 #include <ATen/DeviceAccelerator.h>
+#include <c10/util/Exception.h>
 #include <dlfcn.h>
 #include <link.h>
 
@@ -32,6 +33,7 @@ struct DriverContext;
 struct DriverModule;
 struct DriverFunction;
 using DriverResult = int;
+constexpr DriverResult kOutOfMemory = 2;
 constexpr int kMajorOfCapability = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr int kMinorOfCapability = 76;
 
@@ -76,6 +78,9 @@ class DriverRunner {
     library_ = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) throw std::runtime_error(::dlerror());
     find(get_error_string_, "cuGetErrorString");
+    DriverResult (*initialize)(unsigned) = nullptr;
+    find(initialize, "cuInit");
+    check(initialize(0), "cuInit");
     find(get_device_, "cuDeviceGet");
     find(get_attribute_, "cuDeviceGetAttribute");
     find(retain_context_, "cuDevicePrimaryCtxRetain");
@@ -89,7 +94,11 @@ class DriverRunner {
     first.kernel = "column_sums";
     first.device = at::accelerator::getDeviceIndex();
     (void)function_of(first);
+    description_ =
+        format_text("NVRTC {}, sm_{}", nvrtc_->version(), device_of(first.device).architecture);
   }
+
+  [[nodiscard]] const std::string& description() const { return description_; }
 
   void launch(const KernelLaunch& wanted) {
     const std::lock_guard lock(mutex_);
@@ -123,8 +132,18 @@ class DriverRunner {
     if (result == 0) return;
     const char* text = nullptr;
     (void)get_error_string_(result, &text);
-    throw std::runtime_error(
-        format_text("CUDA error: {} ({}, {})", text == nullptr ? "unknown" : text, result, what));
+    const std::string message =
+        format_text("CUDA error: {} ({}, {})", text == nullptr ? "unknown" : text, result, what);
+    TORCH_CHECK_WITH(OutOfMemoryError, result != kOutOfMemory, message);
+    throw std::runtime_error(message);
+  }
+
+  // The driver loads code outside torch's allocator, which may hold all memory that is free.
+  DriverResult load_code(DriverModule** module, const std::string& code) const {
+    const DriverResult result = load_module_(module, code.c_str());
+    if (result != kOutOfMemory) return result;
+    at::accelerator::emptyCache();
+    return load_module_(module, code.c_str());
   }
 
   const Gpu& device_of(int index) {
@@ -151,7 +170,7 @@ class DriverRunner {
     check(set_context_(gpu.context), "cuCtxSetCurrent");
     DriverModule* const module = load(kernel, wanted, gpu.architecture);
     DriverFunction* function = nullptr;
-    check(get_function_(&function, module, kEntry), kernel.name);
+    check(get_function_(&function, module, entry_name(kernel).c_str()), kernel.name);
     functions_.emplace(key, function);
     return function;
   }
@@ -164,7 +183,12 @@ class DriverRunner {
     const std::string key = CubinCache::key_of(program, options, nvrtc_->version());
     DriverModule* module = nullptr;
     const std::optional<std::string> kept = cache_.find(key);
-    if (kept && load_module_(&module, kept->c_str()) == 0) return module;
+    if (kept) {
+      const DriverResult result = load_code(&module, *kept);
+      if (result == 0) return module;
+      // Compiling it again would need as much.
+      if (result == kOutOfMemory) check(result, kernel.name);
+    }
     if (!has_compiled_) {
       has_compiled_ = true;
       log::info(
@@ -173,7 +197,7 @@ class DriverRunner {
     }
     const Nvrtc::Result compiled =
         nvrtc_->compile(program, std::string(kernel.name) + ".cu", options, target.to_ptx);
-    check(load_module_(&module, compiled.code.c_str()), kernel.name);
+    check(load_code(&module, compiled.code), kernel.name);
     cache_.keep(key, compiled.code);
     return module;
   }
@@ -193,6 +217,7 @@ class DriverRunner {
   std::mutex mutex_;  // autograd launches kernels from its own thread
   std::map<int, Gpu> gpus_;
   std::map<Key, DriverFunction*> functions_;
+  std::string description_;  // "NVRTC 13.0, sm_90"
   bool has_compiled_ = false;
 };
 
@@ -220,6 +245,8 @@ DriverRunner* the_driver() {
 }
 
 }  // namespace
+
+const std::string& driver_description() { return the_driver()->description(); }
 
 const Runner* driver_runner() {
   static const Runner kRunner = {

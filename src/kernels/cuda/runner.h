@@ -36,6 +36,8 @@ struct Runner {
 // Returns the driver with this process's NVRTC. Null if kernels cannot be compiled for a GPU; then
 // one line of the log gives the reason and the cost. Decided at the first call.
 [[nodiscard]] const Runner* driver_runner();
+// Returns what compiles for which GPU: "NVRTC 13.0, sm_90". Requires driver_runner() != nullptr.
+[[nodiscard]] const std::string& driver_description();
 // Returns the runner of a preloaded library that pretends to be an accelerator, or null. The
 // library exports finetune_cuda_runner(), which gets driver_runner to run kernels by pretend CUDA
 // libraries.

@@ -73,8 +73,12 @@ const ListedKernel& find_kernel(std::string_view name) {
   return *found;
 }
 
+std::string entry_name(const ListedKernel& kernel) {
+  return std::string("finetune_") + kernel.name;
+}
+
 std::string program_of(const ListedKernel& kernel, ValueType type, int variant) {
-  return text_of(kernel) + entry_of(kernel, kEntry, type, variant);
+  return text_of(kernel) + entry_of(kernel, entry_name(kernel), type, variant);
 }
 
 std::string program_of_all(const ListedKernel& kernel) {

@@ -28,8 +28,9 @@ struct ListedKernel {
 [[nodiscard]] const std::vector<ListedKernel>& listed_kernels();
 [[nodiscard]] const ListedKernel& find_kernel(std::string_view name);
 
-// Returns a program for NVRTC whose only entry, kEntry, is the kernel for one type and variant.
-constexpr const char* kEntry = "entry";
+// Returns the name of a program's entry, which profilers show: "finetune_rms_norm".
+[[nodiscard]] std::string entry_name(const ListedKernel& kernel);
+// Returns a program for NVRTC whose only entry is the kernel for one type and variant.
 [[nodiscard]] std::string program_of(const ListedKernel& kernel, ValueType type, int variant);
 // Returns one with an entry for every type and variant: entry_0, entry_1, ... For tests.
 [[nodiscard]] std::string program_of_all(const ListedKernel& kernel);

@@ -6,6 +6,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/config/dump.h"
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/report/figure_text.h"
 #include "finetune/tensor/device.h"
 #include "train/folder/same_experiment.h"
@@ -27,6 +28,12 @@ double sum_of_logged_losses(const TrainerState& record) {
     logged = step;
   }
   return sum;
+}
+
+// An accelerator that has lost its kernels trains as well, many times slower.
+std::string kernels_text(const c10::Device& device) {
+  const std::string kernels = describe_kernels(device);
+  return kernels.empty() ? "" : ", kernels: " + kernels;
 }
 
 }  // namespace
@@ -52,7 +59,7 @@ void RunStart::begin_fresh() {
             (ranks > 1 ? " x " + std::to_string(ranks) + " processes" : std::string()) + "), " +
             (run_.stream ? std::string()
                          : std::to_string(run_.loader->updates_per_epoch()) + " steps an epoch, ") +
-            "on " + describe_device(run_.parts.device));
+            "on " + describe_device(run_.parts.device) + kernels_text(run_.parts.device));
 }
 
 void RunStart::restore(const checkpoint::CheckpointEntry& from, FileSystem& files) {

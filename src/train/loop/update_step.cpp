@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +15,7 @@
 #include "finetune/base/text.h"
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/gpu.h"
 #include "train/loop/poison.h"
 #include "train/save/agreement.h"
 #include "train/setup/check_data.h"
@@ -44,6 +46,7 @@ StepReport UpdateStep::run() {
   check_data(update, targets);
   const std::vector<double> scales =
       targets.scales(loss_scale(), run_.args.average_tokens_across_devices);
+  queued_losses_.clear();
   sum_->begin(update);
   add_micro_batches(update, scales);
   const Summed summed = sum_->finish();
@@ -110,10 +113,13 @@ double UpdateStep::backward(const Batch& batch, const std::vector<double>& scale
   }
   if (!share.defined()) return 0.0;
   const bool in_backward = run_.args.optimizer_in_backward;
-  // Reading the loss waits for the device, so the backward pass is queued first.
+  // Reading the loss waits for the device, so the backward pass is queued first, and with one
+  // process everything up to the gradients' norm.
   if (!in_backward && !run_.parts.device.is_cpu()) {
     share.backward();
-    return share.item<double>() / loss_scale();
+    if (run_.world().size() > 1) return share.item<double>() / loss_scale();
+    queued_losses_.push_back(share.detach());
+    return 0.0;
   }
   const double loss = share.item<double>();
   const double unscaled = loss / loss_scale();
@@ -137,6 +143,7 @@ void UpdateStep::apply(StepReport& report) {
     const SharedNorm shared = share_norm(run_.world(), gradient_norm(run_.store()) / loss_scale());
     report.grad_norm = shared.norm;
     report.stop_came = shared.stops;
+    report.loss += queued_loss();
   }
   report.fault =
       fault_of(run_.divergence_options(), run_.state.divergence, report.loss, report.grad_norm);
@@ -145,6 +152,16 @@ void UpdateStep::apply(StepReport& report) {
   if (!in_backward && report.applied) apply_gradients(report);
   if (!in_backward && !report.applied) note_overflow(report);
   watch_.end(SessionClock::Unit::kUpdate);
+}
+
+double UpdateStep::queued_loss() const {
+  if (queued_losses_.empty()) return 0.0;
+  const bool is_one = queued_losses_.size() == 1;
+  const Tensor all =
+      (is_one ? queued_losses_.front().view({1}) : at::stack(queued_losses_)).to(at::kCPU);
+  double sum = 0.0;
+  for (int64_t i = 0; i < all.numel(); ++i) sum += all[i].item<double>() / loss_scale();
+  return sum;
 }
 
 void UpdateStep::apply_gradients(StepReport& report) {
@@ -193,6 +210,7 @@ void UpdateStep::update_in_backward() {
 }
 
 void UpdateStep::reserve_memory() {
+  warm_up(run_.parts.device);
   Optimizer& optimizer = *run_.parts.optimizer;
   for (Optimizer::Slot& slot : optimizer.slots()) {
     if (slot.state.empty() && !slot.is_elsewhere) optimizer.create_state(slot);

@@ -60,6 +60,8 @@ class UpdateStep {
   void add_micro_batches(const Update& update, const std::vector<double>& scales);
   double backward(const Batch& batch, const std::vector<double>& scales);
   void apply(StepReport& report);
+  // Waits for the device.
+  [[nodiscard]] double queued_loss() const;
   void apply_gradients(StepReport& report);
   void note_overflow(StepReport& report);
   void update_in_backward();
@@ -71,9 +73,10 @@ class UpdateStep {
   std::unique_ptr<GradientSum> sum_;
   SumKind kind_ = SumKind::kAlone;
   Released released_;
-  int64_t without_target_ = 0;  // updates in a row, of this session
-  bool was_looked_at_ = false;  // the first update of the session
-  bool is_updating_ = false;    // weights or states may be half changed
+  std::vector<Tensor> queued_losses_;  // of micro-batches, on the device; not read yet
+  int64_t without_target_ = 0;         // updates in a row, of this session
+  bool was_looked_at_ = false;         // the first update of the session
+  bool is_updating_ = false;           // weights or states may be half changed
 };
 
 }  // namespace finetune

@@ -10,6 +10,7 @@
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/validate.h"
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/plan/memory_text.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
@@ -108,6 +109,8 @@ std::string training_line(const TrainingRun& run) {
 std::string device_line(const TrainingRun& run) {
   const TrainingArgs& args = run.args;
   std::string text = describe_device(run.parts.device);
+  const std::string kernels = describe_kernels(run.parts.device);
+  if (!kernels.empty()) text += ", kernels: " + kernels;
   text += args.bf16   ? ", bf16" + origin(run, "bf16")
           : args.fp16 ? ", fp16" + origin(run, "fp16")
                       : std::string(", float32");

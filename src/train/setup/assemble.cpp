@@ -187,12 +187,6 @@ OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoi
           .seed = static_cast<uint64_t>(args.seed)};
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
 // Missing tensors are initialised if the model is trained; otherwise they are an error, because an
 // untrained head would answer at random.
 void load_pretrained(const LoadedConfig& config, const std::string& folder, Model& model,
@@ -417,6 +411,16 @@ std::string model_identity(const Model& model) {
   return identity.dump(2) + "\n";
 }
 
+// A torch that is a CPU build, or newer than the driver, sees no GPU and says nothing.
+void warn_of_unused_gpu(const c10::Device& device) {
+  if (!device.is_cpu() || !has_nvidia_hardware()) return;
+  const std::string driver = nvidia_driver_version();
+  log::warning(format_text(
+      "this machine has an NVIDIA GPU{} that torch {} cannot use: everything runs on the CPU; "
+      "`finetune doctor` says why, and use_cpu: true makes it intended",
+      driver.empty() ? "" : " (driver " + driver + ")", torch_version()));
+}
+
 // TensorFloat-32 and bfloat16 need compute capability 8.0.
 void check_arithmetic(const LoadedConfig& config, const c10::Device& device) {
   const std::optional<GpuProperties> gpu = gpu_properties(device);
@@ -451,6 +455,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   const TrainingArgs& args = config.args;
   Parts parts;
   parts.device = pick_device(args.use_cpu);
+  if (!args.use_cpu) warn_of_unused_gpu(parts.device);
   parts.world = request.world ? request.world : make_single_process_world();
 
   // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#include <filesystem>
+#include <fstream>
+
+#include "finetune/tensor/gpu.h"
+
+namespace finetune {
+
+// On the PCI bus; WSL has a driver without a PCI device.
+bool has_nvidia_hardware() {
+  for (const char* driver : {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"}) {
+    if (std::filesystem::exists(driver)) return true;
+  }
+  std::error_code error;
+  for (const auto& device : std::filesystem::directory_iterator("/sys/bus/pci/devices", error)) {
+    std::string vendor;
+    std::ifstream(device.path() / "vendor") >> vendor;
+    if (vendor == "0x10de") return true;
+  }
+  return false;
+}
+
+// The first line is "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ...".
+std::string nvidia_driver_version() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string word;
+  while (file >> word) {
+    const bool is_version = word.find_first_not_of("0123456789.") == std::string::npos &&
+                            word.find('.') != std::string::npos;
+    if (is_version) return word;
+  }
+  return "";
+}
+
+}  // namespace finetune
