@@ -13,6 +13,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/uncached_copy.h"
+#include "finetune/tensor/device.h"
 #include "finetune/tensor/stream_copy.h"
 
 namespace finetune {
@@ -129,6 +130,25 @@ LazyTensor Snapshot::hold(std::string name, const Tensor& live) {
 }
 
 uint64_t Snapshot::bytes() const { return shared_->bytes; }
+
+bool Snapshot::detach_on_device() {
+  const c10::NoGradGuard no_grad;
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->copies || !shared_->reader) return false;  // no tensor is on a device
+  const auto first = std::ranges::find_if(
+      shared_->held, [](const Shared::Held& one) { return !one.live.is_cpu(); });
+  const c10::Device device = first->live.device();
+  if (free_memory(device) < shared_->bytes + total_memory(device) / 10) return false;
+  std::vector<Tensor> clones;
+  try {
+    for (const Shared::Held& one : shared_->held) clones.push_back(one.live.clone());
+  } catch (const c10::OutOfMemoryError&) {  // another program has taken it meanwhile
+    return false;
+  }
+  for (size_t i = 0; i < clones.size(); ++i) shared_->held[i].live = clones[i];
+  shared_->reader->mark();
+  return true;
+}
 
 bool Snapshot::detach() { return detach(std::make_shared<HostPages>(bytes())); }
 

@@ -52,13 +52,15 @@ void CheckpointSaver::before_update() {
 }
 
 void CheckpointSaver::reserve(uint64_t bytes) {
-  if (pages_ || bytes == 0 || is_busy() || !options_.has_room(bytes)) return;
+  if (options_.copies_on_device || pages_ || bytes == 0 || is_busy()) return;
+  if (!options_.has_room(bytes)) return;
   pages_ = std::make_shared<HostPages>(bytes);
   task_.start([pages = pages_] { pages->populate(); });
 }
 
 bool CheckpointSaver::copy() {
   if (!snapshot_ || snapshot_->bytes() == 0) return false;
+  if (options_.copies_on_device && snapshot_->detach_on_device()) return true;
   const bool fits = pages_ && pages_.use_count() == 1 && pages_->size() >= snapshot_->bytes();
   if (!fits) {
     pages_.reset();

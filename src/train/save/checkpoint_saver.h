@@ -50,6 +50,8 @@ class CheckpointSaver {
     // Returns whether memory has room for a copy of that size now; otherwise an update waits for
     // the writer.
     std::function<bool(uint64_t bytes)> has_room = [](uint64_t) { return true; };
+    // Whether the device may hold a copy of its tensors while they are written.
+    bool copies_on_device = false;
     // Called on the writing thread before each commit; throws Error to prevent the commit.
     std::function<void()> before_commit = nullptr;
     // Called on the writing thread after each commit and before the rotation.

@@ -55,6 +55,7 @@ Saving::Saving(TrainingRun& run, SessionWatch& watch, CheckpointParts contents,
                      .output_dir = run.args.output_dir,
                      .in_background = run.args.async_save || run.divided.gather,
                      .has_room = room_within(budget),
+                     .copies_on_device = !run.parts.device.is_cpu() && !memory_budget_of(run.args),
                      .before_commit = [&storage = run.storage] { storage.check_before_commit(); },
                      .on_commit =
                          [&storage = run.storage](const std::string& path,
