@@ -20,6 +20,7 @@
 #include "kernels/attention_core.h"
 #include "kernels/bias_gelu.h"
 #include "kernels/dropout_numbers.h"
+#include "kernels/flash_attention.h"
 
 // The operations that devices implement, as one table per device: cpu/ has vectorised loops, plain/
 // ATen operators (for every device and type, and the reference of the tests), cuda/ kernels
@@ -121,6 +122,8 @@ struct Kernels {
   // by the host makes it wait. Callers then launch one operation for many tensors and skip checks
   // of values.
   bool is_asynchronous;
+  // Null: the device has none.
+  const FlashAttention* flash_attention = nullptr;
 };
 
 // The type of a table's entry, for the declarations of an implementation.

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/silu.h>
 
 #include "finetune/base/error.h"
@@ -94,6 +95,8 @@ Tensor fused_activation_backward(const Tensor& input, const Tensor& bias, Activa
 }
 
 Tensor silu(const Tensor& x) { return at::silu(x); }
+Tensor gelu(const Tensor& x) { return at::gelu(x); }
+Tensor tanh_gelu(const Tensor& x) { return at::gelu(x, "tanh"); }
 
 Tensor fused_gated_product(const Tensor& gate, const Tensor& up, Activation f) {
   if (gate.is_meta()) return at::empty_like(gate);
@@ -114,19 +117,27 @@ void fused_gated_product_backward(const Tensor& gate, const Tensor& up, Activati
   kernels_for(gate).gated_product_backward(gate, up, f, gradient);
 }
 
-Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm) {
-  if (x.is_meta()) return at::empty_like(x);
+Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
+  if (x.is_meta()) return at::empty_like(x, type);
   FT_CHECK(x.is_contiguous() && norm.weight.is_contiguous() && norm.weight.numel() == x.size(-1),
            "rows are contiguous, with a factor for each column");
-  return kernels_for(x).rms_norm(x, norm);
+  return kernels_for(x).rms_norm(x, norm, type);
 }
 
-Tensor fused_rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm& norm) {
-  if (x.is_meta()) return at::empty_like(norm.weight);
+RmsNormGradients fused_rms_norm_backward(const Tensor& gradient, const Tensor& x,
+                                         const RmsNorm& norm, const Tensor& sum) {
+  const bool is_one_type = gradient.scalar_type() == x.scalar_type();
+  if (x.is_meta()) {
+    if (sum.defined()) return {.input = sum, .weight = at::empty_like(norm.weight)};
+    return {.input = is_one_type ? gradient : at::empty_like(x),
+            .weight = at::empty_like(norm.weight)};
+  }
   FT_CHECK(gradient.is_contiguous() && x.is_contiguous() && norm.weight.is_contiguous() &&
-               gradient.scalar_type() == x.scalar_type() && gradient.numel() == x.numel(),
-           "rows and their gradient are contiguous and of one type");
-  return kernels_for(x).rms_norm_backward(gradient, x, norm);
+               gradient.numel() == x.numel() &&
+               (!sum.defined() || (sum.is_contiguous() && sum.numel() == x.numel() &&
+                                   sum.scalar_type() == x.scalar_type())),
+           "rows and their gradients are contiguous");
+  return kernels_for(x).rms_norm_backward(gradient, x, norm, sum);
 }
 
 Tensor fused_rotation(const Tensor& x, const HeadRotation& rotation) {
@@ -152,24 +163,37 @@ Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& v
     return {.context = at::empty_like(query), .log_sum_exp = sums};
   }
   if (!sparse) {
-    return {.context = kernels::attention(in_full(query, key, value, attention, pass)),
-            .log_sum_exp = {}};
+    const Attention full = in_full(query, key, value, attention, pass);
+    const FlashAttention* flash = kernels_for(query).flash_attention;
+    if (flash == nullptr || !flash->serves(full)) {
+      return {.context = kernels::attention(full), .log_sum_exp = {}};
+    }
+    const BlockContext result = flash->forward(full);
+    return {.context = result.context, .log_sum_exp = result.log_sum_exp};
   }
   const BlockContext result = block_attention(in_blocks(query, key, value, attention, pass));
   return {.context = result.context, .log_sum_exp = result.log_sum_exp};
 }
 
-void fused_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value,
-                              const Attended& forward, const Tensor& gradient,
-                              const HeadAttention& attention, const PassInputs& pass) {
-  if (query.is_meta()) return;
-  if (!forward.log_sum_exp.defined()) {
-    attention_backward(in_full(query, key, value, attention, pass), gradient);
-    return;
+AttendedGradients fused_attention_backward(const Tensor& query, const Tensor& key,
+                                           const Tensor& value, const Attended& forward,
+                                           const Tensor& gradient, const HeadAttention& attention,
+                                           const PassInputs& pass) {
+  const AttendedGradients overwritten = {.query = query, .key = key, .value = value};
+  if (query.is_meta()) return overwritten;
+  const BlockContext saved = {.context = forward.context, .log_sum_exp = forward.log_sum_exp};
+  if (is_block_sparse(query, attention, pass)) {
+    block_attention_backward(in_blocks(query, key, value, attention, pass), saved, gradient);
+    return overwritten;
   }
-  block_attention_backward(in_blocks(query, key, value, attention, pass),
-                           {.context = forward.context, .log_sum_exp = forward.log_sum_exp},
-                           gradient);
+  const Attention full = in_full(query, key, value, attention, pass);
+  if (!forward.log_sum_exp.defined()) {
+    attention_backward(full, gradient);
+    return overwritten;
+  }
+  const AttentionGradients made =
+      kernels_for(query).flash_attention->backward(full, saved, gradient);
+  return {.query = made.query, .key = made.key, .value = made.value};
 }
 
 }  // namespace finetune::kernels

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/kernels/kernels_in_use.h"
 #include "kernels/cuda/operations.h"
 
 namespace finetune {
@@ -24,7 +25,9 @@ std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengt
   // Only the kernels of cuda/ read the starts of sequences on the device.
   const bool has_starts = &kernels::kernels_for(device) == &kernels::cuda::kKernels;
   const int64_t starts = has_starts ? static_cast<int64_t>(layout->offsets.size()) : 0;
-  const Tensor numbers = at::empty({3 * all + starts}, at::TensorOptions().dtype(at::kLong));
+  const bool is_pinned = is_asynchronous(device);
+  const Tensor numbers =
+      at::empty({3 * all + starts}, at::TensorOptions().dtype(at::kLong).pinned_memory(is_pinned));
   auto* cells = numbers.mutable_data_ptr<int64_t>();
   int64_t* sequences = cells + all;
   int64_t* places = sequences + all;
@@ -37,11 +40,14 @@ std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengt
       *places++ = t;
     }
   }
-  const Tensor on_device = numbers.to(device);
+  const Tensor on_device = numbers.to(device, /*non_blocking=*/is_pinned);
   layout->cells = on_device.narrow(0, 0, all);
   layout->sequences = on_device.narrow(0, all, all);
   layout->places = on_device.narrow(0, 2 * all, all);
-  if (has_starts) layout->starts = on_device.narrow(0, 3 * all, starts);
+  if (has_starts) {
+    layout->starts = on_device.narrow(0, 3 * all, starts);
+    layout->starts32 = layout->starts.to(at::kInt);
+  }
   return layout;
 }
 

@@ -26,10 +26,9 @@
 namespace finetune {
 namespace {
 
-Tensor exact_gelu(const Tensor& x) { return at::gelu(x); }
-
-// transformers implements this formula under four names, which differ only in rounding.
-Tensor tanh_gelu(const Tensor& x) { return at::gelu(x, "tanh"); }
+// transformers implements the tanh form under several names, which differ only in rounding.
+using kernels::tanh_gelu;
+constexpr Activation exact_gelu = kernels::gelu;
 
 Tensor clipped_gelu(const Tensor& x) { return at::clamp(at::gelu(x), -10, 10); }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 
 #include "finetune/base/error.h"
+#include "finetune/nn/elementwise.h"
 #include "model/rope.h"
 
 namespace finetune {
@@ -16,7 +17,7 @@ std::optional<nn::RmsNorm> make_norm(const nn::Scope& scope, const char* name,
 }
 
 nn::Value normed(nn::Value x, const std::optional<nn::RmsNorm>& norm, nn::Pass& p) {
-  return norm ? (*norm)(x, p) : std::move(x);
+  return norm ? (*norm)(x, p) : nn::to_factor(std::move(x), p);
 }
 
 }  // namespace

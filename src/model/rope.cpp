@@ -4,13 +4,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "finetune/base/error.h"
+#include "finetune/kernels/kernels_in_use.h"
 
 namespace finetune {
 namespace {
@@ -160,6 +160,16 @@ Frequencies frequencies_of(const RopeShape& shape, int64_t length) {
   return {std::move(values)};
 }
 
+// Does not wait for a device that runs ahead of the host.
+Tensor uploaded(const std::vector<float>& values, const at::TensorOptions& options) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (options.device().is_meta()) return at::empty({count}, options);
+  const bool is_pinned = is_asynchronous(options.device());
+  const Tensor host = at::empty({count}, options.device(at::kCPU).pinned_memory(is_pinned));
+  std::ranges::copy(values, host.mutable_data_ptr<float>());
+  return host.to(options.device(), /*non_blocking=*/is_pinned);
+}
+
 }  // namespace
 
 const std::vector<std::string>& rope_types() {
@@ -184,10 +194,7 @@ nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
   const auto rotation_of = [&](const Tensor& of_places, int64_t length) {
     const Frequencies frequencies = frequencies_of(shape, length);
     const auto options = places.options().dtype(at::kFloat);
-    const Tensor values =
-        places.is_meta() ? at::empty({static_cast<int64_t>(frequencies.values.size())}, options)
-                         : at::tensor(frequencies.values, at::TensorOptions().dtype(at::kFloat))
-                               .to(options.device());
+    const Tensor values = uploaded(frequencies.values, options);
     return nn::make_rotation(of_places, values, frequencies.factor);
   };
   if (rope.rope_type != "dynamic" && rope.rope_type != "longrope") {

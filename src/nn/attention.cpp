@@ -174,7 +174,8 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
     // Query, key, value and context; fewer key heads take less.
     scratch->unkept += 4 * static_cast<int64_t>(query.tensor.nbytes());
     scratch->heads = options.heads;
-    if (attended.log_sum_exp.defined()) scratch->block = options.block_sparse->block_size;
+    const bool is_sparse = attended.log_sum_exp.defined() && options.block_sparse;
+    if (is_sparse) scratch->block = options.block_sparse->block_size;
   }
   if (!y.slot) {
     projections = {};  // frees them before the caller's full expression ends
@@ -184,14 +185,13 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
   if (kept.log_sum_exp.defined()) kept.context = attended.context;
   p.record(y, [&p, options, kept, q = std::move(query), k = std::move(key),
                v = std::move(value)](const Tensor& dy) mutable {
-    const Tensor dq = to_overwrite(std::exchange(q.tensor, {}));
-    const Tensor dk = to_overwrite(std::exchange(k.tensor, {}));
-    const Tensor dv = to_overwrite(std::exchange(v.tensor, {}));
-    kernels::fused_attention_backward(dq, dk, dv, kept, dy, options, p.inputs());
+    const kernels::AttendedGradients gradients = kernels::fused_attention_backward(
+        to_overwrite(std::exchange(q.tensor, {})), to_overwrite(std::exchange(k.tensor, {})),
+        to_overwrite(std::exchange(v.tensor, {})), kept, dy, options, p.inputs());
     kept = {};
-    give(q.slot, dq);
-    give(k.slot, dk);
-    give(v.slot, dv);
+    give(q.slot, gradients.query);
+    give(k.slot, gradients.key);
+    give(v.slot, gradients.value);
   });
   return y;
 }

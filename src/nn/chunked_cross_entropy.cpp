@@ -86,16 +86,23 @@ class ChunkedLoss {
     for_each_chunk(
         x, [&](int64_t first, const Tensor& x_chunk, const Tensor& logits, const Tensor& slopes) {
           const int64_t count = logits.size(0);
+          // Only the bias needs the gradient in float32.
+          const bool is_narrow = with_gradient_ && !slopes.defined() &&
+                                 x_chunk.scalar_type() != logits.scalar_type() &&
+                                 operand_.defined() && runs_ahead(logits);
+          const Tensor narrow = is_narrow ? at::empty(logits.sizes(), x_chunk.options()) : Tensor();
           const Tensor loss = kernels::softmax_cross_entropy_(
                                   logits, labels.narrow(0, first, count),
                                   {.label_smoothing_factor = options_.label_smoothing_factor,
                                    .gradient_scale = options_.gradient_scale,
-                                   .with_gradient = with_gradient_})
+                                   .with_gradient = with_gradient_,
+                                   .narrow = narrow,
+                                   .is_wide_too = bias_.defined()})
                                   .sum();
           sum = sum.defined() ? sum.add_(loss) : loss;
           if (!with_gradient_) return;
           if (slopes.defined()) logits.mul_(slopes);
-          add_gradients(x_chunk, logits,
+          add_gradients(x_chunk, logits, narrow,
                         with_x_gradient ? output.x_gradient.narrow(0, first, count) : Tensor());
         });
     add_bias_gradient(rows);
@@ -124,7 +131,7 @@ class ChunkedLoss {
           (void)kernels::softmax_cross_entropy_(logits, labels.narrow(0, first, count), {});
           logits.mul_(gradient.narrow(0, first, count).neg().unsqueeze(1));
           if (slopes.defined()) logits.mul_(slopes);
-          add_gradients(x_chunk, logits, dx.narrow(0, first, count));
+          add_gradients(x_chunk, logits, Tensor(), dx.narrow(0, first, count));
         });
     add_bias_gradient(x.size(0));
     return dx;
@@ -175,8 +182,8 @@ class ChunkedLoss {
       Tensor target = logits.narrow(1, first, count);
       const Tensor bias = bias_.defined() ? bias_values_.narrow(0, first, count) : Tensor();
       if (kernels::has_float32_product(x, weight)) {
-        bias.defined() ? target.copy_(bias) : target.zero_();
-        at::addmm_out(target, target, x, weight.t(), at::kFloat);
+        if (bias.defined()) target.copy_(bias);
+        at::addmm_out(target, target, x, weight.t(), at::kFloat, /*beta=*/bias.defined() ? 1 : 0);
       } else if (options_.precision != Precision::kFloat32) {
         target.copy_(linear_in(options_.precision, x, weight, bias));
       } else if (kernels::has_token_product(x, weight.t())) {
@@ -202,8 +209,9 @@ class ChunkedLoss {
   }
 
   // From dlogits [n, V] computes the gradients of these rows of x, and adds to those of the weight
-  // and the bias.
-  void add_gradients(const Tensor& x, const Tensor& dlogits, const Tensor& dx) {
+  // and the bias. `rounded`, if defined, is dlogits as a factor.
+  void add_gradients(const Tensor& x, const Tensor& dlogits, const Tensor& rounded,
+                     const Tensor& dx) {
     const bool wide = options_.precision == Precision::kFloat32;
     Tensor sum = !dx.defined() || dx.scalar_type() == at::kFloat
                      ? dx
@@ -218,7 +226,9 @@ class ChunkedLoss {
       Tensor part = dlogits.narrow(1, first, count);
       const bool is_token_product = wide && kernels::has_token_product(part, weight);
       if (is_token_product) part = part.contiguous();  // once for both products
-      const Tensor narrow = wide ? part : part.to(scalar_type(options_.precision));
+      const Tensor narrow = rounded.defined() ? rounded
+                            : wide            ? part
+                                              : part.to(scalar_type(options_.precision));
       if (sum.defined() && kernels::has_float32_product(narrow, weight)) {
         at::addmm_out(sum, sum, narrow, weight, at::kFloat, /*beta=*/first == 0 ? 0 : 1);
       } else if (sum.defined() && is_token_product) {
@@ -226,7 +236,7 @@ class ChunkedLoss {
       } else if (sum.defined() && wide) {
         sum.addmm_(part, weight, /*beta=*/first == 0 ? 0 : 1);
       } else if (sum.defined()) {
-        const Tensor product = product_in(options_.precision, part, weight);
+        const Tensor product = product_in(options_.precision, narrow, weight);
         first == 0 ? sum.copy_(product) : sum.add_(product);
       }
       parameters_.gradients().add_product_to_rows(weight_, first, narrow, x);

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/kernels/kernels_in_use.h"
 
 namespace finetune::nn {
 
@@ -111,6 +112,11 @@ Value to_precision(Value x, Pass& p) {
   const Value y = p.result(x.tensor.to(type), x.slot != nullptr);
   p.record(y, [from, dx = x.slot](const Tensor& dy) { dx->give(dy.to(from)); });
   return y;
+}
+
+Value to_factor(Value x, Pass& p) {
+  if (x.tensor.is_meta() || !is_asynchronous(x.tensor.device())) return x;
+  return to_precision(std::move(x), p);
 }
 
 Value zero_padding(Value x, Pass& p) {

@@ -76,18 +76,23 @@ Value RmsNorm::operator()(const Value& x, Pass& p) const {
     return {.weight = p.values(weight_), .epsilon = epsilon_, .adds_one = adds_one_};
   };
   const auto normed = [&p, norm, x = x.tensor] {
-    return kernels::fused_rms_norm(x, norm()).to(scalar_type(p.options().precision));
+    return kernels::fused_rms_norm(x, norm(), scalar_type(p.options().precision));
   };
   const bool has_trained_weight = p.trains(weight_);
   Value y = p.result(normed(), has_trained_weight || x.slot);
+  if (Scratch* scratch = p.scratch()) scratch->sums += weight_.numel();
   if (!y.slot) return y;
   y.rebuild = rebuilt_once(normed);
   p.record(y, [this, &p, norm, x = x.tensor, dx = x.slot, has_trained_weight](Tensor gradient) {
-    gradient = gradient.to(x.scalar_type());
     const Tensor dy = to_overwrite(std::move(gradient));
-    const Tensor of_weight = kernels::fused_rms_norm_backward(dy, x, norm());
+    Tensor of_weight;
+    const auto backward = [&](const Tensor& sum) {
+      const auto gradients = kernels::fused_rms_norm_backward(dy, x, norm(), sum);
+      of_weight = gradients.weight;
+      return gradients.input;
+    };
+    dx ? dx->give_sum(x.scalar_type(), backward) : (void)backward({});
     if (has_trained_weight) p.add(weight_, of_weight);
-    give(dx, dy);
     p.complete({weight_});
   });
   return y;

@@ -59,6 +59,13 @@ void Slot::give(Tensor gradient) {
   }
 }
 
+void Slot::give_sum(at::ScalarType type, const std::function<Tensor(const Tensor& sum)>& function) {
+  const bool adds =
+      gradient_.defined() && owns_memory(gradient_) && gradient_.scalar_type() == type;
+  if (!adds) return give(function({}));
+  gradient_ = function(gradient_);
+}
+
 // Computes gradient = dy W + beta gradient, with beta 0 for the first product.
 void Slot::give_product(Precision precision, const Tensor& dy, const Tensor& weight,
                         const Tensor& spare) {

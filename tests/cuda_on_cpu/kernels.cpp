@@ -16,7 +16,10 @@
 #include "kernels/cuda/device/cross_entropy.cu"
 #include "kernels/cuda/device/dropout.cu"
 #include "kernels/cuda/device/formats.cu"
+#include "kernels/cuda/device/gated_product.cu"
 #include "kernels/cuda/device/heads.cu"
+#include "kernels/cuda/device/rms_norm.cu"
+#include "kernels/cuda/device/rotate_heads.cu"
 #include "kernels/cuda/device/row_sums.cu"
 #include "kernels/cuda/device/sum_of_squares.cu"
 

@@ -159,7 +159,7 @@ TEST_P(EveryTable, AddsABiasAndActivates) {
   const Tensor gradient = at::randn({3, 50, 70});
   const Tensor bias = at::randn({70});
   const Activation hyperbolic = [](const Tensor& t) { return at::tanh(t); };
-  for (const Activation f : {Activation{nullptr}, hyperbolic}) {
+  for (const Activation f : {Activation{nullptr}, Activation{tanh_gelu}, hyperbolic}) {
     expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
       const Tensor input = in(x);
       const Tensor output = at::empty_like(input);
@@ -172,7 +172,7 @@ TEST_P(EveryTable, AddsABiasAndActivates) {
 }
 
 TEST_P(EveryTable, NormalisesByTheRootMeanSquare) {
-  for (const int64_t columns : {1, 16, 70}) {
+  for (const int64_t columns : {1, 16, 70, 200, 576, 1024, 2048, 5000}) {
     const Tensor x = at::randn({2, 25, columns});
     const Tensor gradient = at::randn({2, 25, columns});
     const Tensor factors = at::randn({columns});
@@ -181,11 +181,14 @@ TEST_P(EveryTable, NormalisesByTheRootMeanSquare) {
         const Tensor input = in(x);
         const RmsNorm norm = {
             .weight = weight(factors, input), .epsilon = 1e-3, .adds_one = adds_one};
-        const Tensor y = k.rms_norm(input, norm);
-        const Tensor dy = in(gradient);
-        const Tensor of_weight = k.rms_norm_backward(dy, input, norm);
-        EXPECT_TRUE(k.rms_norm(input, norm).equal(y));
-        return {y, dy, of_weight};
+        const at::ScalarType type = input.scalar_type();
+        const Tensor y = k.rms_norm(input, norm, type);
+        const RmsNormGradients gradients = k.rms_norm_backward(in(gradient), input, norm, {});
+        EXPECT_TRUE(k.rms_norm(input, norm, type).equal(y));
+        const Tensor sum = in(x);
+        const RmsNormGradients added = k.rms_norm_backward(in(gradient), input, norm, sum);
+        EXPECT_TRUE(added.input.is_same(sum));
+        return {y, gradients.input, whole(gradients.weight), sum, whole(added.weight)};
       });
     }
   }
@@ -196,7 +199,7 @@ TEST_P(EveryTable, MultipliesWithAGate) {
   const Tensor other = at::randn({3, 50, 71});
   const Tensor gradient = at::randn({3, 50, 71});
   const Activation identity = [](const Tensor& t) { return t * 1.0; };
-  for (const Activation f : {Activation{silu}, identity}) {
+  for (const Activation f : {Activation{silu}, Activation{gelu}, Activation{tanh_gelu}, identity}) {
     expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
       const Tensor gate = in(x);
       const Tensor up = in(other);

@@ -231,6 +231,8 @@ TEST(Scratch, OfADecoderHasTheStreamInFloat32AndTheGatedProduct) {
   EXPECT_EQ(scratch.forward, kTokens * (2 * kHidden * 4 + 3 * kIntermediate * 2));
   EXPECT_EQ(scratch.backward, kTokens * kIntermediate * 2) << "SiLU has a kernel on the CPU";
   EXPECT_EQ(scratch_of(small("llama"), kTokens, {.table = kernels::KernelTable::kCuda}).backward,
+            kTokens * kIntermediate * 2);
+  EXPECT_EQ(scratch_of(small("llama"), kTokens, {.table = kernels::KernelTable::kPlain}).backward,
             4 * kTokens * kIntermediate * 2);
   const nn::Scratch plain = scratch_of(small("gpt2"), kTokens);
   EXPECT_EQ(plain.forward, kTokens * (2 * kHidden * 4 + kIntermediate * 2));

@@ -59,8 +59,11 @@ void fused_activation(const Tensor& input, const Tensor& bias, Activation f, con
 [[nodiscard]] Tensor fused_activation_backward(const Tensor& input, const Tensor& bias,
                                                Activation f, const Tensor& gradient);
 
-// x sigmoid(x): the activation that gated products have kernels for.
+// The activations that gated products have kernels for, tanh_gelu() also fused with a bias:
+// x sigmoid(x), the exact GELU and its tanh form.
 [[nodiscard]] Tensor silu(const Tensor& x);
+[[nodiscard]] Tensor gelu(const Tensor& x);
+[[nodiscard]] Tensor tanh_gelu(const Tensor& x);
 
 // f(gate) * up.
 [[nodiscard]] Tensor fused_gated_product(const Tensor& gate, const Tensor& up, Activation f);
@@ -75,11 +78,16 @@ struct RmsNorm {
   double epsilon = 1e-6;
   bool adds_one = false;  // f = 1 + weight
 };
-// -> like x
-[[nodiscard]] Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm);
-// `gradient`, of y and of x's type, becomes that of x. Returns that of the weight.
-[[nodiscard]] Tensor fused_rms_norm_backward(const Tensor& gradient, const Tensor& x,
-                                             const RmsNorm& norm);
+// -> like x, of `type`
+[[nodiscard]] Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type);
+
+struct RmsNormGradients {
+  Tensor input;   // of x's type; in the memory of y's gradient if that has x's type
+  Tensor weight;  // [C] in float32, or partial sums [P, C]
+};
+// If `sum` (of x's type) is defined, the gradient of x is added to it, and `input` is `sum`.
+[[nodiscard]] RmsNormGradients fused_rms_norm_backward(const Tensor& gradient, const Tensor& x,
+                                                       const RmsNorm& norm, const Tensor& sum);
 
 // Rotary positions (Su et al. 2021): the pairs (i, i + R / 2) of each head are turned by angles of
 // their token.
@@ -113,16 +121,20 @@ struct HeadAttention {
 
 struct Attended {
   Tensor context;  // [B, T, C]
-  // [B, H, T]; only set by block-sparse attention, whose backward pass reads both.
+  // Of each head's rows; set by block-sparse attention and by operators that never have rows of
+  // scores in memory. Then the backward pass reads both.
   Tensor log_sum_exp;
 };
 
 [[nodiscard]] Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                        const HeadAttention& attention, const PassInputs& pass);
-// Overwrites query, key and value with their gradients. Does not read `forward.context` if
-// log_sum_exp is undefined.
-void fused_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value,
-                              const Attended& forward, const Tensor& gradient,
-                              const HeadAttention& attention, const PassInputs& pass);
+struct AttendedGradients {
+  Tensor query, key, value;
+};
+// May overwrite query, key and value, and returns their gradients, in their memory or not. Does not
+// read `forward.context` if log_sum_exp is undefined.
+[[nodiscard]] AttendedGradients fused_attention_backward(
+    const Tensor& query, const Tensor& key, const Tensor& value, const Attended& forward,
+    const Tensor& gradient, const HeadAttention& attention, const PassInputs& pass);
 
 }  // namespace finetune::kernels

@@ -9,11 +9,14 @@ struct SoftmaxCrossEntropyOptions {
   double label_smoothing_factor = 0.0;
   double gradient_scale = 1.0;
   bool with_gradient = true;
+  Tensor narrow = {};       // of 16 bits, like the logits: takes the gradient
+  bool is_wide_too = true;  // the logits take it even so
 };
 
 // Returns the cross entropy of each row of `logits` [N, V], float32 and contiguous, with `labels`
 // [N] int64 in [0, V): [N] float64. Overwrites `logits` with gradient_scale * dL/dlogits, where L
-// is the sum of the losses; without gradient its contents are unspecified.
+// is the sum of the losses; without gradient, or if only another tensor takes it, its contents are
+// unspecified.
 [[nodiscard]] Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                                             const SoftmaxCrossEntropyOptions& options);
 

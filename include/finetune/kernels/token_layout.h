@@ -22,6 +22,7 @@ struct TokenLayout {
   Tensor sequences;              // [N] int64: b
   Tensor places;                 // [N] int64: t
   Tensor starts;                 // [B + 1] int64: offsets; undefined if no kernel reads them
+  Tensor starts32;               // the same in int32, for torch's operators
   Tensor mask;  // [1, 1, 1, N] bool, true where it may be attended to; undefined: all
 
   [[nodiscard]] int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }

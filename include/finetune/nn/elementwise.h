@@ -33,6 +33,9 @@ struct DropoutPoint {
 [[nodiscard]] Value scale(Value x, double factor, Pass& p);
 // Converts x to the pass's precision; in kPlain returns x.
 [[nodiscard]] Value to_precision(Value x, Pass& p);
+// Returns x as products take it: on an accelerator in the pass's precision, so that several of them
+// cast it once. The CPU's take it as it is.
+[[nodiscard]] Value to_factor(Value x, Pass& p);
 // Sets x [B, T, C] to zero at padding tokens.
 [[nodiscard]] Value zero_padding(Value x, Pass& p);
 // [B, T, C] -> [B, C]

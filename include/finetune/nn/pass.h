@@ -46,6 +46,9 @@ class Slot {
  public:
   // Adds `gradient`; the first one is stored without a copy.
   void give(Tensor gradient);
+  // Adds what function(sum) returns: a gradient of `type`, or, given the sum so far, which it may
+  // change in place, the new sum.
+  void give_sum(at::ScalarType type, const std::function<Tensor(const Tensor& sum)>& function);
   // Adds dy W, with dy [N, out] and W [out, in]. The first product is written into `spare`, which
   // then becomes the gradient.
   void give_product(Precision precision, const Tensor& dy, const Tensor& weight,

@@ -10,7 +10,7 @@
 
 namespace finetune::kernels::cpu {
 
-Tensor rms_norm(const Tensor& x, const RmsNorm& norm) {
+Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
   const int64_t columns = x.size(-1);
   const Tensor output = at::empty_like(x);
   with_storage(x.scalar_type(), [&]<typename Storage>(Storage*) {
@@ -29,10 +29,12 @@ Tensor rms_norm(const Tensor& x, const RmsNorm& norm) {
       rms_norm_rows(rows);
     });
   });
-  return output;
+  return output.to(type);
 }
 
-Tensor rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm& norm) {
+RmsNormGradients rms_norm_backward(const Tensor& of_output, const Tensor& x, const RmsNorm& norm,
+                                   const Tensor& sum) {
+  const Tensor gradient = of_output.to(x.scalar_type());
   const int64_t columns = x.size(-1);
   const RowParts parts(x.numel() / columns);
   const Tensor sums = at::zeros({parts.count(), columns}, norm.weight.options());
@@ -57,7 +59,7 @@ Tensor rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm&
       }
     });
   });
-  return sums.sum(0);
+  return {.input = sum.defined() ? sum.add_(gradient) : gradient, .weight = sums.sum(0)};
 }
 
 }  // namespace finetune::kernels::cpu

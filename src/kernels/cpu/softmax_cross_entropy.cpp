@@ -30,6 +30,7 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
     part.last_row = end;
     softmax_cross_entropy_rows(part);
   });
+  if (options.with_gradient && options.narrow.defined()) options.narrow.copy_(logits);
   return losses;
 }
 

@@ -62,7 +62,7 @@ AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
   }
   const int64_t columns = sums.size(-1);
   const int64_t rows = sums.numel() / columns;
-  const RowParts parts_of(rows);
+  const RowParts parts_of(rows, RowParts::kNormParts);
   const Tensor parts = at::empty({3, parts_of.count, columns}, sums.options().dtype(at::kFloat));
   Launch launch(sums);
   const AddNormBackwardArguments arguments = {

@@ -3,15 +3,18 @@
 
 #include <ATen/ops/empty.h>
 
+#include "finetune/kernels/layer_operations.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rows.h"
 
 namespace finetune::kernels::cuda {
 namespace {
 
+int variant_of(Activation f) { return f == tanh_gelu ? 1 : 0; }
+
 bool has_gelu_kernel(const Tensor& input, const Tensor& bias, Activation f, const Tensor& other) {
-  return f == nullptr && input.numel() > 0 && bias.scalar_type() == at::kFloat &&
-         other.scalar_type() == input.scalar_type();
+  return (f == nullptr || f == tanh_gelu) && input.numel() > 0 &&
+         bias.scalar_type() == at::kFloat && other.scalar_type() == input.scalar_type();
 }
 
 BiasGeluArguments arguments_of(const Tensor& input, const Tensor& bias, const Tensor& other,
@@ -41,7 +44,8 @@ void bias_activation(const Tensor& input, const Tensor& bias, Activation f, cons
   Launch launch(input);
   BiasGeluArguments arguments = arguments_of(input, bias, output, parts, launch);
   arguments.output = launch.writes(output);
-  launch.run<kernel::bias_gelu>(value_type_of(input), 0, grid_of(input.size(-1), parts), arguments);
+  launch.run<kernel::bias_gelu>(value_type_of(input), variant_of(f), grid_of(input.size(-1), parts),
+                                arguments);
 }
 
 Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
@@ -55,8 +59,8 @@ Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activat
   BiasGeluArguments arguments = arguments_of(input, bias, gradient, parts, launch);
   arguments.output = launch.changes(gradient);
   arguments.parts = launch.writes<float>(sums);
-  launch.run<kernel::bias_gelu_backward>(value_type_of(input), 0, grid_of(input.size(-1), parts),
-                                         arguments);
+  launch.run<kernel::bias_gelu_backward>(value_type_of(input), variant_of(f),
+                                         grid_of(input.size(-1), parts), arguments);
   return sums;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -57,12 +58,13 @@ void Launch::start(ValueType type, int variant, const Grid& grid, const void* ar
   current_runner().launch(launch_);
 }
 
-bool is_aligned(int64_t columns, std::initializer_list<Tensor> tensors) {
-  if (columns % 4 != 0) return false;
+bool is_aligned(int64_t columns, std::initializer_list<Tensor> tensors, int64_t values) {
+  if (columns % values != 0) return false;
   for (const Tensor& x : tensors) {
     if (!x.defined()) continue;
     const auto address = reinterpret_cast<uintptr_t>(x.const_data_ptr());
-    if (address % (4 * x.element_size()) != 0) return false;
+    const int64_t bytes = std::min<int64_t>(16, values * x.element_size());
+    if (address % static_cast<uintptr_t>(bytes) != 0) return false;
   }
   return true;
 }

@@ -75,8 +75,10 @@ class Launch {
   KernelLaunch launch_;
 };
 
-// Whether rows of this many columns in these tensors can be accessed four values at a time.
-[[nodiscard]] bool is_aligned(int64_t columns, std::initializer_list<Tensor> tensors);
+// Whether rows of this many columns in these tensors can be accessed `values` at a time, up to 16
+// bytes by one instruction.
+[[nodiscard]] bool is_aligned(int64_t columns, std::initializer_list<Tensor> tensors,
+                              int64_t values = 4);
 
 // Copies `entries` to the device's memory without waiting.
 template <typename Entry>

@@ -9,6 +9,7 @@
 namespace finetune::kernels::cuda {
 
 extern const Kernels kKernels;
+extern const FlashAttention kFlashAttention;
 
 FunctionOf<decltype(Kernels::add_norm)> add_norm;
 FunctionOf<decltype(Kernels::norm)> norm;
@@ -21,12 +22,12 @@ FunctionOf<decltype(Kernels::layer_scratch)> layer_scratch;
 FunctionOf<decltype(Kernels::bias_activation)> bias_activation;
 FunctionOf<decltype(Kernels::bias_activation_backward)> bias_activation_backward;
 FunctionOf<decltype(Kernels::dropout)> dropout;
-using plain::gated_product;
-using plain::gated_product_backward;
-using plain::gated_product_tensors;
-using plain::rms_norm;
-using plain::rms_norm_backward;
-using plain::rotate_heads;
+FunctionOf<decltype(Kernels::gated_product)> gated_product;
+FunctionOf<decltype(Kernels::gated_product_backward)> gated_product_backward;
+FunctionOf<decltype(Kernels::gated_product_tensors)> gated_product_tensors;
+FunctionOf<decltype(Kernels::rms_norm)> rms_norm;
+FunctionOf<decltype(Kernels::rms_norm_backward)> rms_norm_backward;
+FunctionOf<decltype(Kernels::rotate_heads)> rotate_heads;
 FunctionOf<decltype(Kernels::softmax_cross_entropy_)> softmax_cross_entropy_;
 FunctionOf<decltype(Kernels::add_rows)> add_rows;
 FunctionOf<decltype(Kernels::sum_rows)> sum_rows;

@@ -7,11 +7,15 @@
 #include "kernels/cuda/device/arguments.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/rows.h"
 
 namespace finetune::kernels::cuda {
 namespace {
 
 constexpr int64_t kValuesOfBlock = 2048;  // kListedValues of device/lists.h
+
+// Below this many, a second launch costs more than it saves.
+constexpr int64_t kFewestParts = 4;
 
 enum Sums : int { kExactSums, kRoundedSums };  // variants of device/row_sums.cu
 
@@ -24,15 +28,30 @@ void add_sorted_rows(Sums sums, const Tensor& target, const Tensor& indices, con
     std::tie(sorted, order) = at::sort(indices, /*stable=*/true, /*dim=*/0, /*descending=*/false);
   }
   const Tensor values = rows.contiguous();
+  const int64_t columns = rows.size(1);
+  // A token of which there are many, the only type: one block would go through all its rows.
+  const int64_t count = indices.numel() / kRowsOfPart;
+  const Tensor parts =
+      count < kFewestParts ? Tensor() : at::empty({count, columns}, rows.options());
   Launch launch(target);
-  const RowSumsArguments arguments = {.target = launch.changes(target),
-                                      .rows = launch.reads<float>(values),
-                                      .indices = launch.reads<i64>(sorted),
-                                      .order = launch.reads<i64>(order),
-                                      .count = indices.numel(),
-                                      .columns = rows.size(1),
-                                      .skipped = skipped,
-                                      .rounding_key = rounding_key};
+  RowSumsArguments arguments = {.target = launch.changes(target),
+                                .rows = launch.reads<float>(values),
+                                .indices = launch.reads<i64>(sorted),
+                                .order = launch.reads<i64>(order),
+                                .count = indices.numel(),
+                                .columns = columns,
+                                .skipped = skipped,
+                                .parts = nullptr,
+                                .rounding_key = rounding_key};
+  if (parts.defined()) {
+    Launch first(parts);
+    arguments.parts = first.writes<float>(parts);
+    (void)first.reads(values);
+    const int threads = threads_for(4 * columns);
+    first.run<kernel::row_parts>(
+        ValueType::kFloat32, 0,
+        {.x = count, .y = (columns + threads - 1) / threads, .threads = threads}, arguments);
+  }
   launch.run<kernel::row_sums>(ValueType::kFloat32, sums, {.x = indices.numel()}, arguments);
 }
 

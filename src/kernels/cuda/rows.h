@@ -13,9 +13,11 @@ namespace finetune::kernels::cuda {
 // the same order.
 struct RowParts {
   static constexpr int64_t kParts = 256;
+  // Of norms, whose blocks wait for sums over each row.
+  static constexpr int64_t kNormParts = 1024;
 
-  explicit RowParts(int64_t rows)
-      : rows_at_once(std::max<int64_t>(1, (rows + kParts - 1) / kParts)),
+  explicit RowParts(int64_t rows, int64_t parts = kParts)
+      : rows_at_once(std::max<int64_t>(1, (rows + parts - 1) / parts)),
         count((rows + rows_at_once - 1) / rows_at_once) {}
 
   int64_t rows_at_once;

@@ -12,17 +12,22 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                               const SoftmaxCrossEntropyOptions& options) {
   const Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
   const Tensor row_labels = labels.contiguous();
+  const Tensor& gradient = options.narrow.defined() ? options.narrow : logits;
   Launch launch(logits);
   const CrossEntropyArguments arguments = {
-      .logits = options.with_gradient ? launch.changes<float>(logits)
-                                      : const_cast<float*>(launch.reads<float>(logits)),
+      .logits = launch.reads<float>(logits),
       .labels = launch.reads<i64>(row_labels),
       .losses = launch.writes<double>(losses),
+      .gradient = options.with_gradient ? launch.writes(gradient) : nullptr,
+      .wide = options.with_gradient && options.narrow.defined() && options.is_wide_too
+                  ? launch.writes<float>(logits)
+                  : nullptr,
       .columns = logits.size(1),
       .smoothing = options.label_smoothing_factor,
       .gradient_scale = options.gradient_scale,
-      .with_gradient = options.with_gradient};
-  launch.run<kernel::cross_entropy>(ValueType::kFloat32, 0, {.x = logits.size(0)}, arguments);
+      .with_gradient = options.with_gradient,
+      .is_aligned = is_aligned(logits.size(1), {logits, gradient})};
+  launch.run<kernel::cross_entropy>(value_type_of(gradient), 0, {.x = logits.size(0)}, arguments);
   return losses;
 }
 

@@ -9,6 +9,7 @@ constinit const Kernels kKernels = {
 #include "kernels/operations.def"
     .chunk_values = int64_t{1} << 22,
     .is_asynchronous = true,
+    .flash_attention = &kFlashAttention,
 };
 
 }  // namespace finetune::kernels::cuda

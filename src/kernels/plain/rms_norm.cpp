@@ -22,11 +22,14 @@ Tensor factor_of(const RmsNorm& norm) { return norm.adds_one ? norm.weight + 1.0
 
 }  // namespace
 
-Tensor rms_norm(const Tensor& x, const RmsNorm& norm) {
-  return UnitRows(x, norm.epsilon).rows.mul_(factor_of(norm)).to(x.scalar_type());
+// Rounded to x's type first, then to the other.
+Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
+  return UnitRows(x, norm.epsilon).rows.mul_(factor_of(norm)).to(x.scalar_type()).to(type);
 }
 
-Tensor rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm& norm) {
+RmsNormGradients rms_norm_backward(const Tensor& of_output, const Tensor& x, const RmsNorm& norm,
+                                   const Tensor& sum) {
+  const Tensor gradient = of_output.to(x.scalar_type());
   const UnitRows unit(x, norm.epsilon);
   const Tensor dy = gradient.to(unit.rows.scalar_type());
   const Tensor of_weight = (dy * unit.rows).view({-1, x.size(-1)}).sum(0);
@@ -34,7 +37,7 @@ Tensor rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm&
   const Tensor g = dy * factor_of(norm);
   const Tensor along = (g * unit.rows).mean(-1, true);
   gradient.copy_(g.sub_(unit.rows.mul_(along)).mul_(unit.inverse));
-  return of_weight;
+  return {.input = sum.defined() ? sum.add_(gradient) : gradient, .weight = of_weight};
 }
 
 }  // namespace finetune::kernels::plain

@@ -32,6 +32,7 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
     if (smoothing != 0) logits.sub_(scale * on_each);
     logits.scatter_add_(1, index,
                         at::full(index.sizes(), -scale * (1 - smoothing), logits.options()));
+    if (options.narrow.defined()) options.narrow.copy_(logits);
   }
   return losses;
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Compares the kernels for NVRTC, run on the CPU (cuda_on_cpu/), with the CPU's kernels: equal bits
-// where the arithmetic is exact or the same, else within a few units in the last place of float32;
-// and the same bits for every order of threads.
+// Compares the kernels for NVRTC with the CPU's kernels: equal bits where the arithmetic is exact
+// or the same, else within a few units in the last place of float32; and the same bits for every
+// order of threads. They run as fibers on the CPU (cuda_on_cpu/), or on a GPU where there is one
+// (FINETUNE_TEST_FIBERS=1: on the CPU even so).
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty_like.h>
@@ -10,14 +13,19 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <mutex>
 
 #include "cuda_on_cpu/cuda_on_cpu.h"
 #include "cuda_on_cpu/kernels.h"
 #include "finetune/base/random.h"
+#include "finetune/kernels/layer_operations.h"
 #include "finetune/params/store.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cuda/operations.h"
@@ -41,11 +49,77 @@ constexpr double kEqualBits = 0.0;
 // For float32 sums in another order.
 constexpr double kClose = 1e-6;
 
+// Launches on the first GPU and waits. Tensors are in pinned memory of the host, which both sides
+// read and write at one address.
+void launch_on_gpu(const cuda::KernelLaunch& launch) {
+  cuda::KernelLaunch on_gpu = launch;
+  on_gpu.device = 0;
+  cuda::driver_runner()->launch(on_gpu);
+  at::accelerator::synchronizeDevice(0);
+}
+
+const cuda::Runner& runner_on_gpu() {
+  static const cuda::Runner runner = {
+      .address = cuda_on_cpu::cpu_runner().address, .launch = &launch_on_gpu, .is_host = true};
+  return runner;
+}
+
+// Pinned memory whose blocks are known by their address alone, as torch asks of a CPU's allocator.
+class PinnedMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, c10::Device(c10::kCPU)};
+    c10::DataPtr block = at::globalContext().getPinnedMemoryAllocator(at::kCUDA)->allocate(bytes);
+    void* const data = block.get();
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(data, std::move(block));
+    return {data, data, &release, c10::Device(c10::kCPU)};
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* target, const void* source, size_t bytes) const override {
+    std::memcpy(target, source, bytes);
+  }
+
+  // Never destroyed: tensors may outlive static objects.
+  static PinnedMemory& instance() {
+    static auto* const memory = new PinnedMemory;
+    return *memory;
+  }
+
+ private:
+  static void release(void* data) {
+    PinnedMemory& memory = instance();
+    const std::lock_guard lock(memory.mutex_);
+    memory.blocks_.erase(data);
+  }
+
+  std::mutex mutex_;
+  std::map<void*, c10::DataPtr> blocks_;
+};
+
+const cuda::Runner& make_runner() {
+  const char* const fibers = std::getenv("FINETUNE_TEST_FIBERS");
+  const bool has_gpu = at::hasCUDA() && at::accelerator::deviceCount() > 0;
+  if (fibers != nullptr || !has_gpu) return cuda_on_cpu::cpu_runner();
+  if (cuda::driver_runner() == nullptr) throw std::runtime_error("no kernels on this GPU");
+  c10::SetCPUAllocator(&PinnedMemory::instance(), /*priority=*/255);
+  return runner_on_gpu();
+}
+
+const cuda::Runner& tested_runner() {
+  static const cuda::Runner& runner = make_runner();
+  return runner;
+}
+
 class CudaKernels : public ::testing::Test {
  protected:
+  static void SetUpTestSuite() {
+    const bool on_gpu = &tested_runner() == &runner_on_gpu();
+    std::cout << "kernels run " << (on_gpu ? "on the GPU" : "as fibers on the CPU") << "\n";
+  }
   void SetUp() override {
     at::manual_seed(11);
-    cuda::set_runner(&cuda_on_cpu::cpu_runner());
+    cuda::set_runner(&tested_runner());
   }
   void TearDown() override { cuda_on_cpu::set_thread_order(0); }
 
@@ -117,6 +191,64 @@ TEST_F(CudaKernels, NormaliseAsTheCpu) {
   }
 }
 
+// Rows of warps and of blocks; float32 rows whose norm is rounded to 16 bits, too.
+TEST_F(CudaKernels, NormaliseByTheRootMeanSquareAsTheCpu) {
+  for (const int64_t columns : {5, 64, 200, 576, 1024, 1500, 4096, 8192}) {
+    SCOPED_TRACE(columns);
+    const Tensor x = at::randn({1, 19, columns});
+    const Tensor gradient = at::randn({1, 19, columns});
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      for (const at::ScalarType of_rows : {at::kFloat, type}) {
+        const RmsNorm norm = {.weight = at::randn({columns}), .epsilon = 1e-5, .adds_one = true};
+        // The CPU's rounding of a value that is computed in another order may be its neighbour.
+        const double rounding = type == at::kFloat ? 0.0 : type == at::kHalf ? 0x1p-10 : 0x1p-7;
+        expect_like_cpu(2 * kClose + rounding, [&](const Kernels& k) -> Tensors {
+          const Tensor rows = x.to(of_rows, false, true);
+          const RmsNormGradients gradients =
+              k.rms_norm_backward(gradient.to(type, false, true), rows, norm, {});
+          EXPECT_EQ(gradients.input.scalar_type(), of_rows);
+          const Tensor sum = rows.clone();
+          (void)k.rms_norm_backward(gradient.to(type, false, true), rows, norm, sum);
+          return {k.rms_norm(rows, norm, type), gradients.input, sum_of_parts(k, gradients.weight),
+                  sum};
+        });
+      }
+    }
+  }
+}
+
+TEST_F(CudaKernels, RotateHeadsAsTheCpu) {
+  for (const int64_t half : {1, 16, 20, 25}) {
+    const Tensor x = at::randn({2, 9, 3 * 50});
+    const Tensor even = at::randn({2, 9, 3 * 64});
+    const Tensor angles = at::randn({9, half});
+    for (const bool back : {false, true}) {
+      const HeadRotation rotation = {
+          .cos = angles.cos(), .sin = angles.sin(), .heads = 3, .back = back};
+      expect_like_cpu(kClose, [&](const Kernels& k) -> Tensors {
+        return {k.rotate_heads(x.clone(), rotation), k.rotate_heads(even.clone(), rotation)};
+      });
+    }
+  }
+}
+
+TEST_F(CudaKernels, MultiplyWithAGateAsTheCpu) {
+  for (const int64_t columns : {71, 80}) {
+    const Tensor x = at::randn({3, 50, columns}) * 4;
+    const Tensor other = at::randn({3, 50, columns});
+    const Tensor gradient = at::randn({3, 50, columns});
+    for (const Activation f : {silu, gelu, tanh_gelu}) {
+      expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
+        const Tensor gate = x.clone();
+        const Tensor up = other.clone();
+        const Tensor product = k.gated_product(gate, up, f);
+        k.gated_product_backward(gate, up, f, gradient);
+        return {product, gate, up};
+      });
+    }
+  }
+}
+
 TEST_F(CudaKernels, DropWhatTheCpuDrops) {
   const auto layout = make_token_layout({3, 1, 2}, 4, c10::Device(c10::kCPU));
   const Tensor rows = at::randn({1, 6, 70});
@@ -131,13 +263,15 @@ TEST_F(CudaKernels, ActivateAsTheCpu) {
   const Tensor x = at::randn({3, 300, 70}) * 3;
   const Tensor bias = at::randn({70});
   const Tensor gradient = at::randn({3, 300, 70});
-  expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
-    const Tensor output = at::empty_like(x);
-    k.bias_activation(x, bias, nullptr, output);
-    const Tensor dy = gradient.clone();
-    const Tensor of_bias = k.bias_activation_backward(x, bias, nullptr, dy);
-    return {output, dy, sum_of_parts(k, of_bias)};
-  });
+  for (const Activation f : {Activation{nullptr}, Activation{tanh_gelu}}) {
+    expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
+      const Tensor output = at::empty_like(x);
+      k.bias_activation(x, bias, f, output);
+      const Tensor dy = gradient.clone();
+      const Tensor of_bias = k.bias_activation_backward(x, bias, f, dy);
+      return {output, dy, sum_of_parts(k, of_bias)};
+    });
+  }
 }
 
 struct AttentionCase {
@@ -262,6 +396,20 @@ TEST_F(CudaKernels, AddRowsInTheCpusOrder) {
     k.sum_rows(summed, indices, rows);
     return {added, summed};
   });
+}
+
+// Runs of many rows, by parts: another order than the CPU's.
+TEST_F(CudaKernels, AddLongRunsOfRows) {
+  const Tensor rows = at::randn({1500, 70});
+  const Tensor start = at::randn({20, 70});
+  for (const int64_t few : {1, 3, 17}) {
+    const Tensor indices = at::randint(few, {1500}, at::kLong);
+    expect_like_cpu(20 * kClose, [&](const Kernels& k) -> Tensors {
+      const Tensor added = start.clone();
+      k.add_rows(added, indices, rows, 2);
+      return {added};
+    });
+  }
 }
 
 // Of every type, aligned rows and others, more of them than a launch takes.
@@ -425,7 +573,7 @@ TEST_F(CudaKernels, UpdateAListInOneLaunch) {
                                         .launch =
                                             [](const cuda::KernelLaunch& launch) {
                                               ++counted_launches;
-                                              cuda_on_cpu::run_on_cpu(launch);
+                                              tested_runner().launch(launch);
                                             },
                                         .is_host = true};
   cuda::set_runner(&counting);

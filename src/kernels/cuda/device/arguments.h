@@ -19,6 +19,7 @@ constexpr int kThreads = 256;  // of a block at most
 constexpr int kWarp = 32;
 // The longest rows that normalisation and attention hold in a block's registers.
 constexpr int kLongestNorm = 4 * 4 * kThreads;
+constexpr int kLongestRmsNorm = 4 * 8 * kThreads;
 constexpr int kLongestAttention = 4 * 8 * kThreads;
 
 // The parameters of one dropout (kernels/dropout_numbers.h) and where rows are in their sequences.
@@ -103,6 +104,54 @@ struct BiasGeluArguments {
   int is_aligned;
 };
 
+struct GatedProductArguments {
+  void* gate;  // backward: become their gradients
+  void* up;
+  void* output;          // forward
+  const void* gradient;  // backward
+  i64 count;
+  int is_aligned;
+};
+
+// Rows `input` and `of_input` are of the type that the kernel was compiled for, or float32 in the
+// variants for those.
+struct RmsNormArguments {
+  const void* input;  // [rows, columns]
+  const float* weight;
+  void* output;
+  i64 rows;
+  i64 columns;
+  float epsilon;
+  int adds_one;
+  int is_aligned;
+};
+
+struct RmsNormBackwardArguments {
+  const void* input;
+  const void* gradient;  // of the output
+  void* of_input;        // may be the memory of `gradient`, unless it is added to
+  const float* weight;
+  float* parts;  // [blocks, columns]
+  i64 rows;
+  i64 rows_at_once;  // rows that a block handles
+  i64 columns;
+  float epsilon;
+  int adds_one;
+  int adds;  // to the contents of `of_input`
+  int is_aligned;
+};
+
+struct RotateHeadsArguments {
+  void* values;  // [rows, heads * size]
+  const float* cos;
+  const float* sin;  // [tokens, half]
+  i64 tokens;
+  int heads;
+  int size;
+  int half;
+  int back;
+};
+
 struct DropoutKernelArguments {
   const void* input;
   void* output;
@@ -183,14 +232,20 @@ struct BlockRowsBackwardArguments {
 };
 
 struct CrossEntropyArguments {
-  float* logits;  // [rows, columns]; becomes the gradient
+  const float* logits;  // [rows, columns]
   const i64* labels;
   double* losses;
+  void* gradient;  // of the type that the kernel was compiled for; may be the memory of the logits
+  float* wide;     // the gradient in float32, too; or null
   i64 columns;
   double smoothing;
   double gradient_scale;
   int with_gradient;
+  int is_aligned;
 };
+
+// Sorted positions whose rows are summed first where all have one index.
+constexpr int kRowsOfPart = 64;
 
 struct RowSumsArguments {
   void* target;        // [.., columns], float32 or bfloat16
@@ -200,6 +255,7 @@ struct RowSumsArguments {
   i64 count;
   i64 columns;
   i64 skipped;
+  float* parts;      // [count / kRowsOfPart, columns]: sums of the parts of one index; or null
   u64 rounding_key;  // of bfloat16
 };
 

@@ -50,9 +50,14 @@ template <>
 __device__ inline float narrow<float>(float x) {
   return x;
 }
-// In integer arithmetic as on the CPU: not every architecture has the instruction.
+// In integer arithmetic as on the CPU where the architecture has no instruction.
 template <>
 __device__ inline bfloat16 narrow<bfloat16>(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  bfloat16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+#endif
   const u32 bits = bits_of(x);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return {0x7FC0};
   return {static_cast<u16>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16)};
@@ -74,6 +79,11 @@ __device__ inline float16 narrow<float16>(float x) {
 template <class T>
 struct alignas(4 * sizeof(T)) Four {
   T at[4];
+};
+
+template <class T>
+struct alignas(8 * sizeof(T)) Eight {
+  T at[8];
 };
 
 // Loads values [first, first + 4) of a row of `columns`; zeros after its end.
@@ -104,6 +114,36 @@ __device__ inline void store4(T* row, i64 first, i64 columns, bool is_aligned,
   for (int i = 0; i < 4; ++i) {
     if (first + i < columns) row[first + i] = narrow<T>(values[i]);
   }
+}
+
+// Eight values, of which 16 bits each are moved by one instruction.
+template <class T>
+__device__ inline void load8(const T* row, i64 first, i64 columns, bool is_aligned, float* values) {
+  if constexpr (sizeof(T) == 2) {
+    if (is_aligned && first < columns) {
+      const Eight<T> eight = *reinterpret_cast<const Eight<T>*>(row + first);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) values[i] = widen(eight.at[i]);
+      return;
+    }
+  }
+  load4(row, first, columns, is_aligned, values);
+  load4(row, first + 4, columns, is_aligned, values + 4);
+}
+template <class T>
+__device__ inline void store8(T* row, i64 first, i64 columns, bool is_aligned,
+                              const float* values) {
+  if constexpr (sizeof(T) == 2) {
+    if (is_aligned && first < columns) {
+      Eight<T> eight;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) eight.at[i] = narrow<T>(values[i]);
+      *reinterpret_cast<Eight<T>*>(row + first) = eight;
+      return;
+    }
+  }
+  store4(row, first, columns, is_aligned, values);
+  store4(row, first + 4, columns, is_aligned, values + 4);
 }
 
 // Philox 4x32-10 (finetune/base/random.h).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // target[index] += row. Indices are sorted: the block at which a run of equal ones begins adds its
-// rows, in their order.
+// rows, in their order; those of a part (kRowsOfPart positions of one index), which row_parts() has
+// summed, at once.
 #include "kernels/cuda/device/rounding.h"
 
 namespace finetune::kernels::cuda {
@@ -20,21 +21,68 @@ __device__ inline i64 runs_before(const RowSumsArguments& a, i64 begin, float* s
   return static_cast<i64>(block_sum(count, shared));
 }
 
+__device__ inline i64 row_at(const RowSumsArguments& a, i64 position) {
+  return a.order == nullptr ? position : a.order[position];
+}
+
+// The end of the run that contains `begin`.
+__device__ inline i64 end_of_run(const RowSumsArguments& a, i64 begin) {
+  const i64 index = a.indices[begin];
+  i64 inside = begin;
+  i64 outside = a.count;
+  while (outside - inside > 1) {
+    const i64 middle = inside + (outside - inside) / 2;
+    (a.indices[middle] == index ? inside : outside) = middle;
+  }
+  return outside;
+}
+
+// A thread's column of a part.
+template <class T, int kVariant>
+__device__ void row_parts(const RowSumsArguments& a) {
+  const i64 column = static_cast<i64>(blockIdx.y) * blockDim.x + threadIdx.x;
+  const i64 begin = static_cast<i64>(blockIdx.x) * kRowsOfPart;
+  const i64 index = a.indices[begin];
+  if (column >= a.columns || index == a.skipped || a.indices[begin + kRowsOfPart - 1] != index) {
+    return;
+  }
+  float sum = 0.0F;
+#pragma unroll 8
+  for (i64 i = begin; i < begin + kRowsOfPart; ++i) {
+    sum += a.rows[row_at(a, i) * a.columns + column];
+  }
+  a.parts[blockIdx.x * a.columns + column] = sum;
+}
+
 template <class T, int kVariant>
 __device__ void row_sums(const RowSumsArguments& a) {
   __shared__ float shared[kThreads / kWarp];
   const i64 begin = blockIdx.x;
   if (!begins_run(a, begin)) return;  // the whole block
   const i64 index = a.indices[begin];
-  i64 end = begin + 1;
-  while (end < a.count && a.indices[end] == index) ++end;
+  const i64 end = end_of_run(a, begin);
   const i64 run = kVariant == kRoundedSums ? runs_before(a, begin, shared) : 0;
+  // Whole parts of the run; rows before and after them are added one by one.
+  i64 first_part = (begin + kRowsOfPart - 1) / kRowsOfPart;
+  i64 end_of_parts = end / kRowsOfPart;
+  if (a.parts == nullptr || first_part >= end_of_parts) {
+    first_part = 0;
+    end_of_parts = 0;
+  }
+  const bool has_parts = end_of_parts > first_part;
+  const i64 head = has_parts ? first_part * kRowsOfPart : end;
   for (i64 column = threadIdx.x; column < a.columns; column += blockDim.x) {
     const i64 place = index * a.columns + column;
     float sum = kVariant == kExactSums ? static_cast<const float*>(a.target)[place] : 0.0F;
-    for (i64 i = begin; i < end; ++i) {
-      const i64 row = a.order == nullptr ? i : a.order[i];
-      sum += a.rows[row * a.columns + column];
+    for (i64 i = begin; i < head; ++i) sum += a.rows[row_at(a, i) * a.columns + column];
+    if (has_parts) {
+#pragma unroll 4
+      for (i64 part = first_part; part < end_of_parts; ++part) {
+        sum += a.parts[part * a.columns + column];
+      }
+      for (i64 i = end_of_parts * kRowsOfPart; i < end; ++i) {
+        sum += a.rows[row_at(a, i) * a.columns + column];
+      }
     }
     if (kVariant == kExactSums) {
       static_cast<float*>(a.target)[place] = sum;

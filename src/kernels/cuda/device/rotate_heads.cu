@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// Turns the pairs (i, i + half) of each head by angles of their token, in place (Su et al. 2021). A
+// block handles a token; a thread four pairs (variant 0), or one (variant 1: sizes that are no
+// multiple of four, or unaligned memory).
+#include "kernels/cuda/device/common.h"
+
+namespace finetune::kernels::cuda {
+
+template <class T, int kVariant>
+__device__ void rotate_heads(const RotateHeadsArguments& a) {
+  constexpr int kPairs = kVariant == 0 ? 4 : 1;
+  const i64 place = blockIdx.x % a.tokens;
+  const float sign = a.back != 0 ? -1.0F : 1.0F;
+  T* const row = static_cast<T*>(a.values) + static_cast<i64>(blockIdx.x) * a.heads * a.size;
+  const int steps = a.half / kPairs;
+  for (int i = static_cast<int>(threadIdx.x); i < a.heads * steps;
+       i += static_cast<int>(blockDim.x)) {
+    const int pair = kPairs * (i % steps);
+    T* const low = row + static_cast<i64>(i / steps) * a.size + pair;
+    T* const high = low + a.half;
+    float cos[4];
+    float sin[4];
+    float x[4];
+    float y[4];
+    if constexpr (kVariant == 0) {
+      load4(a.cos + place * a.half, pair, a.half, true, cos);
+      load4(a.sin + place * a.half, pair, a.half, true, sin);
+      load4(low, 0, 4, true, x);
+      load4(high, 0, 4, true, y);
+    } else {
+      cos[0] = a.cos[place * a.half + pair];
+      sin[0] = a.sin[place * a.half + pair];
+      x[0] = widen(*low);
+      y[0] = widen(*high);
+    }
+#pragma unroll
+    for (int k = 0; k < kPairs; ++k) {
+      const float turned = x[k] * cos[k] - sign * (y[k] * sin[k]);
+      y[k] = y[k] * cos[k] + sign * (x[k] * sin[k]);
+      x[k] = turned;
+    }
+    if constexpr (kVariant == 0) {
+      store4(low, 0, 4, true, x);
+      store4(high, 0, 4, true, y);
+    } else {
+      *low = narrow<T>(x[0]);
+      *high = narrow<T>(y[0]);
+    }
+  }
+}
+
+}  // namespace finetune::kernels::cuda

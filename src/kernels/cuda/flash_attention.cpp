@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+// Attention without rows of scores in memory, by torch's operators: FlashAttention-2 in 16 bits on
+// GPUs from compute capability 8.0 on, elsewhere the memory-efficient kernel (Rabe and Staats
+// 2021). The row kernel (attention_core.cpp) has what both lack: dropout that is a function of the
+// element, masks, soft-capping.
+#include "kernels/flash_attention.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_efficient_attention_backward.h>
+#include <ATen/ops/_efficient_attention_forward.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+#include <tuple>
+
+#include "finetune/tensor/gpu.h"
+#include "kernels/cuda/operations.h"
+
+namespace finetune::kernels::cuda {
+namespace {
+
+// Shorter rows without a causal rule are as fast by the row kernel.
+constexpr int64_t kShortRows = 512;
+
+enum class Operator { kNone, kFlash, kEfficient };
+
+// FINETUNE_FLASH_ATTENTION=0 leaves everything to the row kernel, =efficient all that it can do to
+// the memory-efficient one; =unordered lets the GPU choose the order of sums in the backward pass,
+// to measure what a fixed one costs.
+std::string_view wish() {
+  static const char* const text = std::getenv("FINETUNE_FLASH_ATTENTION");
+  return text == nullptr ? "" : text;
+}
+
+// Flash attention's heads of up to this size, by the GPU's architecture; 0: none.
+int64_t largest_flash_head(const GpuProperties& gpu) {
+  if (gpu.major < 8 || wish() == "efficient") return 0;
+  // The backward pass of larger heads needs more shared memory than the others have.
+  const bool has_room = gpu.major < 12 && gpu.minor == 0;
+  return has_room ? 256 : 192;
+}
+
+// Pretend accelerators have neither operator.
+bool has_operators(const Tensor& x) {
+  static const auto flash =
+      c10::Dispatcher::singleton().findSchema({"aten::_flash_attention_forward", ""});
+  static const auto efficient =
+      c10::Dispatcher::singleton().findSchema({"aten::_efficient_attention_forward", ""});
+  const c10::DispatchKey key = x.options().computeDispatchKey();
+  return flash && flash->hasComputedKernelForDispatchKey(key) && efficient &&
+         efficient->hasComputedKernelForDispatchKey(key);
+}
+
+Operator operator_of(const Attention& inputs) {
+  if (wish() == "0" || !has_operators(inputs.query)) return Operator::kNone;
+  static const std::optional<GpuProperties> gpu = gpu_properties(inputs.query.device());
+  const at::ScalarType type = inputs.query.scalar_type();
+  const int64_t longest = inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
+  const bool gains = inputs.rule.causal || longest > kShortRows;
+  const bool fits = !inputs.dropout && inputs.rule.softcap == 0.0 && !inputs.mask.defined() &&
+                    inputs.query.numel() > 0 && inputs.key.scalar_type() == type &&
+                    inputs.value.scalar_type() == type &&
+                    (inputs.layout == nullptr || inputs.layout->starts32.defined());
+  if (!gpu || !gains || !fits) return Operator::kNone;
+  const int64_t size = inputs.head_size();
+  const bool is_narrow = type == at::kBFloat16 || type == at::kHalf;
+  if (is_narrow && size % 8 == 0 && size <= largest_flash_head(*gpu)) return Operator::kFlash;
+  // Its bfloat16 needs compute capability 8.0.
+  const bool has_type = type == at::kFloat || type == at::kHalf || gpu->major >= 8;
+  const bool is_aligned = size * static_cast<int64_t>(inputs.query.element_size()) % 16 == 0;
+  const bool is_efficient = has_type && is_aligned && size <= 256 && inputs.rule.window == 0;
+  return is_efficient ? Operator::kEfficient : Operator::kNone;
+}
+
+double scale_of(const Attention& inputs) {
+  return inputs.rule.scale != 0.0 ? inputs.rule.scale
+                                  : 1.0 / std::sqrt(static_cast<double>(inputs.head_size()));
+}
+
+int64_t longest_of(const Attention& inputs) {
+  return inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
+}
+
+Tensor starts_of(const Attention& inputs) {
+  return inputs.layout == nullptr ? Tensor() : inputs.layout->starts32;
+}
+
+std::optional<Tensor> if_defined(const Tensor& x) {
+  return x.defined() ? std::optional<Tensor>(x) : std::nullopt;
+}
+
+// [B, T, H, D]
+Tensor by_head(const Tensor& x, int64_t heads) {
+  return x.view({x.size(0), x.size(1), heads, x.size(2) / heads});
+}
+
+// A token sees `left` tokens before it and `right` after it.
+struct Window {
+  std::optional<int64_t> left, right;
+
+  explicit Window(const AttentionRule& rule) {
+    if (rule.window == 0) return;
+    left = rule.window - 1;
+    right = rule.causal ? 0 : rule.window - 1;
+  }
+};
+
+// Both backward passes add in a fixed order only while this is set.
+class DeterministicOperators {
+ public:
+  DeterministicOperators()
+      : was_set_(at::globalContext().deterministicAlgorithms()),
+        warned_(at::globalContext().deterministicAlgorithmsWarnOnly()),
+        filled_(at::globalContext().deterministicFillUninitializedMemory()) {
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);
+  }
+  DeterministicOperators(const DeterministicOperators&) = delete;
+  DeterministicOperators& operator=(const DeterministicOperators&) = delete;
+  ~DeterministicOperators() {
+    at::globalContext().setDeterministicAlgorithms(was_set_, warned_);
+    at::globalContext().setDeterministicFillUninitializedMemory(filled_);
+  }
+
+ private:
+  bool was_set_;
+  bool warned_;
+  bool filled_;
+};
+
+// Flash attention takes the tokens of a layout as [N, H, D].
+Tensor for_flash(const Tensor& x, int64_t heads, const Attention& inputs) {
+  const Tensor all = by_head(x, heads);
+  return inputs.layout == nullptr ? all : all.squeeze(0);
+}
+
+BlockContext flash_forward(const Attention& inputs) {
+  const Tensor starts = starts_of(inputs);
+  const Window window(inputs.rule);
+  const int64_t longest = longest_of(inputs);
+  const auto result = at::_flash_attention_forward(
+      for_flash(inputs.query, inputs.heads, inputs),
+      for_flash(inputs.key, inputs.key_heads(), inputs),
+      for_flash(inputs.value, inputs.key_heads(), inputs), if_defined(starts), if_defined(starts),
+      longest, longest, /*dropout_p=*/0.0, inputs.rule.causal, /*return_debug_mask=*/false,
+      scale_of(inputs), window.left, window.right);
+  return {.context = std::get<0>(result), .log_sum_exp = std::get<1>(result)};
+}
+
+AttentionGradients flash_backward(const Attention& inputs, const BlockContext& forward,
+                                  const Tensor& gradient) {
+  const Tensor starts = starts_of(inputs);
+  const Window window(inputs.rule);
+  const int64_t longest = longest_of(inputs);
+  // Numbers of dropout, which there is none of.
+  const Tensor none = at::empty({0}, gradient.options().dtype(at::kLong));
+  const auto [query, key, value] = at::_flash_attention_backward(
+      for_flash(gradient, inputs.heads, inputs), for_flash(inputs.query, inputs.heads, inputs),
+      for_flash(inputs.key, inputs.key_heads(), inputs),
+      for_flash(inputs.value, inputs.key_heads(), inputs),
+      for_flash(forward.context, inputs.heads, inputs), forward.log_sum_exp, starts, starts,
+      longest, longest, /*dropout_p=*/0.0, inputs.rule.causal, none, none, scale_of(inputs),
+      window.left, window.right);
+  return {.query = query, .key = key, .value = value};
+}
+
+constexpr int64_t kNoRule = 0;  // torch's CustomMaskType
+constexpr int64_t kCausalRule = 1;
+
+int64_t rule_of(const Attention& inputs) { return inputs.rule.causal ? kCausalRule : kNoRule; }
+
+// The efficient kernel has as many key heads as query heads.
+Tensor for_each_query_head(const Tensor& x, const Attention& inputs) {
+  const Tensor all = by_head(x, inputs.key_heads());
+  const int64_t group = inputs.heads / inputs.key_heads();
+  if (group == 1) return all;
+  return all.unsqueeze(3).expand({-1, -1, -1, group, -1}).flatten(2, 3);
+}
+
+// The sum over query heads that share a key head.
+Tensor of_key_heads(const Tensor& x, const Attention& inputs) {
+  const int64_t group = inputs.heads / inputs.key_heads();
+  return group == 1 ? x : x.unflatten(2, {-1, group}).sum(3);
+}
+
+BlockContext efficient_forward(const Attention& inputs) {
+  const Tensor starts = starts_of(inputs);
+  const int64_t longest = longest_of(inputs);
+  const auto result = at::_efficient_attention_forward(
+      by_head(inputs.query, inputs.heads), for_each_query_head(inputs.key, inputs),
+      for_each_query_head(inputs.value, inputs), /*bias=*/std::nullopt, if_defined(starts),
+      if_defined(starts), longest, longest, /*dropout_p=*/0.0, rule_of(inputs),
+      /*compute_log_sumexp=*/true, scale_of(inputs));
+  return {.context = std::get<0>(result), .log_sum_exp = std::get<1>(result)};
+}
+
+AttentionGradients efficient_backward(const Attention& inputs, const BlockContext& forward,
+                                      const Tensor& gradient) {
+  const Tensor starts = starts_of(inputs);
+  const int64_t longest = longest_of(inputs);
+  const Tensor none = at::empty({}, at::TensorOptions().dtype(at::kLong));
+  const auto result = at::_efficient_attention_backward(
+      by_head(gradient, inputs.heads), by_head(inputs.query, inputs.heads),
+      for_each_query_head(inputs.key, inputs), for_each_query_head(inputs.value, inputs),
+      /*bias=*/std::nullopt, by_head(forward.context, inputs.heads), if_defined(starts),
+      if_defined(starts), longest, longest, forward.log_sum_exp, /*dropout_p=*/0.0, none, none,
+      rule_of(inputs), /*bias_requires_grad=*/false, scale_of(inputs), /*num_splits_key=*/1);
+  return {.query = std::get<0>(result),
+          .key = of_key_heads(std::get<1>(result), inputs),
+          .value = of_key_heads(std::get<2>(result), inputs)};
+}
+
+bool serves(const Attention& inputs) { return operator_of(inputs) != Operator::kNone; }
+
+BlockContext forward_of(const Attention& inputs) {
+  const bool is_flash = operator_of(inputs) == Operator::kFlash;
+  BlockContext result = is_flash ? flash_forward(inputs) : efficient_forward(inputs);
+  result.context = result.context.reshape(inputs.query.sizes());
+  return result;
+}
+
+AttentionGradients backward_of(const Attention& inputs, const BlockContext& forward,
+                               const Tensor& gradient) {
+  std::optional<DeterministicOperators> guard;
+  if (wish() != "unordered") guard.emplace();
+  const bool is_flash = operator_of(inputs) == Operator::kFlash;
+  const AttentionGradients made = is_flash ? flash_backward(inputs, forward, gradient)
+                                           : efficient_backward(inputs, forward, gradient);
+  return {.query = made.query.reshape(inputs.query.sizes()),
+          .key = made.key.reshape(inputs.key.sizes()),
+          .value = made.value.reshape(inputs.value.sizes())};
+}
+
+}  // namespace
+
+const FlashAttention kFlashAttention = {
+    .serves = serves, .forward = forward_of, .backward = backward_of};
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/attention_core.h"
+
+namespace finetune::kernels {
+
+struct AttentionGradients {
+  Tensor query, key, value;
+};
+
+// Attention of which no row of scores is ever in memory, by a device's own operators (Dao 2023:
+// FlashAttention-2): memory grows with the length, not with its square.
+struct FlashAttention {
+  // Whether the device has it for these types and sizes, and gains by it.
+  bool (&serves)(const Attention& inputs);
+  // Returns the context and the log-sum-exp of each row, which the backward pass reads. Requires:
+  // serves(inputs).
+  BlockContext (&forward)(const Attention& inputs);
+  // `gradient` is that of the context. The same bits in every run on one GPU.
+  AttentionGradients (&backward)(const Attention& inputs, const BlockContext& forward,
+                                 const Tensor& gradient);
+};
+
+}  // namespace finetune::kernels
