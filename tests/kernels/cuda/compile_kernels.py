@@ -12,7 +12,7 @@ import sys
 import zipfile
 
 # The oldest tested version of each; a CUDA build of torch has its own.
-PACKAGES = {"12": "nvidia-cuda-nvrtc-cu12==12.9.86", "13": "nvidia-cuda-nvrtc==13.0.88"}
+PACKAGES = {"12": "nvidia-cuda-nvrtc-cu12==12.8.93", "13": "nvidia-cuda-nvrtc==13.0.88"}
 ARCHITECTURES = ["75", "80", "86", "89", "90", "100", "120"]
 
 
