@@ -12,6 +12,8 @@ struct AttentionGradients {
 // Attention of which no row of scores is ever in memory, by a device's own operators (Dao 2023:
 // FlashAttention-2): memory grows with the length, not with its square.
 struct FlashAttention {
+  // Which operators it prefers, for a run's environment: "flash", ... Other ones give other bits.
+  const char* (&name)();
   // Whether the device has it for these types and sizes, and gains by it.
   bool (&serves)(const Attention& inputs);
   // Returns the context and the log-sum-exp of each row, which the backward pass reads. Requires:

@@ -76,6 +76,11 @@ bool is_asynchronous(c10::Device device) { return kernels::kernels_for(device).i
 
 const char* kernels_in_use(c10::Device device) { return kernels::kernels_for(device).name; }
 
+const char* attention_in_use(c10::Device device) {
+  const kernels::FlashAttention* flash = kernels::kernels_for(device).flash_attention;
+  return flash == nullptr ? "row" : flash->name();
+}
+
 std::string describe_kernels(c10::Device device) {
   if (device.is_cpu()) return "";
   if (!has_compiled_kernels(device)) return "torch's operators: up to 20 times as many launches";

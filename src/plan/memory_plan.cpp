@@ -115,6 +115,7 @@ class Prediction {
     const int64_t heads = shards_at_once() * head();
     parts.head = std::min(most.activations == 0 ? 0 : heads, most.temporaries);
     parts.temporaries = most.temporaries - parts.head + slack(most.activations + most.temporaries);
+    parts.temporaries += work_.workspace;
     if (work_.is_device) {
       parts.host = host();
     } else {

@@ -178,6 +178,19 @@ void set_device_arithmetic(const c10::Device& device, bool tf32, bool determinis
   torch.setDeterministicFillUninitializedMemory(false);  // no code here reads uninitialised memory
 }
 
+int64_t product_workspace_bytes(const c10::Device& device) {
+  constexpr int64_t kThreads = 2;
+  constexpr int64_t kKiB = 1024;
+  const std::optional<GpuProperties> gpu = gpu_properties(device);
+  if (!gpu) return 0;
+  // CUDAContext's getChosenWorkspaceSize(): ":4096:8" from compute capability 9.0 on, and where it
+  // is asked for; else ":4096:2:16:8".
+  const char* const asked = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  const bool is_large =
+      gpu->major >= 9 || (asked != nullptr && std::string_view(asked) == ":4096:8");
+  return kThreads * kKiB * (is_large ? 4096 * 8 : 4096 * 2 + 16 * 8);
+}
+
 void warm_up(const c10::Device& device) {
   if (device.is_cpu()) return;
   const Tensor x = at::ones({8, 8}, at::TensorOptions(device)).requires_grad_();

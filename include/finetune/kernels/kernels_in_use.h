@@ -17,6 +17,9 @@ namespace finetune {
 // torch's operators are used; nothing for the CPU.
 [[nodiscard]] std::string describe_kernels(c10::Device device);
 
+// Returns the name of what a device's long or causal attention prefers: "flash", "row", ...
+[[nodiscard]] const char* attention_in_use(c10::Device device);
+
 // Whether they are compiled at run time for this accelerator.
 [[nodiscard]] inline bool has_compiled_kernels(c10::Device device) {
   return std::string_view(kernels_in_use(device)) == "cuda";

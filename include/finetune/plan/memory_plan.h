@@ -38,6 +38,7 @@ struct MemoryWorkload {
   int64_t data = 0;               // samples and tokenizer, in host memory
   bool is_device = false;         // weights and everything else are in an accelerator's memory
   bool has_kernels = false;       // of that device; else torch's operators compute everything
+  int64_t workspace = 0;          // of the device's library of matrix products
   int64_t threads = 1;            // of the CPU's kernels
   int64_t processes = 1;          // that train together (ranks)
   bool divides_states = false;    // sharded optimizer states (zero_stage: 1)

@@ -38,6 +38,10 @@ struct GpuProperties {
 //                  workspace of fixed size (CUBLAS_WORKSPACE_CONFIG, unless the user set it)
 void set_device_arithmetic(const c10::Device& device, bool tf32, bool deterministic);
 
+// Returns the bytes that torch allocates for cuBLAS's workspaces: one for each thread that
+// multiplies (the main one and autograd's). 0 if no CUDA driver knows the device.
+[[nodiscard]] int64_t product_workspace_bytes(const c10::Device& device);
+
 // Makes what a device's libraries create at the first use (cuBLAS's handle and workspace of this
 // thread and of autograd's) while memory is free; no effect on the CPU.
 void warm_up(const c10::Device& device);

@@ -215,6 +215,12 @@ AttentionGradients efficient_backward(const Attention& inputs, const BlockContex
           .value = of_key_heads(std::get<2>(result), inputs)};
 }
 
+const char* name() {
+  if (wish() == "0") return "row";
+  if (wish() == "efficient") return "efficient";
+  return wish() == "unordered" ? "unordered flash" : "flash";
+}
+
 bool serves(const Attention& inputs) { return operator_of(inputs) != Operator::kNone; }
 
 BlockContext forward_of(const Attention& inputs) {
@@ -239,6 +245,6 @@ AttentionGradients backward_of(const Attention& inputs, const BlockContext& forw
 }  // namespace
 
 const FlashAttention kFlashAttention = {
-    .serves = serves, .forward = forward_of, .backward = backward_of};
+    .name = name, .serves = serves, .forward = forward_of, .backward = backward_of};
 
 }  // namespace finetune::kernels::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/rows.h"
 
 namespace finetune::kernels::cuda {
 
@@ -16,15 +16,15 @@ Tensor rotate_heads(const Tensor& x, const HeadRotation& rotation) {
                                           .cos = launch.reads<float>(rotation.cos),
                                           .sin = launch.reads<float>(rotation.sin),
                                           .tokens = rotation.cos.size(0),
+                                          .rows = x.numel() / columns,
                                           .heads = static_cast<int>(rotation.heads),
                                           .size = static_cast<int>(size),
                                           .half = static_cast<int>(half),
                                           .back = rotation.back};
   const bool is_vector = size % 4 == 0 && is_aligned(half, {x, rotation.cos, rotation.sin});
-  const int64_t pairs = rotation.heads * half;
-  launch.run<kernel::rotate_heads>(
-      value_type_of(x), is_vector ? 0 : 1,
-      {.x = x.numel() / columns, .threads = threads_for(is_vector ? pairs : 4 * pairs)}, arguments);
+  const int64_t threads = arguments.rows * rotation.heads * (is_vector ? half / 4 : half);
+  launch.run<kernel::rotate_heads>(value_type_of(x), is_vector ? 0 : 1,
+                                   {.x = (threads + kThreads - 1) / kThreads}, arguments);
   return x;
 }
 

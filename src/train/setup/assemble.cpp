@@ -587,7 +587,8 @@ ProgressMode progress_mode(const TrainingArgs& args) {
 Environment current_environment(const c10::Device& device) {
   std::string name = device.is_cpu() ? "cpu" : describe_device(device);
   if (const std::string gpu = gpu_environment(device); !gpu.empty()) {
-    name += format_text(", {}, {} kernels", gpu, kernels_in_use(device));
+    name += format_text(", {}, {} kernels, {} attention", gpu, kernels_in_use(device),
+                        attention_in_use(device));
   }
   return {.finetune_version = kVersion,
           .torch_version = torch_version(),

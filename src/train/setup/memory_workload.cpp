@@ -12,6 +12,7 @@
 #include "finetune/kernels/kernels_in_use.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/gpu.h"
 
 namespace finetune {
 namespace {
@@ -65,6 +66,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
       .effective_batch = effective_batch,
       .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,
       .is_device = !parts.device.is_cpu(),
+      .workspace = product_workspace_bytes(parts.device),
       .threads = num_threads(),
       .processes = processes_of(args, parts)};
   workload.has_kernels = has_compiled_kernels(parts.device);

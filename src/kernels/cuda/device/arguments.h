@@ -146,6 +146,7 @@ struct RotateHeadsArguments {
   const float* cos;
   const float* sin;  // [tokens, half]
   i64 tokens;
+  i64 rows;
   int heads;
   int size;
   int half;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Turns the pairs (i, i + half) of each head by angles of their token, in place (Su et al. 2021). A
-// block handles a token; a thread four pairs (variant 0), or one (variant 1: sizes that are no
-// multiple of four, or unaligned memory).
+// thread handles four pairs (variant 0), or one (variant 1: sizes that are no multiple of four, or
+// unaligned memory).
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {
@@ -9,14 +9,14 @@ namespace finetune::kernels::cuda {
 template <class T, int kVariant>
 __device__ void rotate_heads(const RotateHeadsArguments& a) {
   constexpr int kPairs = kVariant == 0 ? 4 : 1;
-  const i64 place = blockIdx.x % a.tokens;
   const float sign = a.back != 0 ? -1.0F : 1.0F;
-  T* const row = static_cast<T*>(a.values) + static_cast<i64>(blockIdx.x) * a.heads * a.size;
-  const int steps = a.half / kPairs;
-  for (int i = static_cast<int>(threadIdx.x); i < a.heads * steps;
-       i += static_cast<int>(blockDim.x)) {
-    const int pair = kPairs * (i % steps);
-    T* const low = row + static_cast<i64>(i / steps) * a.size + pair;
+  const u32 steps = static_cast<u32>(a.half / kPairs);
+  const i64 thread = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const i64 head = thread / steps;  // of all tokens
+  if (head < a.rows * a.heads) {
+    const i64 place = head / a.heads % a.tokens;
+    const int pair = kPairs * static_cast<int>(thread % steps);
+    T* const low = static_cast<T*>(a.values) + head * a.size + pair;
     T* const high = low + a.half;
     float cos[4];
     float sin[4];
