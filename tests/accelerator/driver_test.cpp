@@ -141,6 +141,18 @@ TEST_F(AcceleratorDriver, LeavesItToTorchWhereKernelsCannotBeUsed) {
   }
 }
 
+// Code 2 where a kernel's code is loaded, in the backward pass, say: fewer samples at a time, and a
+// second attempt at the same code after torch's cache is emptied.
+TEST_F(AcceleratorDriver, SplitsTheBatchWhereCodeDoesNotFit) {
+  const TinyRun run(kFourSteps);
+  const ProcessResult result = train(run, {{"PRETEND_CUDA_FAULT", "cuModuleLoadData 5 2"}});
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("out of memory"));
+  EXPECT_THAT(result.err, HasSubstr("samples instead of 4 at a time"));
+  EXPECT_THAT(result.err, Not(HasSubstr("internal error")));
+  EXPECT_GE(calls("cuModuleLoadData"), 8);  // two attempts each time
+}
+
 TEST_F(AcceleratorDriver, ReportsALaunchThatFailsAndResumes) {
   const TinyRun run(kFourSteps);
   const ProcessResult whole = train(run);
