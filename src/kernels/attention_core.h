@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cmath>
 #include <optional>
 
 #include "finetune/kernels/token_layout.h"
@@ -34,6 +35,14 @@ struct Attention {
 
   [[nodiscard]] int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   [[nodiscard]] int64_t head_size() const { return query.size(2) / heads; }
+  // Tokens of the longest sequence.
+  [[nodiscard]] int64_t longest() const {
+    return layout == nullptr ? query.size(1) : layout->longest;
+  }
+  // The factor of scores.
+  [[nodiscard]] double scale() const {
+    return rule.scale != 0.0 ? rule.scale : 1.0 / std::sqrt(static_cast<double>(head_size()));
+  }
 };
 
 // Returns [B, T, C]; rows are zero where the mask excludes all tokens of a sample.

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "finetune/kernels/layer_operations.h"
 #include "kernels/attention_core.h"
 
 namespace finetune::kernels {
-
-struct AttentionGradients {
-  Tensor query, key, value;
-};
 
 // Attention of which no row of scores is ever in memory, by a device's own operators (Dao 2023:
 // FlashAttention-2): memory grows with the length, not with its square.
@@ -18,10 +15,10 @@ struct FlashAttention {
   bool (&serves)(const Attention& inputs);
   // Returns the context and the log-sum-exp of each row, which the backward pass reads. Requires:
   // serves(inputs).
-  BlockContext (&forward)(const Attention& inputs);
+  Attended (&forward)(const Attention& inputs);
   // `gradient` is that of the context. The same bits in every run on one GPU.
-  AttentionGradients (&backward)(const Attention& inputs, const BlockContext& forward,
-                                 const Tensor& gradient);
+  AttendedGradients (&backward)(const Attention& inputs, const Attended& forward,
+                                const Tensor& gradient);
 };
 
 }  // namespace finetune::kernels

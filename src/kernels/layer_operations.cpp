@@ -168,8 +168,7 @@ Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& v
     if (flash == nullptr || !flash->serves(full)) {
       return {.context = kernels::attention(full), .log_sum_exp = {}};
     }
-    const BlockContext result = flash->forward(full);
-    return {.context = result.context, .log_sum_exp = result.log_sum_exp};
+    return flash->forward(full);
   }
   const BlockContext result = block_attention(in_blocks(query, key, value, attention, pass));
   return {.context = result.context, .log_sum_exp = result.log_sum_exp};
@@ -181,9 +180,10 @@ AttendedGradients fused_attention_backward(const Tensor& query, const Tensor& ke
                                            const PassInputs& pass) {
   const AttendedGradients overwritten = {.query = query, .key = key, .value = value};
   if (query.is_meta()) return overwritten;
-  const BlockContext saved = {.context = forward.context, .log_sum_exp = forward.log_sum_exp};
   if (is_block_sparse(query, attention, pass)) {
-    block_attention_backward(in_blocks(query, key, value, attention, pass), saved, gradient);
+    block_attention_backward(in_blocks(query, key, value, attention, pass),
+                             {.context = forward.context, .log_sum_exp = forward.log_sum_exp},
+                             gradient);
     return overwritten;
   }
   const Attention full = in_full(query, key, value, attention, pass);
@@ -191,9 +191,7 @@ AttendedGradients fused_attention_backward(const Tensor& query, const Tensor& ke
     attention_backward(full, gradient);
     return overwritten;
   }
-  const AttentionGradients made =
-      kernels_for(query).flash_attention->backward(full, saved, gradient);
-  return {.query = made.query, .key = made.key, .value = made.value};
+  return kernels_for(query).flash_attention->backward(full, forward, gradient);
 }
 
 }  // namespace finetune::kernels

@@ -12,8 +12,8 @@ bool is_lack_of_memory(const std::exception_ptr& exception) {
     return true;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    // CUDA's libraries also allocate memory outside torch's allocator: cuBLAS a handle at a
-    // thread's first product, which is "not initialised" where there is none.
+    // CUDA's libraries also allocate memory outside torch's allocator. cuBLAS reports
+    // NOT_INITIALIZED if it cannot allocate the handle of a thread's first product.
     for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory",
                              "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED",
                              "CUSOLVER_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",

@@ -28,7 +28,7 @@ struct GpuProperties {
 // Whether this machine has an NVIDIA GPU or its driver, whatever torch makes of it.
 [[nodiscard]] bool has_nvidia_hardware();
 
-// Returns the version of NVIDIA's driver, "550.54.15"; empty if there is none or it does not say.
+// Returns the version of NVIDIA's driver, "550.54.15"; empty if it is unknown.
 [[nodiscard]] std::string nvidia_driver_version();
 
 // Sets arithmetic options of a device; no effect on the CPU. Call it before the first operation on

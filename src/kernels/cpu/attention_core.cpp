@@ -65,10 +65,6 @@ int64_t count_samples(const Attention& inputs) {
   return inputs.layout == nullptr ? inputs.query.size(0) : inputs.layout->rows();
 }
 
-int64_t longest_sample(const Attention& inputs) {
-  return inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
-}
-
 // Some tokens of one head in a tensor [B, T, H D]. Products of a head are so small that views of
 // ATen would cost more than they do, so float32 is read and written in place, and only other types
 // take views.
@@ -165,7 +161,7 @@ struct Scratch {
   Tensor query_gradient, key_gradient, value_gradient;
 
   Scratch(const Attention& inputs, bool backward) {
-    const int64_t tokens = longest_sample(inputs);
+    const int64_t tokens = inputs.longest();
     rows = rows_of_tile(inputs, tokens);
     const int64_t group = group_of(inputs);
     const bool gathers = group > 1 || inputs.query.scalar_type() != at::kFloat;

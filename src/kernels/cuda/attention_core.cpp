@@ -9,7 +9,6 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 
 #include "kernels/cuda/operations.h"
@@ -48,10 +47,7 @@ struct SampleRange {
     if (numbers) numbers->first_place += static_cast<uint32_t>(first);
     return numbers;
   }
-  [[nodiscard]] double scale() const {
-    return inputs.rule.scale != 0.0 ? inputs.rule.scale
-                                    : 1.0 / std::sqrt(static_cast<double>(inputs.head_size()));
-  }
+  [[nodiscard]] double scale() const { return inputs.scale(); }
   // Returns [count * key heads, query heads of each * length, D or length].
   [[nodiscard]] Tensor empty_rows(int64_t columns) const {
     const int64_t kv = inputs.key_heads();
@@ -189,10 +185,10 @@ void softmax_rows_backward(const SampleRange& range, const Tensor& probabilities
 }
 
 bool has_rows_kernel(const Attention& inputs) {
-  const int64_t longest = inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
   const at::ScalarType type = inputs.query.scalar_type();
-  return inputs.rule.softcap == 0.0 && longest <= kLongestAttention && inputs.query.numel() > 0 &&
-         inputs.key.scalar_type() == type && inputs.value.scalar_type() == type;
+  return inputs.rule.softcap == 0.0 && inputs.longest() <= kLongestAttention &&
+         inputs.query.numel() > 0 && inputs.key.scalar_type() == type &&
+         inputs.value.scalar_type() == type;
 }
 
 // target = factor * a b, ignoring the old contents.

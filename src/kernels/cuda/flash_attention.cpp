@@ -13,7 +13,6 @@
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/empty.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <tuple>
@@ -60,8 +59,7 @@ Operator operator_of(const Attention& inputs) {
   if (wish() == "0" || !has_operators(inputs.query)) return Operator::kNone;
   static const std::optional<GpuProperties> gpu = gpu_properties(inputs.query.device());
   const at::ScalarType type = inputs.query.scalar_type();
-  const int64_t longest = inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
-  const bool gains = inputs.rule.causal || longest > kShortRows;
+  const bool gains = inputs.rule.causal || inputs.longest() > kShortRows;
   const bool fits = !inputs.dropout && inputs.rule.softcap == 0.0 && !inputs.mask.defined() &&
                     inputs.query.numel() > 0 && inputs.key.scalar_type() == type &&
                     inputs.value.scalar_type() == type &&
@@ -75,15 +73,6 @@ Operator operator_of(const Attention& inputs) {
   const bool is_aligned = size * static_cast<int64_t>(inputs.query.element_size()) % 16 == 0;
   const bool is_efficient = has_type && is_aligned && size <= 256 && inputs.rule.window == 0;
   return is_efficient ? Operator::kEfficient : Operator::kNone;
-}
-
-double scale_of(const Attention& inputs) {
-  return inputs.rule.scale != 0.0 ? inputs.rule.scale
-                                  : 1.0 / std::sqrt(static_cast<double>(inputs.head_size()));
-}
-
-int64_t longest_of(const Attention& inputs) {
-  return inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
 }
 
 Tensor starts_of(const Attention& inputs) {
@@ -139,32 +128,32 @@ Tensor for_flash(const Tensor& x, int64_t heads, const Attention& inputs) {
   return inputs.layout == nullptr ? all : all.squeeze(0);
 }
 
-BlockContext flash_forward(const Attention& inputs) {
+Attended flash_forward(const Attention& inputs) {
   const Tensor starts = starts_of(inputs);
   const Window window(inputs.rule);
-  const int64_t longest = longest_of(inputs);
+  const int64_t longest = inputs.longest();
   const auto result = at::_flash_attention_forward(
       for_flash(inputs.query, inputs.heads, inputs),
       for_flash(inputs.key, inputs.key_heads(), inputs),
       for_flash(inputs.value, inputs.key_heads(), inputs), if_defined(starts), if_defined(starts),
       longest, longest, /*dropout_p=*/0.0, inputs.rule.causal, /*return_debug_mask=*/false,
-      scale_of(inputs), window.left, window.right);
+      inputs.scale(), window.left, window.right);
   return {.context = std::get<0>(result), .log_sum_exp = std::get<1>(result)};
 }
 
-AttentionGradients flash_backward(const Attention& inputs, const BlockContext& forward,
-                                  const Tensor& gradient) {
+AttendedGradients flash_backward(const Attention& inputs, const Attended& forward,
+                                 const Tensor& gradient) {
   const Tensor starts = starts_of(inputs);
   const Window window(inputs.rule);
-  const int64_t longest = longest_of(inputs);
-  // Numbers of dropout, which there is none of.
+  const int64_t longest = inputs.longest();
+  // Dropout's random state, which is not read without dropout.
   const Tensor none = at::empty({0}, gradient.options().dtype(at::kLong));
   const auto [query, key, value] = at::_flash_attention_backward(
       for_flash(gradient, inputs.heads, inputs), for_flash(inputs.query, inputs.heads, inputs),
       for_flash(inputs.key, inputs.key_heads(), inputs),
       for_flash(inputs.value, inputs.key_heads(), inputs),
       for_flash(forward.context, inputs.heads, inputs), forward.log_sum_exp, starts, starts,
-      longest, longest, /*dropout_p=*/0.0, inputs.rule.causal, none, none, scale_of(inputs),
+      longest, longest, /*dropout_p=*/0.0, inputs.rule.causal, none, none, inputs.scale(),
       window.left, window.right);
   return {.query = query, .key = key, .value = value};
 }
@@ -188,28 +177,28 @@ Tensor of_key_heads(const Tensor& x, const Attention& inputs) {
   return group == 1 ? x : x.unflatten(2, {-1, group}).sum(3);
 }
 
-BlockContext efficient_forward(const Attention& inputs) {
+Attended efficient_forward(const Attention& inputs) {
   const Tensor starts = starts_of(inputs);
-  const int64_t longest = longest_of(inputs);
+  const int64_t longest = inputs.longest();
   const auto result = at::_efficient_attention_forward(
       by_head(inputs.query, inputs.heads), for_each_query_head(inputs.key, inputs),
       for_each_query_head(inputs.value, inputs), /*bias=*/std::nullopt, if_defined(starts),
       if_defined(starts), longest, longest, /*dropout_p=*/0.0, rule_of(inputs),
-      /*compute_log_sumexp=*/true, scale_of(inputs));
+      /*compute_log_sumexp=*/true, inputs.scale());
   return {.context = std::get<0>(result), .log_sum_exp = std::get<1>(result)};
 }
 
-AttentionGradients efficient_backward(const Attention& inputs, const BlockContext& forward,
-                                      const Tensor& gradient) {
+AttendedGradients efficient_backward(const Attention& inputs, const Attended& forward,
+                                     const Tensor& gradient) {
   const Tensor starts = starts_of(inputs);
-  const int64_t longest = longest_of(inputs);
+  const int64_t longest = inputs.longest();
   const Tensor none = at::empty({}, at::TensorOptions().dtype(at::kLong));
   const auto result = at::_efficient_attention_backward(
       by_head(gradient, inputs.heads), by_head(inputs.query, inputs.heads),
       for_each_query_head(inputs.key, inputs), for_each_query_head(inputs.value, inputs),
       /*bias=*/std::nullopt, by_head(forward.context, inputs.heads), if_defined(starts),
       if_defined(starts), longest, longest, forward.log_sum_exp, /*dropout_p=*/0.0, none, none,
-      rule_of(inputs), /*bias_requires_grad=*/false, scale_of(inputs), /*num_splits_key=*/1);
+      rule_of(inputs), /*bias_requires_grad=*/false, inputs.scale(), /*num_splits_key=*/1);
   return {.query = std::get<0>(result),
           .key = of_key_heads(std::get<1>(result), inputs),
           .value = of_key_heads(std::get<2>(result), inputs)};
@@ -223,20 +212,20 @@ const char* name() {
 
 bool serves(const Attention& inputs) { return operator_of(inputs) != Operator::kNone; }
 
-BlockContext forward_of(const Attention& inputs) {
+Attended forward_of(const Attention& inputs) {
   const bool is_flash = operator_of(inputs) == Operator::kFlash;
-  BlockContext result = is_flash ? flash_forward(inputs) : efficient_forward(inputs);
+  Attended result = is_flash ? flash_forward(inputs) : efficient_forward(inputs);
   result.context = result.context.reshape(inputs.query.sizes());
   return result;
 }
 
-AttentionGradients backward_of(const Attention& inputs, const BlockContext& forward,
-                               const Tensor& gradient) {
+AttendedGradients backward_of(const Attention& inputs, const Attended& forward,
+                              const Tensor& gradient) {
   std::optional<DeterministicOperators> guard;
   if (wish() != "unordered") guard.emplace();
   const bool is_flash = operator_of(inputs) == Operator::kFlash;
-  const AttentionGradients made = is_flash ? flash_backward(inputs, forward, gradient)
-                                           : efficient_backward(inputs, forward, gradient);
+  const AttendedGradients made = is_flash ? flash_backward(inputs, forward, gradient)
+                                          : efficient_backward(inputs, forward, gradient);
   return {.query = made.query.reshape(inputs.query.sizes()),
           .key = made.key.reshape(inputs.key.sizes()),
           .value = made.value.reshape(inputs.value.sizes())};

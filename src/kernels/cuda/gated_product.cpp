@@ -11,7 +11,7 @@ namespace {
 
 std::optional<int> variant_of(Activation f) {
   if (f == silu) return 0;
-  if (f == nullptr || f == gelu) return 1;
+  if (f == gelu) return 1;
   if (f == tanh_gelu) return 2;
   return std::nullopt;
 }

@@ -8,8 +8,6 @@
 namespace finetune::kernels::cuda {
 namespace {
 
-constexpr int kShapesOfRows = 6;  // device/rms_norm.cu
-constexpr int kShapesOfWarps = 2;
 constexpr int64_t kRowsOfBlock = kThreads / kWarp;
 constexpr int64_t kLongestOfWarp = 4 * 2 * kWarp;
 
@@ -25,9 +23,9 @@ struct Division {
       rows_at_once = kRowsOfBlock;
     } else {
       threads = threads_for(columns);
-      variant = kShapesOfWarps + variant_for(columns, threads);
+      variant = kRmsNormWarpShapes + variant_for(columns, threads);
     }
-    if (is_wide) variant += kShapesOfRows;
+    if (is_wide) variant += kRmsNormShapes;
   }
 };
 

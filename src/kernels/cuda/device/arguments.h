@@ -113,6 +113,10 @@ struct GatedProductArguments {
   int is_aligned;
 };
 
+// Variants of rms_norm(): rows in warps, then in blocks; then the same with float32 rows.
+constexpr int kRmsNormWarpShapes = 2;
+constexpr int kRmsNormShapes = 6;
+
 // Rows `input` and `of_input` are of the type that the kernel was compiled for, or float32 in the
 // variants for those.
 struct RmsNormArguments {

@@ -57,10 +57,11 @@ __device__ inline bfloat16 narrow<bfloat16>(float x) {
   bfloat16 y;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
   return y;
-#endif
+#else
   const u32 bits = bits_of(x);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return {0x7FC0};
   return {static_cast<u16>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16)};
+#endif
 }
 template <>
 __device__ inline float16 narrow<float16>(float x) {

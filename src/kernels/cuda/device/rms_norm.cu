@@ -7,8 +7,6 @@
 
 namespace finetune::kernels::cuda {
 
-constexpr int kShapesOfRows = 6;  // then the same with float32 rows
-
 template <class T, bool kIsWide>
 struct InputOf {
   using Type = T;
@@ -20,9 +18,9 @@ struct InputOf<T, true> {
 
 template <int kVariant>
 struct RowsOfBlock {
-  static constexpr int kShape = kVariant % kShapesOfRows;
-  static constexpr bool kIsWarp = kShape < 2;
-  static constexpr int kVectors = kIsWarp ? 1 << kShape : 1 << (kShape - 2);
+  static constexpr int kShape = kVariant % kRmsNormShapes;
+  static constexpr bool kIsWarp = kShape < kRmsNormWarpShapes;
+  static constexpr int kVectors = kIsWarp ? 1 << kShape : 1 << (kShape - kRmsNormWarpShapes);
   static constexpr int kRows = kIsWarp ? kThreads / kWarp : 1;
 
   // Which of the rows at once, and place in it.
@@ -45,7 +43,7 @@ __device__ inline float rms_factor(float weight, int adds_one) {
 template <class T, int kVariant>
 __device__ void rms_norm(const RmsNormArguments& a) {
   using Rows = RowsOfBlock<kVariant>;
-  using Input = typename InputOf<T, (kVariant >= kShapesOfRows)>::Type;
+  using Input = typename InputOf<T, (kVariant >= kRmsNormShapes)>::Type;
   __shared__ float shared[kThreads / kWarp];
   const i64 row = static_cast<i64>(blockIdx.x) * Rows::kRows + Rows::row();
   if (row >= a.rows) return;  // a whole warp
@@ -76,7 +74,7 @@ __device__ void rms_norm(const RmsNormArguments& a) {
 template <class T, int kVariant>
 __device__ void rms_norm_backward(const RmsNormBackwardArguments& a) {
   using Rows = RowsOfBlock<kVariant>;
-  using Input = typename InputOf<T, (kVariant >= kShapesOfRows)>::Type;
+  using Input = typename InputOf<T, (kVariant >= kRmsNormShapes)>::Type;
   constexpr int kValues = 4 * Rows::kVectors;
   __shared__ float shared[kThreads / kWarp];
   __shared__ float of_warps[Rows::kIsWarp ? Rows::kRows * kWarp * kValues : 1];

@@ -63,13 +63,9 @@ __device__ void row_sums(const RowSumsArguments& a) {
   const i64 end = end_of_run(a, begin);
   const i64 run = kVariant == kRoundedSums ? runs_before(a, begin, shared) : 0;
   // Whole parts of the run; rows before and after them are added one by one.
-  i64 first_part = (begin + kRowsOfPart - 1) / kRowsOfPart;
-  i64 end_of_parts = end / kRowsOfPart;
-  if (a.parts == nullptr || first_part >= end_of_parts) {
-    first_part = 0;
-    end_of_parts = 0;
-  }
-  const bool has_parts = end_of_parts > first_part;
+  const i64 first_part = (begin + kRowsOfPart - 1) / kRowsOfPart;
+  const i64 end_of_parts = end / kRowsOfPart;
+  const bool has_parts = a.parts != nullptr && first_part < end_of_parts;
   const i64 head = has_parts ? first_part * kRowsOfPart : end;
   for (i64 column = threadIdx.x; column < a.columns; column += blockDim.x) {
     const i64 place = index * a.columns + column;
