@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kVersion = 3;
 constexpr uint64_t kAlignment = 32;
 constexpr size_t kLongestName = 63;  // GGML_MAX_NAME with the end of the text
-constexpr uint64_t kPieceValues = uint64_t{2} << 20;
+constexpr uint64_t kPieceValues = uint64_t{512} << 10;
 
 // gguf_type of ggml.
 template <class Value>

@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -443,13 +444,12 @@ class GgufBuilder {
   // GPT-2's matrices are small enough to be in memory one at a time.
   static void transpose(GgufTensor& tensor) {
     std::swap(tensor.shape[0], tensor.shape[1]);
-    tensor.rows = [rows = tensor.rows, all = tensor.shape[1]](int64_t first, int64_t count) {
-      std::vector<Tensor> parts;
-      constexpr int64_t kStep = 256;
-      for (int64_t row = 0; row < all; row += kStep) {
-        parts.push_back(rows(row, std::min(kStep, all - row)).narrow(1, first, count).contiguous());
-      }
-      return at::cat(parts, 0).t().contiguous();
+    tensor.rows = [rows = tensor.rows, all = tensor.shape[0], inputs = tensor.shape[1],
+                   turned = Tensor()](int64_t first, int64_t count) mutable {
+      if (!turned.defined()) turned = rows(0, inputs).t().contiguous();
+      Tensor result = turned.narrow(0, first, count);
+      if (first + count == all) turned.reset();
+      return result;
     };
   }
 
@@ -459,13 +459,14 @@ class GgufBuilder {
     const int64_t half = tensor.shape[0] / heads / 2;
     tensor.rows = [rows = tensor.rows, half](int64_t first, int64_t count) {
       std::vector<Tensor> parts;
-      // One head after the other; all rows of a head are read.
       for (int64_t row = first; row < first + count;) {
-        const int64_t head = row / (2 * half);
-        const int64_t end = std::min(first + count, (head + 1) * 2 * half);
-        const Tensor whole = rows(head * 2 * half, 2 * half);
-        const Tensor turned = whole.view({2, half, -1}).transpose(0, 1).reshape(whole.sizes());
-        parts.push_back(turned.narrow(0, row - head * 2 * half, end - row));
+        const int64_t head = row / (2 * half) * (2 * half);
+        const int64_t end = std::min(first + count, head + 2 * half);
+        const int64_t pair = (row - head) / 2;
+        const int64_t pairs = (end - head + 1) / 2 - pair;
+        const Tensor both =
+            at::stack({rows(head + pair, pairs), rows(head + half + pair, pairs)}, 1).flatten(0, 1);
+        parts.push_back(both.narrow(0, row - head - 2 * pair, end - row));
         row = end;
       }
       return parts.size() == 1 ? parts.front() : at::cat(parts, 0);

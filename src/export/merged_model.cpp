@@ -37,6 +37,7 @@ class RowSource {
   [[nodiscard]] Tensor whole(const std::string& name) const {
     return checked(name, tensors_.read(name));
   }
+  // The caller may write to the result.
   [[nodiscard]] Tensor rows(const std::string& name, int64_t first, int64_t count) const {
     if (tensors_.info(name).shape.empty()) return whole(name);
     if (tensors_.reads_rows(name)) return checked(name, tensors_.read_rows(name, first, count));
@@ -44,7 +45,7 @@ class RowSource {
       value_ = tensors_.read(name);
       last_ = name;
     }
-    return checked(name, value_.narrow(0, first, count));
+    return checked(name, value_.narrow(0, first, count).clone());
   }
 
  private:
@@ -71,9 +72,12 @@ struct Addition {
   bool is_transposed = false;
   Tensor magnitude = {};  // m [out] of DoRA
 
-  [[nodiscard]] Tensor rows(int64_t first, int64_t count) const {
-    if (is_transposed) return at::mm(a.narrow(1, first, count).t(), b.t()).mul_(scale);
-    return at::mm(b.narrow(0, first, count), a).mul_(scale);
+  // Adds the rows of s B A.
+  void add_to(Tensor& rows, int64_t first) const {
+    const int64_t count = rows.size(0);
+    rows.add_(is_transposed ? at::mm(a.narrow(1, first, count).t(), b.t())
+                            : at::mm(b.narrow(0, first, count), a),
+              scale);
   }
   [[nodiscard]] bool equals(const Addition& other) const {
     if (scale != other.scale || magnitude.defined() || other.magnitude.defined()) return false;
@@ -84,12 +88,15 @@ struct Addition {
   }
 };
 
+// The result is the caller's: it may write to it.
 using Rows = std::function<Tensor(int64_t first, int64_t count)>;
 
 // W + s B A, or m / ||W + s B A|| (W + s B A), whose norms are those of each output.
 Rows added(Rows base, const Addition& addition, int64_t all_rows) {
   const Rows sum = [base = std::move(base), addition](int64_t first, int64_t count) {
-    return base(first, count) + addition.rows(first, count);
+    Tensor rows = base(first, count);
+    addition.add_to(rows, first);
+    return rows;
   };
   if (!addition.magnitude.defined()) return sum;
   if (!addition.is_transposed) {

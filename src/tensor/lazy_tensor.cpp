@@ -10,8 +10,9 @@
 namespace finetune {
 namespace {
 
-// Size of the pieces in which a tensor is copied if it cannot be written in place.
-constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
+// Size of the pieces in which a tensor is copied if it cannot be written in place: some passes over
+// one stay in a processor's cache.
+constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 
 }  // namespace
 
