@@ -87,16 +87,22 @@ def record(binary):
     return rows
 
 
-def svg(rows):
+def spans(text):
+    """The text with what a terminal shows in green as spans."""
+    parts = re.split(r"\x1b\[32m(.*?)\x1b\[0m", html.escape(text))
+    return "".join(f'<tspan class="good">{part}</tspan>' if i % 2 else part for i, part in enumerate(parts))
+
+
+def svg(rows, label):
     height = 20 * len(rows) + 28
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH * 8 + 32} {height}" role="img" '
-           'aria-label="A training run is killed; the same command resumes it and ends in the same bits">',
+           f'aria-label="{label}">',
            f"<style>{STYLE}</style>",
            f'<rect class="box" x="0.5" y="0.5" width="{WIDTH * 8 + 31}" height="{height - 1}" rx="8"/>']  # fmt: skip
     for i, (kind, text) in enumerate(rows):
         text = text if len(text) <= WIDTH else text[: WIDTH - 1].rpartition(" ")[0] + " …"
         kind = f' class="{kind}"' if kind else ""
-        out.append(f'<text{kind} x="16" y="{30 + 20 * i}" xml:space="preserve">{html.escape(text)}</text>')
+        out.append(f'<text{kind} x="16" y="{30 + 20 * i}" xml:space="preserve">{spans(text)}</text>')
     return "\n".join([*out, "</svg>", ""])
 
 
@@ -105,7 +111,8 @@ def main():
     parser.add_argument("--binary", type=Path, default=ROOT / "build" / "finetune")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "resume.svg")
     args = parser.parse_args()
-    args.output.write_text(svg(record(args.binary.resolve())), encoding="utf-8")
+    label = "A training run is killed; the same command resumes it and ends in the same bits"
+    args.output.write_text(svg(record(args.binary.resolve()), label), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -93,19 +93,28 @@ class ChatEncoder {
 
   [[nodiscard]] TokenContent encode(const RowBlock& block) const {
     TokenContent content;
-    for (const RowBlock::Row& row : block.rows) add(content, Row(block, row));
+    for (const RowBlock::Row& row : block.rows) add(content, block, row);
     return content;
   }
 
  private:
-  void add(TokenContent& content, const Row& row) const {
+  [[nodiscard]] ChatSample sample_of(const Row& row) const {
+    try {
+      return make_chat_sample(row.columns(), tokenizer_, options_);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
+      throw Error(error.kind(), row.place() + ": " + error.what());
+    }
+  }
+
+  void add(TokenContent& content, const RowBlock& block, const RowBlock::Row& row) const {
     ChatSample sample;
     try {
-      sample = make_chat_sample(row.columns(), tokenizer_, options_);
+      sample = sample_of(Row(block, row));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
       if (!options_.skip_bad_rows) {
-        throw Error(error.kind(), row.place() + ": " + error.what() +
+        throw Error(error.kind(), std::string(error.what()) +
                                       "; correct the row, or set skip_bad_rows: true to leave such "
                                       "rows out");
       }
@@ -116,7 +125,7 @@ class ChatEncoder {
       if (options_.vocabulary_limit == 0 || (id >= 0 && id < options_.vocabulary_limit)) continue;
       throw Error(ErrorKind::kData, format_text("{}: the tokenizer gives the id {}, which is "
                                                 "outside the model's vocabulary of {} tokens",
-                                                row.place(), id, options_.vocabulary_limit));
+                                                block.place(row), id, options_.vocabulary_limit));
     }
     content.ids.insert(content.ids.end(), sample.ids.begin(), sample.ids.end());
     content.labels.insert(content.labels.end(), sample.labels.begin(), sample.labels.end());

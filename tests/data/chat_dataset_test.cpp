@@ -81,15 +81,16 @@ TEST_F(ChatRows, CountWhatIsCutAndLeftOut) {
   const std::string cut = R"({"text": ")" + words + words + R"("})" + "\n";
   ChatOptions with_limit = options();
   with_limit.skip_bad_rows = true;
-  const auto data =
-      read(kQuestion + only_question + beyond + cut + R"({"other": 1})" + "\n", with_limit);
+  const auto data = read(
+      kQuestion + only_question + beyond + cut + R"({"other": 1})" + "\n" + R"({"text": )" + "\n",
+      with_limit);
   const ChatCounts& counts = data->counts();
-  EXPECT_EQ(counts.rows, 5);
+  EXPECT_EQ(counts.rows, 6);
   EXPECT_EQ(counts.samples, 2);
   EXPECT_EQ(counts.nothing_learned, 1);
   EXPECT_EQ(counts.cut_off, 1);
   EXPECT_EQ(counts.truncated, 1);
-  EXPECT_EQ(counts.bad, 1);
+  EXPECT_EQ(counts.bad, 2);
   EXPECT_EQ(data->length(1, 0), 64);
   EXPECT_EQ(counts.tokens, data->length(0, 0) + 64);
 }

@@ -6,6 +6,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/chat/find_template.h"
 #include "finetune/data/data_files.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/weight_files.h"
@@ -50,6 +51,11 @@ class FileCheck {
     });
   }
 
+  void chat_template(const std::string& key, const std::optional<std::string>& path) {
+    if (!path) return;
+    note([&] { (void)chat::find_chat_template("", path, config_.where(key) + ": " + key); });
+  }
+
   void throw_if_any() const {
     if (!text_.empty()) throw Error(ErrorKind::kConfig, text_);
   }
@@ -82,6 +88,7 @@ void check_files(const LoadedConfig& config) {
   check.folder("model_name_or_path", args.model_name_or_path, true);
   check.folder("config_name", args.config_name, false);
   check.folder("tokenizer_name", args.tokenizer_name, false);
+  check.chat_template("chat_template_path", args.chat_template_path);
   const std::string& from = args.resume_from_checkpoint;
   if (from != "auto" && from != "none") check.path("resume_from_checkpoint", from);
   check.throw_if_any();
