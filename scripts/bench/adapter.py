@@ -30,11 +30,14 @@ OURS = {
     "LoRA, base in float32": (LORA, "float32"),
     "LoRA, base in bfloat16": (LORA, "bfloat16"),
     "LoRA, base in bfloat16, recomputation": ({**LORA, "gradient_checkpointing": True}, "bfloat16"),
+    "QLoRA, base in NF4, recomputation": (
+        {**LORA, "load_in_4bit": True, "gradient_checkpointing": True}, "bfloat16"),
     "DoRA, base in bfloat16": ({**LORA, "use_dora": True}, "bfloat16"),
 }
 PEERS = {
     "PEFT, LoRA in float32": [],
     "PEFT, LoRA in float32, recomputation": ["--recompute"],
+    "PEFT, QLoRA computed in float32, recomputation": ["--recompute", "--nf4"],
     "PEFT, DoRA in float32": ["--dora"],
 }
 # (ours, the other, the most CPU seconds and the highest peak of ours by those of the other)
@@ -42,6 +45,8 @@ LIMITS = [
     ("LoRA, base in bfloat16", "PEFT, LoRA in float32", 0.55, 0.40),
     ("LoRA, base in bfloat16, recomputation", "PEFT, LoRA in float32, recomputation", None, 0.32),
     ("LoRA, base in float32", "all weights, float32", 0.80, None),
+    ("QLoRA, base in NF4, recomputation", "PEFT, QLoRA computed in float32, recomputation", 0.55, 0.40),
+    ("QLoRA, base in NF4, recomputation", "LoRA, base in bfloat16, recomputation", 1.15, None),
 ]
 
 
@@ -58,14 +63,21 @@ def make_bases(folder):
         model.to(dtype).save_pretrained(folder / name)
 
 
-def peer(base, steps, recompute, dora):
+def peer(base, steps, recompute, dora, nf4):
     """PEFT's training, in a separate process."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
+    more = {}
+    if nf4:
+        from transformers import BitsAndBytesConfig
+
+        more["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
+        more["device_map"] = "cpu"
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa", **more)
     if recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
@@ -126,7 +138,7 @@ def planned(binary, bases, name):
 
 
 def measure(options, bases):
-    names = [*OURS, *PEERS]
+    names = [name for name in [*OURS, *PEERS] if (options.only or "") in name]
     seconds = {name: [] for name in names}
     peaks = dict.fromkeys(names, 0.0)
     for _ in range(options.rounds):
@@ -148,23 +160,27 @@ def main():
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--recompute", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--dora", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--nf4", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--only", help="the rows whose names contain this text")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
         return make_bases(options.make)
     if options.peer:
-        return peer(options.peer, options.steps, options.recompute, options.dora)
+        return peer(options.peer, options.steps, options.recompute, options.dora, options.nf4)
     with tempfile.TemporaryDirectory() as folder:
         bases = Path(folder)
         # In another process: the peak of a child counts what its parent had in memory.
         subprocess.run([sys.executable, __file__, "--make", folder], check=True, stderr=subprocess.DEVNULL)
         seconds, peaks = measure(options, bases)
-        plans = {name: planned(options.binary, bases, name) for name in OURS}
+        plans = {name: planned(options.binary, bases, name) for name in OURS if name in seconds}
     print("| | CPU s an update | peak, MiB | planned, MiB |\n|---|---|---|---|")
     for name, one in seconds.items():
         print(f"| {name} | {one:.2f} | {peaks[name]:.0f} | {plans.get(name, '')} |")
     ok = all(abs(plan - peaks[name]) <= 0.1 * peaks[name] for name, plan in plans.items())
     for name, other, most_seconds, most_peak in LIMITS:
+        if name not in seconds or other not in seconds:
+            continue
         ratios = seconds[name] / seconds[other], peaks[name] / peaks[other]
         print(f"\n{name} by {other}: {ratios[0]:.2f} of the CPU seconds, {ratios[1]:.2f} of the peak")
         ok = ok and (most_seconds is None or ratios[0] <= most_seconds)

@@ -26,7 +26,7 @@ namespace {
 
 constexpr char kHelp[] =
     R"(usage: finetune export SOURCE OUT [--outtype TYPE] [--checkpoint auto|STEP|best] [--overwrite]
-                       [--verify true|false]
+                       [--use_bnb_nested_quant true|false] [--verify true|false]
 
 Writes the model of a run, a checkpoint, an adapter or any model folder as others deploy it. An
 adapter is merged into its base. OUT is a folder as save_pretrained writes it, or, if it ends in
@@ -34,7 +34,10 @@ adapter is merged into its base. OUT is a folder as save_pretrained writes it, o
 model need not fit into memory.
 
   --outtype TYPE       auto: the type of the model, or of the adapter's base; f32, f16, bf16; in
-                       GGUF also q8_0 (8.5 bits a weight) and q4_0 (4.5 bits)
+                       GGUF also q8_0 (8.5 bits a weight) and q4_0 (4.5 bits), in a folder also
+                       nf4 (4.5 bits, bitsandbytes), as load_in_4bit keeps a base
+  --use_bnb_nested_quant true|false
+                       nf4 with double quantization (4.1 bits; default false)
   --checkpoint auto    of a run: its finished model, or else its newest valid checkpoint
   --checkpoint STEP    its checkpoint of this step
   --checkpoint best    its best checkpoint, by metric_for_best_model
@@ -160,9 +163,11 @@ int export_command(const Arguments& arguments) {
   Request request;
   CommandLine line("finetune export", kHelp);
   std::optional<bool> verify;
+  std::optional<bool> nested;
   line.value("--outtype", request.options.outtype);
   line.value("--checkpoint", request.checkpoint);
   line.flag("--overwrite", request.options.overwrite);
+  line.truth("--use_bnb_nested_quant", nested);
   line.truth("--verify", verify);
   if (!line.parse(arguments)) return kExitFinished;
   if (line.rest().size() != 2) {
@@ -172,6 +177,10 @@ int export_command(const Arguments& arguments) {
   request.source = line.rest()[0];
   request.out = line.rest()[1];
   request.options.verify = verify.value_or(true);
+  request.options.nested = nested.value_or(false);
+  if (nested && request.options.outtype != "nf4") {
+    throw Error(ErrorKind::kUsage, "--use_bnb_nested_quant goes with --outtype nf4");
+  }
   const std::string folder = find_source(request);
   check_places(folder, request.out);
   check_undamaged(folder);

@@ -66,6 +66,23 @@ void AdapterArgs::describe(FieldList& field) {
   field("dtype", &AdapterArgs::dtype,
         "With use_peft, the type in which the frozen weights are kept; auto: that of their files.",
         {.choices = {"auto", "float32", "bfloat16", "float16"}, .resume = ResumePolicy::kFixed});
+  field(
+      "load_in_4bit", &AdapterArgs::load_in_4bit,
+      "With use_peft, keep the matrices of the frozen model's linear layers in four bits (QLoRA), "
+      "quantized as bitsandbytes does; the rest keeps dtype.",
+      {.resume = ResumePolicy::kFixed});
+  field("bnb_4bit_quant_type", &AdapterArgs::bnb_4bit_quant_type,
+        "The type of four bits: nf4 (NormalFloat).",
+        {.choices = {"nf4"}, .resume = ResumePolicy::kFixed});
+  field(
+      "use_bnb_nested_quant", &AdapterArgs::use_bnb_nested_quant,
+      "With load_in_4bit, round the scales as bitsandbytes' double quantization does, so that the "
+      "adapter fits a base that is deployed with it.",
+      {.resume = ResumePolicy::kFixed});
+  field(
+      "llm_int8_skip_modules", &AdapterArgs::llm_int8_skip_modules,
+      "With load_in_4bit, linear layers that keep dtype, by the beginnings or ends of their names.",
+      {.resume = ResumePolicy::kFixed});
 }
 
 }  // namespace finetune

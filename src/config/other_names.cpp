@@ -278,7 +278,6 @@ std::vector<OtherName> axolotl() {
       {"peft_layers_to_transform", {"lora_layers_to_transform"}},
       {"lora_target_linear", {"lora_target_modules"}, "all-linear is the default"},
       {"load_in_8bit", {}, kNoQuantized},
-      {"load_in_4bit", {}, kNoQuantized},
       {"chat_template", {"chat_template_path"}},
       {"train_on_inputs", {"assistant_only_loss", "completion_only_loss"}, kOnlyAnswers},
       {"rl", {}, kNoPreferences},
@@ -298,8 +297,8 @@ std::vector<OtherName> axolotl() {
 std::vector<OtherName> trl() {
   return {
       {"lora_task_type", {"task"}},
-      {"bnb_4bit_quant_type", {}, kNoQuantized},
-      {"use_bnb_nested_quant", {}, kNoQuantized},
+      {"bnb_4bit_compute_dtype", {"bf16", "fp16"}, "the type in which products compute"},
+      {"bnb_4bit_use_double_quant", {"use_bnb_nested_quant"}},
       {"dataset_kwargs", {}, "rows are always prepared"},
       {"ref_model", {}, kNoPreferences},
   };
@@ -408,8 +407,9 @@ std::vector<OtherName> llama_factory() {
       {"lora_rank", {"lora_r"}},
       {"lora_target", {"lora_target_modules"}},
       {"additional_target", {"lora_modules_to_save"}},
-      {"quantization_bit", {}, kNoQuantized},
-      {"quantization_method", {}, kNoQuantized},
+      {"quantization_bit", {"load_in_4bit"}, "for 4 bits: load_in_4bit: true"},
+      {"quantization_method", {"load_in_4bit"}, "for bnb with 4 bits: load_in_4bit: true"},
+      {"double_quantization", {"use_bnb_nested_quant"}},
       {"ds_config", {"deepspeed"}, kSharding},
   };
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/cache_entries.h"
+#include "finetune/data/cache_entries.h"
 
 #include <sys/stat.h>
 

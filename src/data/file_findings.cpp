@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "data/cache_entries.h"
 #include "data/file_identity.h"
 #include "finetune/base/clock.h"
 #include "finetune/base/error.h"
@@ -14,6 +13,7 @@
 #include "finetune/base/hash.h"
 #include "finetune/base/json.h"
 #include "finetune/base/version.h"
+#include "finetune/data/cache_entries.h"
 
 namespace finetune {
 namespace {

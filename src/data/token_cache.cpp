@@ -14,7 +14,6 @@
 
 #include "data/block_sink.h"
 #include "data/build_lock.h"
-#include "data/cache_entries.h"
 #include "data/cache_failure.h"
 #include "data/file_contents.h"
 #include "data/file_identity.h"
@@ -26,6 +25,7 @@
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
+#include "finetune/data/cache_entries.h"
 #include "finetune/data/data_files.h"
 #include "finetune/tokenizer/tokenizer.h"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "export/nf4_tensors.h"
 #include "export/staged_output.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
@@ -20,24 +21,39 @@ using Json = nlohmann::ordered_json;
 
 // The type of all tensors; nullopt: each keeps its own.
 std::optional<at::ScalarType> parse_type(const std::string& outtype) {
-  if (outtype == "auto") return std::nullopt;
+  if (outtype == "auto" || outtype == "nf4") return std::nullopt;
   if (outtype == "f32") return at::kFloat;
   if (outtype == "f16") return at::kHalf;
   if (outtype == "bf16") return at::kBFloat16;
-  throw Error(ErrorKind::kUsage, "--outtype " + shortened(outtype, 40) +
-                                     ": a folder holds auto, f32, f16 or bf16; q8_0 and q4_0 are "
-                                     "types of GGUF: let OUT end in .gguf");
+  throw Error(ErrorKind::kUsage,
+              "--outtype " + shortened(outtype, 40) +
+                  ": a folder holds auto, f32, f16, bf16 or nf4; q8_0 and q4_0 are "
+                  "types of GGUF: let OUT end in .gguf");
 }
 
 const char* dtype_text(at::ScalarType type) {
   return type == at::kHalf ? "float16" : type == at::kBFloat16 ? "bfloat16" : "float32";
 }
 
-std::string config_text(const MergedModel& model, at::ScalarType type) {
-  Json config = parse_json(model_config_json(model.config, model.architecture, dtype_text(type)),
-                           kConfigFile);
-  config.erase("quantization_config");
-  return config.dump(2) + "\n";
+Json config_of(const MergedModel& model, at::ScalarType type) {
+  return parse_json(model_config_json(model.config, model.architecture, dtype_text(type)),
+                    kConfigFile);
+}
+
+std::string module_of(const std::string& parameter) {
+  return parameter.substr(0, parameter.rfind('.'));
+}
+
+bool is_quantized(const MergedTensor& tensor, const std::vector<std::string>& skipped) {
+  const BaseFormat format = {.matrices = WeightFormat::kNf4, .skipped = skipped};
+  const auto role = tensor.is_linear ? ParameterRole::kLinear : ParameterRole::kOther;
+  return format.of(tensor.name, role) == WeightFormat::kNf4;
+}
+
+void check_nf4(const MergedModel& model) {
+  if (std::ranges::any_of(model.tensors, &MergedTensor::is_linear)) return;
+  throw Error(ErrorKind::kUsage, "--outtype nf4: a " + model.config.model_type +
+                                     " has no linear layer that bitsandbytes quantises");
 }
 
 // A merged model is no adapter, and its card should not say so.
@@ -64,13 +80,23 @@ std::vector<std::string> files_with_weights(FileSystem& files, const std::string
 
 ExportReport export_folder(const MergedModel& model, const std::string& out,
                            const ExportOptions& options) {
+  const bool is_nf4 = options.outtype == "nf4";
   const auto type = parse_type(options.outtype);
+  if (is_nf4) check_nf4(model);
   LazyTensors tensors;
-  uint64_t bytes = 0;
+  std::vector<std::string> whole;  // modules
   for (const MergedTensor& tensor : model.tensors) {
-    tensors.push_back(in_type(tensor, type.value_or(tensor.stored)));
-    bytes += tensors.back().bytes();
+    if (is_nf4 && is_quantized(tensor, options.skipped)) {
+      add_nf4_tensors(tensor, options.quantized_from.value_or(tensor.stored), options.nested,
+                      tensors);
+    } else {
+      tensors.push_back(in_type(tensor, type.value_or(tensor.stored)));
+      if (is_nf4 && tensor.shape.size() == 2) whole.push_back(module_of(tensor.name));
+    }
   }
+  for (const auto& [own, other] : tied_names(model.config)) whole.push_back(module_of(other));
+  uint64_t bytes = 0;
+  for (const LazyTensor& tensor : tensors) bytes += tensor.bytes();
   FileSystem& files = FileSystem::local();
   if (files.type(out) == FileType::kFile) {
     throw Error(ErrorKind::kUsage, "'" + out + "' is a file; choose another name for the folder");
@@ -85,7 +111,12 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
   }
   if (shards.size() > 1) output.write(kModelIndexFile, make_shard_index(shards));
   const at::ScalarType stated = type.value_or(model.dtype);
-  output.write(kConfigFile, config_text(model, stated));
+  Json config = config_of(model, stated);
+  if (is_nf4) {
+    config["quantization_config"] =
+        nf4_quantization_config(dtype_text(stated), options.nested, whole);
+  }
+  output.write(kConfigFile, config.dump(2) + "\n");
   std::vector<std::string> names = files_with_weights(files, model.folder);
   const auto has_tokenizer = [](const std::vector<std::string>& list) {
     return std::ranges::any_of(list, [](const auto& name) { return is_tokenizer_file_name(name); });
@@ -103,10 +134,12 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
       output.write(name, files.read_all(join_path(model.base, name)));
     }
   }
+  if (options.has_manifest) output.write_manifest();
   if (options.verify) output.verify();
   output.commit();
-  return {
-      .bytes = output.bytes(), .tensors = std::ssize(model.tensors), .type = dtype_text(stated)};
+  return {.bytes = output.bytes(),
+          .tensors = std::ssize(model.tensors),
+          .type = is_nf4 ? "nf4" : dtype_text(stated)};
 }
 
 }  // namespace finetune

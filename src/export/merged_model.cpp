@@ -16,8 +16,11 @@
 #include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
+#include "finetune/kernels/nf4.h"
 #include "finetune/kernels/one_threaded.h"
+#include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/model/nf4_files.h"
 #include "finetune/tensor/model_tensors.h"
 
 namespace finetune {
@@ -29,16 +32,36 @@ constexpr int64_t kBlockRows = 1024;  // of a pass over a matrix
 class RowSource {
  public:
   explicit RowSource(const std::string& folder)
-      : folder_(folder), tensors_(load_model_tensors(FileSystem::local(), folder)) {}
+      : folder_(folder),
+        tensors_(load_model_tensors(FileSystem::local(), folder)),
+        quantized_(tensors_) {}
+  RowSource(const RowSource&) = delete;
+  RowSource& operator=(const RowSource&) = delete;
 
   [[nodiscard]] const ModelTensors& tensors() const { return tensors_; }
   [[nodiscard]] const std::string& folder() const { return folder_; }
   [[nodiscard]] bool has(const std::string& name) const { return tensors_.has(name); }
+  // Names of the tensors that hold a weight each.
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const TensorInfo& info : tensors_.tensors()) {
+      if (!quantized_.is_part(info.name)) names.push_back(info.name);
+    }
+    return names;
+  }
+  [[nodiscard]] std::vector<int64_t> shape(const std::string& name) const {
+    return quantized_.has(name) ? codes_of(name).sizes : tensors_.info(name).shape;
+  }
+  // The type in which it was computed.
+  [[nodiscard]] at::ScalarType type(const std::string& name) const {
+    return quantized_.has(name) ? codes_of(name).type : tensors_.type_of(name);
+  }
   [[nodiscard]] Tensor whole(const std::string& name) const {
     return checked(name, tensors_.read(name));
   }
   // The caller may write to the result.
   [[nodiscard]] Tensor rows(const std::string& name, int64_t first, int64_t count) const {
+    if (quantized_.has(name)) return dequantized_rows(name, first, count);
     if (tensors_.info(name).shape.empty()) return whole(name);
     if (tensors_.reads_rows(name)) return checked(name, tensors_.read_rows(name, first, count));
     if (last_ != name) {
@@ -57,10 +80,31 @@ class RowSource {
                             tensors_.path_of(name), name));
   }
 
+  [[nodiscard]] const Nf4Values& codes_of(const std::string& name) const {
+    if (last_codes_ != name) {
+      codes_ = quantized_.read(name);
+      last_codes_ = name;
+    }
+    return codes_;
+  }
+  [[nodiscard]] Tensor dequantized_rows(const std::string& name, int64_t first,
+                                        int64_t count) const {
+    const Nf4Values& values = codes_of(name);
+    std::vector<int64_t> shape = values.sizes;
+    const int64_t row = c10::multiply_integers(shape) / shape.front();
+    shape.front() = count;
+    return kernels::dequantize_nf4(values.codes, values.scales, first * row, count * row,
+                                   at::kFloat)
+        .view(shape);
+  }
+
   std::string folder_;
   ModelTensors tensors_;
+  Nf4Files quantized_;
   mutable std::string last_;  // the tensor of a pickled file that was read last
   mutable Tensor value_;
+  mutable std::string last_codes_;  // the quantised tensor that was read last
+  mutable Nf4Values codes_;
 };
 
 // What an adapter adds to one weight.
@@ -249,6 +293,7 @@ class Merger {
     result_.base = lora ? adapter_base(result_.folder, *lora) : result_.folder;
     model_ = shape_of(result_.config, head);
     tied_ = tied_names(result_.config);
+    outputs_ = output_modules(result_.config, head);
     result_.architecture = model_->architecture();
     base_ = std::make_shared<const RowSource>(result_.base);
     if (!lora) return;
@@ -267,10 +312,8 @@ class Merger {
   }
 
   void run() {
-    std::vector<std::string> names;
-    for (const TensorInfo& info : base_->tensors().tensors()) names.push_back(info.name);
     const std::vector<std::string> sources =
-        weight_sources(result_.config, model_->weights(), names);
+        weight_sources(result_.config, model_->weights(), base_->names());
     result_.dtype = type_of_most();
     std::vector<std::string> missing;
     for (size_t i = 0; i < sources.size(); ++i) {
@@ -308,13 +351,13 @@ class Merger {
     const std::vector<int64_t> shape = weight.sizes().vec();
     const std::string other = other_name(weight.name());
     const Part own = part(weight.name(), other, source, shape);
-    if (other.empty() || !adapter_) return push(weight.name(), shape, own);
+    if (other.empty() || !adapter_) return push(weight, weight.name(), shape, own);
     // The other use of a shared weight, as far as the adapter knows of it.
     const Part shared = part(other, weight.name(), source, shape);
-    if (is_same(own, shared, shape[0])) return push(weight.name(), shape, own);
+    if (is_same(own, shared, shape[0])) return push(weight, weight.name(), shape, own);
     result_.config.tie_word_embeddings = false;
-    push(weight.name(), shape, own);
-    push(other, shape, shared);
+    push(weight, weight.name(), shape, own);
+    push(weight, other, shape, shared);
   }
 
   struct Part {
@@ -333,8 +376,8 @@ class Merger {
       check_shape(name, adapter_->info(name).shape, shape, result_.folder);
       part.rows = adapter_->rows_of(name);
     } else {
-      check_shape(source, base_->tensors().info(source).shape, shape, result_.base);
-      part.stored = base_->tensors().type_of(source);
+      check_shape(source, base_->shape(source), shape, result_.base);
+      part.stored = base_->type(source);
       part.rows = [base = base_, source](int64_t first, int64_t count) {
         return base->rows(source, first, count);
       };
@@ -358,15 +401,20 @@ class Merger {
     return true;
   }
 
-  void push(const std::string& name, const std::vector<int64_t>& shape, Part part) {
+  void push(const Weight& weight, const std::string& name, const std::vector<int64_t>& shape,
+            Part part) {
+    const bool is_linear =
+        weight.role() == ParameterRole::kLinear && !nn::is_of_modules(name, outputs_);
     result_.tensors.push_back({.name = name,
                                .shape = shape,
                                .stored = part.stored,
-                               .rows = [rows = std::move(part.rows)](int64_t first, int64_t count) {
-                                 const c10::NoGradGuard no_grad;
-                                 const OneThread one(true);
-                                 return rows(first, count).contiguous();
-                               }});
+                               .rows =
+                                   [rows = std::move(part.rows)](int64_t first, int64_t count) {
+                                     const c10::NoGradGuard no_grad;
+                                     const OneThread one(true);
+                                     return rows(first, count).contiguous();
+                                   },
+                               .is_linear = is_linear});
   }
 
   static void check_shape(const std::string& name, const std::vector<int64_t>& found,
@@ -396,20 +444,21 @@ class Merger {
   }
 
   [[nodiscard]] at::ScalarType type_of_most() const {
-    std::map<at::ScalarType, uint64_t> bytes = {{at::kFloat, 0}};
-    for (const TensorInfo& info : base_->tensors().tensors()) {
-      const at::ScalarType type = base_->tensors().type_of(info.name);
-      if (at::isFloatingType(type)) bytes[type] += info.bytes;
+    std::map<at::ScalarType, int64_t> values = {{at::kFloat, 0}};
+    for (const std::string& name : base_->names()) {
+      const at::ScalarType type = base_->type(name);
+      if (at::isFloatingType(type)) values[type] += c10::multiply_integers(base_->shape(name));
     }
-    const auto by_bytes = [](const auto& one, const auto& other) {
+    const auto by_values = [](const auto& one, const auto& other) {
       return one.second < other.second;
     };
-    return std::ranges::max_element(bytes, by_bytes)->first;
+    return std::ranges::max_element(values, by_values)->first;
   }
 
   MergedModel& result_;
   std::unique_ptr<Model> model_;  // without values
   std::vector<std::pair<std::string, std::string>> tied_;
+  std::vector<std::string> outputs_;  // layers that no quantisation changes
   std::shared_ptr<const RowSource> base_;
   std::optional<Adapter> adapter_;
 };

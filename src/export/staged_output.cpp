@@ -16,6 +16,7 @@
 #include "finetune/base/text.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/checkpoint/finished_model.h"
+#include "finetune/checkpoint/layout.h"
 #include "finetune/tensor/weight_files.h"
 
 namespace finetune {
@@ -167,6 +168,12 @@ void StagedOutput::write(const std::string& name, const std::string& text) {
   file->write(text.data(), text.size());
   file->sync();
   file->close();
+}
+
+void StagedOutput::write_manifest() {
+  checkpoint::Manifest manifest = {.run_id = "export", .files = {}};
+  for (const auto& [path, record] : written_) manifest.files[file_name(path)] = record;
+  write(checkpoint::kManifestFile, checkpoint::manifest_text(manifest));
 }
 
 void StagedOutput::verify() const {

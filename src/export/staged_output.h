@@ -32,6 +32,8 @@ class StagedOutput {
   // output itself.
   [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& name = "");
   void write(const std::string& name, const std::string& text);
+  // Writes manifest.json, which has the checksums of all files so far.
+  void write_manifest();
   // Throws Error(kIo) if a file does not have the bytes that were written.
   void verify() const;
   void commit();

@@ -7,6 +7,7 @@
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/layer_operations.h"
 #include "finetune/kernels/layer_scratch.h"
+#include "finetune/kernels/nf4.h"
 #include "finetune/kernels/partial_sums.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/kernels/quantized_state.h"
@@ -88,6 +89,9 @@ struct Kernels {
   decltype(finetune::split_values)& split_values;
   decltype(kernels::join_all_values)& join_all_values;
   decltype(kernels::joined_rows)& joined_rows;
+
+  // finetune/kernels/nf4.h
+  decltype(kernels::dequantize_nf4)& dequantize_nf4;
 
   // finetune/kernels/sum_of_squares.h
   decltype(finetune::sum_of_squares)& sum_of_squares;

@@ -137,7 +137,7 @@ std::vector<ParameterFormat> parameter_formats(const ModelParts& parts, const Mo
     ParameterFormat format{.weight = options.weights, .gradient = options.gradients};
     format.trainable = parts.is_trained[weight.id()] && !frozen.has(weight.name());
     if (config.lora && !parts.is_trained[weight.id()]) {
-      format.weight = options.base;
+      format.weight = options.base.of(weight.name(), weight.role());
       format.home = WeightHome::kBase;
     }
     formats.push_back(format);

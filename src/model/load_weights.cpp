@@ -184,18 +184,28 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
       continue;
     }
     interrupt::throw_if_requested("loading " + where);
+    if (const auto quantized = options.quantized ? options.quantized(name) : std::nullopt) {
+      if (at::IntArrayRef(quantized->sizes) == parameter.handle.sizes()) {
+        model.store().assign(parameter, *quantized);
+      } else {
+        report.mismatched.push_back(
+            {parameter.name(), quantized->sizes, parameter.handle.sizes().vec()});
+      }
+      continue;
+    }
     const Tensor value = source(name);
     if (value.sizes() != parameter.handle.sizes()) {
       report.mismatched.push_back(
           {parameter.name(), value.sizes().vec(), parameter.handle.sizes().vec()});
     } else if (!value.is_floating_point()) {
       faults.add("tensor '" + name +
-                 "' holds no floating-point numbers; this version reads no "
-                 "quantized models");
+                 "' holds no floating-point numbers, and nothing says how it is quantized");
     } else if (!is_finite(value)) {
       faults.add("tensor '" + name + "' contains NaN or Inf; this model is broken");
     } else {
-      model.store().assign(parameter, value);
+      const bool is_rounded =
+          options.quantized_from && traits_of(parameter.format.weight).unpack != nullptr;
+      model.store().assign(parameter, is_rounded ? value.to(*options.quantized_from) : value);
     }
   }
   check_shapes(report, options, faults);

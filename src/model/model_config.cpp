@@ -139,6 +139,28 @@ ModelConfig defaults_of(const std::string& model_type, const std::string& where,
   return bare_defaults(model_type);
 }
 
+// Whether the folder's matrices are in bitsandbytes' NF4. Refuses other quantised weights.
+bool has_nf4(const Json& json, const std::string& where) {
+  const auto found = json.find("quantization_config");
+  if (found == json.end() || found->is_null()) return false;
+  const auto text = [&](const char* key) {
+    const auto value = found->is_object() ? found->find(key) : found->end();
+    return found->is_object() && value != found->end() && value->is_string()
+               ? value->get<std::string>()
+               : std::string();
+  };
+  const bool has_bits = found->is_object() && found->value("load_in_4bit", Json()) == true;
+  const std::string type = text("bnb_4bit_quant_type");
+  if (has_bits && type == "nf4") return true;
+  const std::string method = text("quant_method").empty() ? "?" : text("quant_method");
+  throw Error(ErrorKind::kData,
+              where + ": 'quantization_config' names " +
+                  printable(has_bits ? "the type " + (type.empty() ? "fp4" : type)
+                                     : "the method " + method) +
+                  ", but of quantized weights only bitsandbytes' nf4 can be read; take the model's "
+                  "folder in bfloat16, float16 or float32, and load_in_4bit: true");
+}
+
 void refuse_unsupported(const Architecture& architecture, const Json& json,
                         const std::string& where) {
   for (const char* name : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
@@ -152,14 +174,6 @@ void refuse_unsupported(const Architecture& architecture, const Json& json,
                                         "in this version");
     }
   }
-  const auto quantized = json.find("quantization_config");
-  if (quantized != json.end() && !quantized->is_null()) {
-    const std::string method =
-        quantized->is_object() ? quantized->value("quant_method", Json("?")).dump() : "?";
-    throw Error(ErrorKind::kData, where + ": 'quantization_config' names the method " + method +
-                                      ", but quantised weights cannot be read in this version; "
-                                      "take the model's folder in bfloat16, float16 or float32");
-  }
   const auto positions = json.find("position_embedding_type");
   if (positions != json.end() && !positions->is_null() && *positions != "absolute") {
     throw Error(ErrorKind::kData, where + ": position_embedding_type " + positions->dump() +
@@ -172,7 +186,7 @@ Json unknown_fields(const Json& json, const ModelConfig& config) {
   Json others = json;
   for (const std::string& name : field_names(config)) others.erase(name);
   for (const char* name : {"label2id", "_num_labels", "architectures", "dtype", "torch_dtype",
-                           "transformers_version", "_name_or_path"}) {
+                           "transformers_version", "_name_or_path", "quantization_config"}) {
     others.erase(name);
   }
   if (architecture_of(config).is_causal()) return others;
@@ -239,6 +253,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   refuse_unsupported(architecture_of(config), json, where);
   read_fields(config, json, where, ErrorKind::kData);
   check_whole(config, where, ErrorKind::kData);
+  config.is_nf4 = has_nf4(json, where);
   config.other_fields = unknown_fields(json, config).dump();
   return config;
 }

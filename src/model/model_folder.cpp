@@ -4,16 +4,20 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interruptible_reads.h"
+#include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/base/trash_safe.h"
+#include "finetune/model/nf4_files.h"
 #include "finetune/tensor/model_tensors.h"
 #include "model/adapter_files.h"
 
@@ -177,15 +181,45 @@ std::string config_folder(const std::string& folder) {
   return lora ? adapter_base(folder, *lora) : folder;
 }
 
-WeightFormat base_format(const ModelConfig& config, const std::string& folder) {
-  if (!config.lora) return WeightFormat::kFloat32;
-  const ModelTensors tensors = load_model_tensors(FileSystem::local(), config_folder(folder));
-  const auto all_are = [&](DType type) {
-    return std::ranges::all_of(tensors.tensors(),
-                               [&](const TensorInfo& info) { return info.dtype == type; });
+// How the run that wrote an adapter kept its base, as its record says.
+void read_four_bits(const std::string& folder, BaseFormat& format) {
+  const std::string path = join_path(folder, kFinetuneStateFile);
+  if (!FileSystem::local().exists(path)) return;
+  const nlohmann::ordered_json state = read_json_file(path, ErrorKind::kData);
+  const auto keys = state.is_object() ? state.find("config") : state.end();
+  if (!state.is_object() || keys == state.end() || !keys->is_object()) return;
+  const auto is_true = [&](const char* key) {
+    const auto found = keys->find(key);
+    return found != keys->end() && *found == true;
   };
-  if (all_are(DType::kBF16)) return WeightFormat::kBFloat16;
-  return all_are(DType::kF16) ? WeightFormat::kFloat16 : WeightFormat::kFloat32;
+  if (!is_true("load_in_4bit")) return;
+  format.matrices = is_true("use_bnb_nested_quant") ? WeightFormat::kNf4Nested : WeightFormat::kNf4;
+  const auto skipped = keys->find("llm_int8_skip_modules");
+  if (skipped == keys->end() || !skipped->is_array()) return;
+  for (const auto& name : *skipped) {
+    if (name.is_string()) format.skipped.push_back(name.get<std::string>());
+  }
+}
+
+BaseFormat base_format(const ModelConfig& config, const std::string& folder) {
+  if (!config.lora) return {};
+  const ModelTensors tensors = load_model_tensors(FileSystem::local(), config_folder(folder));
+  const Nf4Files quantized(tensors);
+  BaseFormat format;
+  if (config.is_nf4) {
+    format.matrices = WeightFormat::kNf4;
+  } else {
+    read_four_bits(folder, format);
+  }
+  std::set<DType> types;
+  for (const TensorInfo& info : tensors.tensors()) {
+    if (quantized.is_part(info.name) || quantized.has(info.name)) continue;
+    types.insert(info.dtype);
+    if (config.is_nf4) format.skipped.push_back(info.name.substr(0, info.name.rfind('.')));
+  }
+  if (types == std::set{DType::kBF16}) format.weights = WeightFormat::kBFloat16;
+  if (types == std::set{DType::kF16}) format.weights = WeightFormat::kFloat16;
+  return format;
 }
 
 namespace {
@@ -216,8 +250,10 @@ LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadO
                             const std::map<std::string, Weight>& left_out = {}) {
   const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
   const ModelTensors tensors = load_model_tensors(*files, folder);
+  const Nf4Files quantized(tensors);
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors.tensors()) {
+    if (quantized.is_part(info.name)) continue;
     const auto found = left_out.find(info.name);
     if (found == left_out.end()) {
       names.push_back(info.name);
@@ -228,16 +264,22 @@ LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadO
                       "the base that the adapter was trained on");
     }
   }
+  LoadOptions with_codes = options;
+  with_codes.quantized = [&](const std::string& name) {
+    return quantized.has(name) ? std::optional(quantized.read(name)) : std::nullopt;
+  };
   return load_weights(
-      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, options);
+      model, names, [&](const std::string& name) { return tensors.read(name); }, folder,
+      with_codes);
 }
 
 // Loads the base, then the adapter.
 LoadReport load_adapter(Model& model, const std::string& folder, const nn::LoraConfig& lora,
                         const LoadOptions& options) {
   // The base may have another number of labels than the adapter, which then has its own head.
-  LoadReport report =
-      load_folder_weights(model, adapter_base(folder, lora), {.ignore_mismatched_sizes = true});
+  LoadOptions of_base = options;
+  of_base.ignore_mismatched_sizes = true;
+  LoadReport report = load_folder_weights(model, adapter_base(folder, lora), of_base);
   load_adapter_weights(model, folder);
   const auto is_trained = [&](const std::string& name) {
     return model.store().trains(model.store().weight(name));
@@ -298,7 +340,8 @@ LoadReport load_folder_weights(Model& model, const std::string& folder,
   if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
     return load_adapter(model, folder, *lora, options);
   }
-  return load_own_tensors(model, folder, options);
+  const bool is_copied = !options.base_folder.empty();
+  return load_own_tensors(model, is_copied ? options.base_folder : folder, options);
 }
 
 void load_adapter_weights(Model& model, const std::string& folder) {

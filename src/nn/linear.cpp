@@ -198,7 +198,7 @@ Value linear(Value x, const Weight& weight, const Weight& bias, Pass& p) {
 }
 
 Linear::Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias)
-    : weight_(scope.parameter("weight", {outputs, inputs})) {
+    : weight_(scope.parameter("weight", {outputs, inputs}, scope.role_of_matrix())) {
   if (has_bias) bias_ = scope.parameter("bias", {outputs});
   lora_ = scope.lora(inputs, outputs);
 }

@@ -23,11 +23,12 @@ Tensor Factors::values(const Parameter& parameter) const {
   if (parameter.format.weight == WeightFormat::kFloat32) return weight.detach();
   const WeightFormatTraits& format = traits_of(parameter.format.weight);
   const int64_t rows = parameter.handle.size(0);
-  if (!holds_ || parameter.handle.dim() != 1) return format.rows(parameter, 0, rows);
+  if (!holds_ || parameter.handle.dim() != 1)
+    return format.rows(parameter, parameter.handle.sizes(), 0, rows);
   const size_t index = parameter.handle.id();
   Tensor& held = vectors_[index];
   if (!held.defined()) {
-    held = format.rows(parameter, 0, rows);
+    held = format.rows(parameter, parameter.handle.sizes(), 0, rows);
     wanted_vectors_.push_back(index);
   }
   return held;
@@ -37,6 +38,8 @@ Tensor Factors::factor(const Parameter& parameter, Precision precision) {
   if (!runs_ahead_ || precision == Precision::kFloat32) return values(parameter);
   const at::ScalarType type = scalar_type(precision);
   const Tensor& weight = parameter.weight;
+  const WeightFormatTraits& format = traits_of(parameter.format.weight);
+  if (format.unpack != nullptr) return format.unpack(parameter, parameter.handle.sizes(), type);
   if (weight.scalar_type() == type) return weight.detach();  // with a correction too: the nearest
   if (!holds_) return values(parameter).to(type);
   const size_t index = parameter.handle.id();

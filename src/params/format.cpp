@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "finetune/base/error.h"
 #include "finetune/kernels/format_lists.h"
 #include "finetune/kernels/formats.h"
+#include "finetune/kernels/nf4.h"
 
 namespace finetune {
 namespace {
@@ -30,7 +32,8 @@ Tensor look_up(const Tensor& table, const Tensor& indices) {
 
 // --- float32, as it is ---
 
-Tensor rows_of_float(const ParameterTensors& stored, int64_t first, int64_t count) {
+Tensor rows_of_float(const ParameterTensors& stored, c10::IntArrayRef /*sizes*/, int64_t first,
+                     int64_t count) {
   return stored.weight.detach().narrow(0, first, count);
 }
 
@@ -49,7 +52,8 @@ void assign_one(const ParameterTensors& stored, const Tensor& values) {
   stored.weight.detach().copy_(values);
 }
 
-Tensor rows_of_one(const ParameterTensors& stored, int64_t first, int64_t count) {
+Tensor rows_of_one(const ParameterTensors& stored, c10::IntArrayRef /*sizes*/, int64_t first,
+                   int64_t count) {
   return stored.weight.detach().narrow(0, first, count).to(at::kFloat);
 }
 
@@ -75,7 +79,8 @@ void assign_split(const ParameterTensors& stored, const Tensor& values) {
   }
 }
 
-Tensor rows_of_split(const ParameterTensors& stored, int64_t first, int64_t count) {
+Tensor rows_of_split(const ParameterTensors& stored, c10::IntArrayRef /*sizes*/, int64_t first,
+                     int64_t count) {
   const Tensor rows = stored.weight.detach().narrow(0, first, count);
   const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
   join_values(rows, stored.correction.narrow(0, first, count), values);
@@ -84,6 +89,52 @@ Tensor rows_of_split(const ParameterTensors& stored, int64_t first, int64_t coun
 
 Tensor gather_split(const ParameterTensors& stored, const Tensor& indices) {
   return kernels::joined_rows(stored.weight.detach(), stored.correction, indices);
+}
+
+// --- NF4 ---
+
+int64_t count_of(c10::IntArrayRef sizes) { return c10::multiply_integers(sizes); }
+
+ParameterTensors allocate_nf4(c10::IntArrayRef sizes, c10::Device device) {
+  const int64_t count = count_of(sizes);
+  return {.weight = empty({kernels::nf4_code_bytes(count)}, device, at::kByte),
+          .scales = empty({kernels::nf4_blocks(count)}, device, at::kFloat)};
+}
+
+// On the CPU, some blocks at a time.
+template <bool kIsNested>
+void assign_nf4(const ParameterTensors& stored, const Tensor& values) {
+  if (stored.weight.is_meta()) return;
+  const Tensor from = values.detach().flatten();
+  const Tensor codes = at::empty(stored.weight.sizes(), at::kByte);
+  const Tensor scales = at::empty(stored.scales.sizes(), at::kFloat);
+  static_assert(kAssignedAtOnce % kernels::kNf4Block == 0, "whole blocks");
+  for (int64_t first = 0; first < from.numel(); first += kAssignedAtOnce) {
+    const int64_t count = std::min(kAssignedAtOnce, from.numel() - first);
+    kernels::quantize_nf4(from.narrow(0, first, count).to(at::kCPU, at::kFloat).contiguous(),
+                          codes.narrow(0, first / 2, kernels::nf4_code_bytes(count)),
+                          scales.narrow(0, first / kernels::kNf4Block, kernels::nf4_blocks(count)));
+  }
+  stored.weight.copy_(codes);
+  stored.scales.copy_(kIsNested ? kernels::quantize_nf4_scales(scales).unpack() : scales);
+}
+
+Tensor unpack_nf4(const ParameterTensors& stored, c10::IntArrayRef sizes, at::ScalarType type) {
+  return kernels::dequantize_nf4(stored.weight, stored.scales, 0, count_of(sizes), type)
+      .view(sizes);
+}
+
+Tensor rows_of_nf4(const ParameterTensors& stored, c10::IntArrayRef sizes, int64_t first,
+                   int64_t count) {
+  std::vector<int64_t> shape = sizes.vec();
+  const int64_t row = count_of(sizes.slice(1));
+  shape[0] = count;
+  return kernels::dequantize_nf4(stored.weight, stored.scales, first * row, count * row, at::kFloat)
+      .view(shape);
+}
+
+Tensor gather_nf4(const ParameterTensors& /*stored*/, const Tensor& /*indices*/) {
+  FT_CHECK(false, "embeddings keep 16 bits");
 }
 
 // By WeightFormat.
@@ -124,6 +175,26 @@ constexpr WeightFormatTraits kFormats[] = {
      .assign = assign_one,
      .rows = rows_of_one,
      .gather = gather_one},
+    {.name = "nf4",
+     .description = "NF4 (4.5 bits)",
+     .bytes = 0.5625,
+     .type = at::kByte,
+     .has_correction = false,
+     .allocate = allocate_nf4,
+     .assign = assign_nf4<false>,
+     .rows = rows_of_nf4,
+     .gather = gather_nf4,
+     .unpack = unpack_nf4},
+    {.name = "nf4 nested",
+     .description = "NF4 with double quantization (4.5 bits here)",
+     .bytes = 0.5625,
+     .type = at::kByte,
+     .has_correction = false,
+     .allocate = allocate_nf4,
+     .assign = assign_nf4<true>,
+     .rows = rows_of_nf4,
+     .gather = gather_nf4,
+     .unpack = unpack_nf4},
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/kernels_in_use.h"
+#include "finetune/kernels/nf4.h"
 
 namespace finetune {
 namespace {
@@ -139,7 +140,7 @@ NamedTensors ParameterStore::tensors() const {
 
 Tensor ParameterStore::values_of_rows(const Weight& weight, int64_t first, int64_t count) const {
   const Parameter& parameter = at(weight);
-  return traits_of(parameter.format.weight).rows(parameter, first, count);
+  return traits_of(parameter.format.weight).rows(parameter, weight.sizes(), first, count);
 }
 
 Tensor ParameterStore::gather_rows(const Weight& weight, const Tensor& indices) const {
@@ -151,6 +152,19 @@ void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
   const c10::NoGradGuard no_grad;
   FT_CHECK(values.sizes() == parameter.handle.sizes(), "values of another shape");
   traits_of(parameter.format.weight).assign(parameter, values);
+}
+
+void ParameterStore::assign(Parameter& parameter, const Nf4Values& values) {
+  const c10::NoGradGuard no_grad;
+  FT_CHECK(at::IntArrayRef(values.sizes) == parameter.handle.sizes(), "values of another shape");
+  const WeightFormatTraits& format = traits_of(parameter.format.weight);
+  if (format.unpack == nullptr) {
+    const Tensor all = kernels::dequantize_nf4(values.codes, values.scales, 0,
+                                               parameter.handle.numel(), at::kFloat);
+    return format.assign(parameter, all.view(parameter.handle.sizes()));
+  }
+  parameter.weight.copy_(values.codes);
+  parameter.scales.copy_(values.scales);
 }
 
 }  // namespace finetune

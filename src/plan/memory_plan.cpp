@@ -185,7 +185,9 @@ class Prediction {
 
   // Bytes of a parameter's values.
   [[nodiscard]] int64_t weight_bytes(const ParameterShape& shape) const {
-    return shape.count() * traits_of(shape.is_base ? work_.base : choices_.weights).bytes;
+    const WeightFormat format =
+        shape.is_base ? work_.base.of(shape.name, shape.role) : choices_.weights;
+    return static_cast<int64_t>(static_cast<double>(shape.count()) * traits_of(format).bytes);
   }
 
   // Bytes of all states; with sharded states, of the rank that has the most.
@@ -324,7 +326,11 @@ class Prediction {
 
   // The format of most weights that products read.
   [[nodiscard]] WeightFormat read_format() const {
-    return model_.lora ? work_.base : choices_.weights;
+    return model_.lora ? work_.base.most() : choices_.weights;
+  }
+  // Of the weight of the output layer.
+  [[nodiscard]] WeightFormat head_format() const {
+    return model_.lora ? work_.base.weights : choices_.weights;
   }
   // Bytes of a layer's largest matrix in float32: its unpacked values, or a product that is rounded
   // into its gradient.
@@ -345,7 +351,7 @@ class Prediction {
     if (!work_.is_device || element_ == 4 || choices_.optimizer_in_backward) return layer_matrix();
     int64_t values = 0;
     for (const ParameterShape& shape : shapes_) {
-      if (shape.sizes.size() == 2 && shape.role == ParameterRole::kOther) values += shape.count();
+      if (shape.sizes.size() == 2 && is_ordinary(shape.role)) values += shape.count();
     }
     return waiting_product_bytes(scratch_.matrix, values);
   }
@@ -353,16 +359,17 @@ class Prediction {
   // Weights that a device keeps in half precision for its products, during an update.
   [[nodiscard]] int64_t held_factors() const {
     if (!work_.is_device || element_ == 4 || choices_.optimizer_in_backward) return 0;
-    if (takes_weights_as_they_are()) return 0;
+    if (takes_weights_as_they_are() || traits_of(read_format()).unpack != nullptr) return 0;
     int64_t values = tied();
     for (const ParameterShape& shape : shapes_) {
-      if (shape.sizes.size() == 2 && shape.role == ParameterRole::kOther) values += shape.count();
+      if (shape.sizes.size() == 2 && is_ordinary(shape.role)) values += shape.count();
     }
     return values * element_;
   }
-  [[nodiscard]] bool takes_weights_as_they_are() const {
-    return work_.is_device && read_format() != WeightFormat::kFloat32 &&
-           traits_of(read_format()).type == scalar_type(choices_.precision);
+  [[nodiscard]] bool takes_weights_as_they_are() const { return takes_as_it_is(read_format()); }
+  [[nodiscard]] bool takes_as_it_is(WeightFormat format) const {
+    return work_.is_device && format != WeightFormat::kFloat32 &&
+           traits_of(format).type == scalar_type(choices_.precision);
   }
 
   [[nodiscard]] int64_t head() const {
@@ -370,7 +377,7 @@ class Prediction {
       return measured_->kept.head_tensors * hidden(4);
     }
     const int64_t rows = predicted_rows(tokens_);
-    const bool is_whole = read_format() == WeightFormat::kFloat32 || takes_weights_as_they_are();
+    const bool is_whole = head_format() == WeightFormat::kFloat32 || takes_as_it_is(head_format());
     const int64_t loss = chunked_cross_entropy_scratch(
         {.rows = rows,
          .rows_per_chunk = loss_rows_per_chunk(model_, head_rows(choices_, work_.has_kernels)),

@@ -45,10 +45,11 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
          "--config_overrides", small_llama});
     return keys;
   }
-  if (name == "lora.yaml" || name == "chat.yaml") {  // without a base there is no adapter
-    add({"--model_name_or_path", "null", "--use_peft", "false", "--model_type", "llama",
-         "--config_overrides", small_llama});
-    if (name == "lora.yaml") {
+  const bool is_lora = name == "lora.yaml" || name == "qlora.yaml";
+  if (is_lora || name == "chat.yaml") {  // without a base there is no adapter
+    add({"--model_name_or_path", "null", "--use_peft", "false", "--load_in_4bit", "false",
+         "--model_type", "llama", "--config_overrides", small_llama});
+    if (is_lora) {
       add({"--max_seq_length", "64", "--train_file", kText + "lighthouse.txt"});
     } else {
       const std::string tasks = source_dir() + "/tests/fixtures/tasks/";

@@ -18,6 +18,7 @@
 #include "kernels/cuda/device/formats.cu"
 #include "kernels/cuda/device/gated_product.cu"
 #include "kernels/cuda/device/heads.cu"
+#include "kernels/cuda/device/nf4.cu"
 #include "kernels/cuda/device/rms_norm.cu"
 #include "kernels/cuda/device/rotate_heads.cu"
 #include "kernels/cuda/device/row_sums.cu"

@@ -361,7 +361,7 @@ TEST(DecoderConfig, RefusesRotationsThatCannotBe) {
 
 TEST(DecoderConfig, RefusesWhatItCannotCompute) {
   EXPECT_THAT(refusal_of({{"quantization_config", {{"quant_method", "bitsandbytes"}}}}),
-              HasSubstr("names the method \"bitsandbytes\", but quantised weights"));
+              HasSubstr("names the method bitsandbytes, but of quantized weights"));
   EXPECT_THAT(refusal_of({{"add_cross_attention", true}}),
               HasSubstr("'add_cross_attention' is true"));
   EXPECT_THAT(refusal_of({{"model_type", "gemma"}, {"use_bidirectional_attention", true}}),

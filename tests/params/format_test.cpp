@@ -12,11 +12,14 @@ namespace finetune {
 namespace {
 
 constexpr WeightFormat kAllFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
-                                        WeightFormat::kSplit, WeightFormat::kFloat16};
+                                        WeightFormat::kSplit,   WeightFormat::kFloat16,
+                                        WeightFormat::kNf4,     WeightFormat::kNf4Nested};
 
 // Half a unit in the last place: bfloat16 has 8 significant bits, the correction 8 more;
 // float16 11.
-constexpr double kTolerances[] = {0.0, 0x1p-8, 0x1p-15, 0x1p-11};
+constexpr double kTolerances[] = {0.0, 0x1p-8, 0x1p-15, 0x1p-11, 0.0, 0.0};
+// Of four bits: half the largest distance between two values, of a block's largest one.
+constexpr double kAbsolute[] = {0.0, 0.0, 0.0, 0.0, 0.16 * 4.5, 0.16 * 4.5};
 
 class EveryWeightFormat : public testing::TestWithParam<WeightFormat> {
  protected:
@@ -33,10 +36,16 @@ TEST_P(EveryWeightFormat, GivesBackWhatIsAssigned) {
   const ParameterTensors stored = format.allocate(values.sizes(), at::kCPU);
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     format.assign(stored, values.to(type));
-    const Tensor rows = format.rows(stored, 0, 70);
+    const Tensor rows = format.rows(stored, values.sizes(), 0, 70);
     EXPECT_EQ(rows.scalar_type(), at::kFloat);
-    EXPECT_TRUE(at::allclose(rows, values, kTolerances[static_cast<size_t>(GetParam())], 0.0));
-    EXPECT_TRUE(format.rows(stored, 9, 5).equal(rows.narrow(0, 9, 5)));
+    EXPECT_TRUE(at::allclose(rows, values, kTolerances[static_cast<size_t>(GetParam())],
+                             kAbsolute[static_cast<size_t>(GetParam())]));
+    EXPECT_TRUE(format.rows(stored, values.sizes(), 9, 5).equal(rows.narrow(0, 9, 5)));
+    if (format.unpack != nullptr) {  // of matrices that are not looked up
+      EXPECT_TRUE(
+          format.unpack(stored, values.sizes(), at::kBFloat16).equal(rows.to(at::kBFloat16)));
+      continue;
+    }
     const Tensor ids = at::arange(12).flip(0).view({3, 4});
     EXPECT_TRUE(format.gather(stored, ids).equal(rows.index({ids})));
   }
@@ -47,14 +56,17 @@ TEST_P(EveryWeightFormat, TakesTheBytesAndTypesThatItDeclares) {
   EXPECT_EQ(stored.weight.scalar_type(), format.type);
   EXPECT_EQ(stored.correction.defined(), format.has_correction);
   const size_t correction = format.has_correction ? stored.correction.nbytes() : 0;
-  EXPECT_EQ(stored.weight.nbytes() + correction, static_cast<size_t>(70 * 30 * format.bytes));
+  const size_t scales = stored.scales.defined() ? stored.scales.nbytes() : 0;
+  EXPECT_NEAR(stored.weight.nbytes() + correction + scales, 70 * 30 * format.bytes,
+              stored.scales.defined() ? 4.0 : 0.0);
 }
 
 // A dry run asks for shapes alone.
 TEST_P(EveryWeightFormat, AllocatesNothingOnTheMetaDevice) {
   const ParameterTensors stored = format.allocate({1 << 20, 1 << 20}, at::kMeta);
   EXPECT_TRUE(stored.weight.is_meta());
-  if (GetParam() == WeightFormat::kSplit) return;  // dry runs compute with the others
+  if (GetParam() == WeightFormat::kSplit || format.unpack != nullptr)
+    return;  // dry runs compute with the others
   const Tensor ids = at::arange(6, at::TensorOptions(at::kMeta).dtype(at::kLong)).view({2, 3});
   EXPECT_EQ(format.gather(stored, ids).sizes(), (std::vector<int64_t>{2, 3, 1 << 20}));
 }

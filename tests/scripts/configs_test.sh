@@ -47,7 +47,7 @@ for config in "$root"/configs/*; do
       "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,intermediate_size=64"
   fi
   # Their base is a small model instead of the one that must be downloaded.
-  if [ "$name" = lora.yaml ] || [ "$name" = chat.yaml ]; then
+  if [ "$name" = lora.yaml ] || [ "$name" = qlora.yaml ] || [ "$name" = chat.yaml ]; then
     [ -d "$folder/base" ] ||
       "$binary" train "$root/configs/clm.yaml" --output_dir "$folder/base" \
         --cache_dir "$folder/cache" --max_steps 1 --save_strategy no --eval_strategy no \

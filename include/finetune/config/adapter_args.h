@@ -33,6 +33,10 @@ struct AdapterArgs {
   std::optional<double> loraplus_lr_ratio;
   double loraplus_lr_embedding = 1e-6;
   std::string dtype = "auto";
+  bool load_in_4bit = false;
+  std::string bnb_4bit_quant_type = "nf4";
+  bool use_bnb_nested_quant = false;
+  std::vector<std::string> llm_int8_skip_modules;
 
   static void describe(FieldList& field);
 };

@@ -2,17 +2,26 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "finetune/export/merged_model.h"
 
 namespace finetune {
 
 struct ExportOptions {
-  // "auto" (each tensor's own type), "f32", "f16" or "bf16"; for GGUF also "q8_0" and "q4_0".
+  // "auto" (each tensor's own type), "f32", "f16" or "bf16"; for GGUF also "q8_0" and "q4_0", for
+  // folders "nf4".
   std::string outtype = "auto";
-  bool overwrite = false;  // what is there is replaced, once the export is complete
-  bool verify = true;      // what was written is read again and compared
+  // Of nf4: with double quantisation; the type to which values are rounded first (unset: their
+  // own); layers that are not quantised, as in BaseFormat.
+  bool nested = false;
+  std::optional<at::ScalarType> quantized_from = {};
+  std::vector<std::string> skipped = {};
+  bool has_manifest = false;  // a folder gets manifest.json with the checksums of its files
+  bool overwrite = false;     // what is there is replaced, once the export is complete
+  bool verify = true;         // what was written is read again and compared
 };
 
 struct ExportReport {

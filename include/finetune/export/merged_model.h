@@ -20,6 +20,7 @@ struct MergedTensor {
   // Returns rows [first, first + count) in float32, on the CPU; a tensor without dimensions has one
   // row. One thread at a time.
   std::function<Tensor(int64_t first, int64_t count)> rows;
+  bool is_linear = false;  // the matrix of a linear layer of the backbone, which may be quantised
 };
 
 // A model as it is deployed: the weights of a folder with its adapter added, as PEFT's

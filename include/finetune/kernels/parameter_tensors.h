@@ -7,8 +7,9 @@ namespace finetune {
 
 // A tensor of a model in its storage format, with its gradient: what updates read and write.
 struct ParameterTensors {
-  Tensor weight;           // float32 or bfloat16
+  Tensor weight;           // float32 or bfloat16; codes of a frozen weight of four bits
   Tensor correction = {};  // int8, shape of weight: with it the values are those of join_values()
+  Tensor scales = {};      // float32, of codes
   Tensor gradient = {};    // float32 or bfloat16, shape of weight; undefined: none in this update
 };
 

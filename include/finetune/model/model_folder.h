@@ -43,8 +43,9 @@ class AdapterNames {
   std::vector<std::pair<std::string, std::string>> tied_;
 };
 // The format that holds the base of a model with an adapter exactly, as it is stored in a folder or
-// in the base of the adapter there. float32 without an adapter; reads nothing then.
-[[nodiscard]] WeightFormat base_format(const ModelConfig& config, const std::string& folder);
+// in the base of the adapter there; four bits where the run that wrote the adapter kept it so.
+// float32 without an adapter; reads nothing then.
+[[nodiscard]] BaseFormat base_format(const ModelConfig& config, const std::string& folder);
 
 // Copies the weights of a model folder by name, of an adapter's folder those of its base and its
 // own. Throws Error(kData).

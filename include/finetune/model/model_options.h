@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "finetune/kernels/precision.h"
-#include "finetune/params/format.h"
+#include "finetune/params/base_format.h"
 
 namespace finetune {
 
@@ -25,9 +25,9 @@ struct ModelOptions {
   bool offload = false;      // keep these inputs in host memory
   bool selective = false;    // keep results of matrix products, recompute all others
   bool draw_weights = true;  // false: every weight will be assigned later, so none is initialised
-  std::vector<std::string> freeze = {};        // patterns of FrozenParameters
-  WeightFormat base = WeightFormat::kFloat32;  // of the frozen base of an adapter
-  int64_t head_rows_per_chunk = 128;           // of the vocabulary's logits, 4 V bytes each
+  std::vector<std::string> freeze = {};  // patterns of FrozenParameters
+  BaseFormat base = {};                  // of the frozen base of an adapter
+  int64_t head_rows_per_chunk = 128;     // of the vocabulary's logits, 4 V bytes each
 };
 
 }  // namespace finetune

@@ -27,6 +27,10 @@ class Scope {
 
   // The same scope for the output layer of a language model, which has no adapter.
   [[nodiscard]] Scope of_output() const;
+  // That of a linear layer's matrix.
+  [[nodiscard]] ParameterRole role_of_matrix() const {
+    return is_output_ ? ParameterRole::kOther : ParameterRole::kLinear;
+  }
   // The adapter of the linear layer [out, in] in this scope, appended to the list; nullopt: none.
   [[nodiscard]] std::optional<LoraTerm> lora(int64_t inputs, int64_t outputs) const;
   // That of the embedding [rows, columns] in this scope.

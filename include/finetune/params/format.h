@@ -16,19 +16,23 @@ enum class WeightFormat {
   kFloat32,   // 4 bytes a value
   kBFloat16,  // 2 bytes; updates are rounded stochastically
   kSplit,     // 3 bytes: bfloat16 and an int8 correction, 24 bits in all (FlashOptim, section 3)
-  kFloat16,   // 2 bytes; of frozen weights alone
+  // Of frozen weights alone:
+  kFloat16,    // 2 bytes
+  kNf4,        // 4.5 bits (QLoRA), as bitsandbytes quantises: codes and a scale for 64 of them
+  kNf4Nested,  // with scales that bitsandbytes' double quantisation would keep
 };
 enum class GradientFormat {
   kFloat32,
   kBFloat16,  // 2 bytes; sums are rounded stochastically
 };
 
-// What a format of weights is: one row of the table in params/format.cpp, which is all that knows
-// it besides the kernels that compute in it (the optimizers' updates).
+// What a format of weights is (`sizes`: the logical shape): one row of the table in
+// params/format.cpp, which is all that knows it besides the kernels that compute in it (the
+// optimizers' updates).
 struct WeightFormatTraits {
   const char* name;         // as in the keys param_dtype and dtype
   const char* description;  // in sentences: "split (bfloat16 and int8)"
-  int64_t bytes;            // of a value
+  double bytes;             // of a value
   at::ScalarType type;      // of ParameterTensors::weight
   bool has_correction;      // whether ParameterTensors::correction is part of the values
   // Returns tensors of this shape with memory that is not initialised.
@@ -37,9 +41,14 @@ struct WeightFormatTraits {
   // temporary memory of bounded size only.
   void (*assign)(const ParameterTensors& stored, const Tensor& values);
   // Returns rows [first, first + count) in float32: a view where nothing needs to be unpacked.
-  Tensor (*rows)(const ParameterTensors& stored, int64_t first, int64_t count);
+  Tensor (*rows)(const ParameterTensors& stored, c10::IntArrayRef sizes, int64_t first,
+                 int64_t count);
   // The rows of these indices [...] int64 in float32: [..., C].
   Tensor (*gather)(const ParameterTensors& stored, const Tensor& indices);
+  // Returns all values in this type. Only of formats that are there to save memory: what they are
+  // converted to is not kept for the next product.
+  Tensor (*unpack)(const ParameterTensors& stored, c10::IntArrayRef sizes,
+                   at::ScalarType type) = nullptr;
 };
 [[nodiscard]] const WeightFormatTraits& traits_of(WeightFormat format);
 

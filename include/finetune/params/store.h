@@ -9,6 +9,7 @@
 
 #include "finetune/params/factors.h"
 #include "finetune/params/gradients.h"
+#include "finetune/params/nf4_values.h"
 
 namespace finetune {
 
@@ -83,6 +84,8 @@ class ParameterStore {
   // Sets the values, rounded to the nearest value of the format. `values`: any floating type.
   // Conversion needs temporary memory of bounded size only.
   void assign(Parameter& parameter, const Tensor& values);
+  // Sets codes and scales as they are; in another format the values that they mean.
+  void assign(Parameter& parameter, const Nf4Values& values);
 
   [[nodiscard]] Gradients& gradients() { return gradients_; }
   [[nodiscard]] const Gradients& gradients() const { return gradients_; }

@@ -11,6 +11,7 @@
 #include "finetune/config/techniques.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/model/model.h"
+#include "finetune/params/base_format.h"
 #include "finetune/params/store.h"
 
 // Predicts the memory of a run before anything is allocated: by a dry run of the model, in which
@@ -24,26 +25,26 @@ constexpr double kMemoryMargin = 0.05;
 // The workload: given by model, task and data.
 struct MemoryWorkload {
   ModelConfig model;
-  std::optional<Head> head;                    // nullopt: masked language modelling
-  std::vector<std::string> freeze = {};        // patterns of FrozenParameters
-  WeightFormat base = WeightFormat::kFloat32;  // of the frozen base, if the model has an adapter
-  int64_t choices = 1;                         // rows per sample
-  int64_t length = 512;                        // tokens of the longest row
-  double predicted_share = 0.15;               // share of the tokens that are predicted
-  bool scores_in_chunks = false;  // evaluation makes head_rows_per_chunk logits at a time
-  int64_t effective_batch = 8;    // samples of an update in one process
-  int64_t eval_batch = 0;         // samples evaluated at a time; 0: nothing is evaluated
-  int64_t program = 0;            // libtorch and the program, in addition to all that is planned
-  int64_t start = 0;              // peak of the startup, before the model is made
-  int64_t data = 0;               // samples and tokenizer, in host memory
-  bool is_device = false;         // weights and everything else are in an accelerator's memory
-  bool has_kernels = false;       // of that device; else torch's operators compute everything
-  int64_t workspace = 0;          // of the device's library of matrix products
-  int64_t threads = 1;            // of the CPU's kernels
-  int64_t processes = 1;          // that train together (ranks)
-  bool divides_states = false;    // sharded optimizer states (zero_stage: 1)
-  bool sums_shards = false;       // each rank has its own gradients (full_determinism)
-  int64_t batches_at_once = 1;    // each computed by one thread (full_determinism on the CPU)
+  std::optional<Head> head;              // nullopt: masked language modelling
+  std::vector<std::string> freeze = {};  // patterns of FrozenParameters
+  BaseFormat base = {};                  // of the frozen base, if the model has an adapter
+  int64_t choices = 1;                   // rows per sample
+  int64_t length = 512;                  // tokens of the longest row
+  double predicted_share = 0.15;         // share of the tokens that are predicted
+  bool scores_in_chunks = false;         // evaluation makes head_rows_per_chunk logits at a time
+  int64_t effective_batch = 8;           // samples of an update in one process
+  int64_t eval_batch = 0;                // samples evaluated at a time; 0: nothing is evaluated
+  int64_t program = 0;          // libtorch and the program, in addition to all that is planned
+  int64_t start = 0;            // peak of the startup, before the model is made
+  int64_t data = 0;             // samples and tokenizer, in host memory
+  bool is_device = false;       // weights and everything else are in an accelerator's memory
+  bool has_kernels = false;     // of that device; else torch's operators compute everything
+  int64_t workspace = 0;        // of the device's library of matrix products
+  int64_t threads = 1;          // of the CPU's kernels
+  int64_t processes = 1;        // that train together (ranks)
+  bool divides_states = false;  // sharded optimizer states (zero_stage: 1)
+  bool sums_shards = false;     // each rank has its own gradients (full_determinism)
+  int64_t batches_at_once = 1;  // each computed by one thread (full_determinism on the CPU)
 };
 
 // How the model is trained: decided by keys or by memory_budget.

@@ -16,8 +16,14 @@ enum class ParameterRole {
   kOther,
   kWordEmbedding,  // the rows of the vocabulary
   kEmbedding,      // another table whose rows are looked up: positions, token types, distances
+  kLinear,         // the matrix of a linear layer other than a language model's output layer
   kAdapter,        // a factor of an adapter's low-rank update
 };
+
+// Neither looked up nor of an adapter.
+[[nodiscard]] constexpr bool is_ordinary(ParameterRole role) {
+  return role == ParameterRole::kOther || role == ParameterRole::kLinear;
+}
 
 struct NamedTensor {
   std::string name;  // as in the checkpoint: "roberta.embeddings.word_embeddings.weight"

@@ -10,6 +10,7 @@
 #include "finetune/data/file_record.h"
 #include "finetune/state/run_state.h"
 #include "train/setup/assemble.h"
+#include "train/setup/weights_hash.h"
 
 // The input files of a run as recorded in RunState::inputs: enough to recognise them later without
 // tokenising or loading anything.
@@ -18,9 +19,6 @@ namespace finetune {
 inline constexpr char kTrainFileInput[] = "train_file";
 inline constexpr char kValidationFileInput[] = "validation_file";
 inline constexpr char kWeightsInput[] = "weights";
-
-// Returns where hashes of files are cached between sessions.
-[[nodiscard]] TokenCacheOptions hash_cache(const TrainingArgs& args, const ShowStep& show);
 
 // Returns the record under one of the names above; nullopt if an earlier version wrote the state.
 [[nodiscard]] std::optional<FileRecord> recorded_input(const RunState& saved, const char* name);
@@ -34,13 +32,6 @@ inline constexpr char kWeightsInput[] = "weights";
 // are hashed; otherwise `contents` may stay empty.
 [[nodiscard]] FileRecord record_files(const std::vector<std::vector<std::string>>& groups,
                                       const TokenCacheOptions& cache, bool reads_files);
-
-// Returns the weight files of a model folder. Throws Error(kData) if there are none.
-[[nodiscard]] std::vector<std::string> weight_paths(const std::string& folder);
-// Returns a hash of names, types, shapes and values of all tensors in the order of their names:
-// equal for all formats and divisions into files. Throws Error(kData) and Interrupted.
-[[nodiscard]] std::string hash_of_weights(const std::string& folder,
-                                          const TokenCacheOptions& cache);
 
 // Returns the inputs of a run that starts or resumes. `saved`: the checkpoint's, which
 // check_identity() and check_starting_model() have compared with the present ones; null at step 0.

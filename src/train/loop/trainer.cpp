@@ -28,7 +28,7 @@ constexpr double kTokensOfShortSample = 32;
 double flos_per_token(const Model& model) {
   double flos = 0.0;
   for (const Weight& weight : model.weights()) {
-    if (weight.role() != ParameterRole::kOther) continue;
+    if (!is_ordinary(weight.role())) continue;
     flos += 6.0 * static_cast<double>(weight.numel());
   }
   return flos;

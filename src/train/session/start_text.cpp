@@ -49,7 +49,11 @@ std::string model_line(const TrainingRun& run) {
       args.model_name_or_path
           ? *args.model_name_or_path + origin(run, "model_name_or_path")
           : "a fresh " + args.model_type.value_or("model") + origin(run, "model_type");
-  return name + format_text(", {} parameters{}; task {}", parameters, share, args.task) +
+  const std::optional<WeightFormat>& matrices = run.parts.base_format.matrices;
+  const std::string four_bits =
+      matrices ? ", matrices of the base in " + std::string(traits_of(*matrices).description) : "";
+  return name +
+         format_text(", {} parameters{}{}; task {}", parameters, share, four_bits, args.task) +
          origin(run, "task");
 }
 

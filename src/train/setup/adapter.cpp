@@ -156,6 +156,14 @@ void note_tied_embedding(const ModelConfig& config, std::optional<Head> head,
   }
 }
 
+// GPT-2's matrices are stored as [in, out], which bitsandbytes does not quantise either.
+void check_four_bits(const LoadedConfig& config, const Parts& parts) {
+  if (!has_transposed_linear(parts.model_config)) return;
+  refuse_key(config, "load_in_4bit",
+             "is not available for " + parts.model_config.model_type +
+                 ", whose matrices are stored as [in, out]; dtype: bfloat16 halves the base");
+}
+
 }  // namespace
 
 void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) {
@@ -170,6 +178,17 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
   }
   if (!args.use_peft) {
     warn_about_keys_of_adapters(config);
+    if (trains && start.model_config.is_nf4) {
+      refuse_key(config, "model_name_or_path",
+                 "'" + start.pretrained +
+                     "' holds weights of four bits, which cannot be trained; set use_peft: true, "
+                     "or name the model's folder in 16 or 32 bits");
+    }
+    if (args.load_in_4bit) {
+      refuse_key(config, "load_in_4bit",
+                 "is for the frozen weights under an adapter: weights of four bits cannot be "
+                 "trained; set use_peft: true, or save memory with param_dtype and memory_budget");
+    }
     if (args.dtype == "bfloat16" || args.dtype == "float16") {
       refuse_key(config, "dtype",
                  "is the type of the frozen weights under an adapter (use_peft); of weights that "
@@ -248,10 +267,16 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   } catch (const nn::LoraError& error) {
     refuse_key(config, error.key(), error.what());
   }
-  parts.base_format = WeightFormat::kFloat32;
-  if (args.dtype == "bfloat16") parts.base_format = WeightFormat::kBFloat16;
-  if (args.dtype == "float16") parts.base_format = WeightFormat::kFloat16;
-  if (args.dtype == "auto") parts.base_format = base_format(parts.model_config, parts.pretrained);
+  BaseFormat& base = parts.base_format;
+  base = base_format(parts.model_config, parts.pretrained);
+  if (!parts.model_config.is_nf4) base.matrices.reset();  // the keys decide
+  if (args.dtype == "float32") base.weights = WeightFormat::kFloat32;
+  if (args.dtype == "bfloat16") base.weights = WeightFormat::kBFloat16;
+  if (args.dtype == "float16") base.weights = WeightFormat::kFloat16;
+  if (!args.load_in_4bit || parts.model_config.is_nf4) return;
+  check_four_bits(config, parts);
+  base.matrices = args.use_bnb_nested_quant ? WeightFormat::kNf4Nested : WeightFormat::kNf4;
+  base.skipped = args.llm_int8_skip_modules;
 }
 
 }  // namespace finetune

@@ -35,6 +35,7 @@
 #include "train/setup/adapter.h"
 #include "train/setup/check_data.h"
 #include "train/setup/evaluated_model.h"
+#include "train/setup/quantized_base.h"
 
 namespace finetune {
 namespace {
@@ -189,9 +190,15 @@ OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoi
 
 // Missing tensors are initialised if the model is trained; otherwise they are an error, because an
 // untrained head would answer at random.
-void load_pretrained(const LoadedConfig& config, const std::string& folder, Model& model,
-                     bool is_trained) {
-  const LoadReport report = load_folder_weights(model, folder, {.ignore_mismatched_sizes = true});
+void load_pretrained(const LoadedConfig& config, const Parts& parts, bool is_trained) {
+  const std::string& folder = parts.pretrained;
+  Model& model = *parts.model;
+  LoadOptions options = {.ignore_mismatched_sizes = true};
+  if (parts.base_format.matrices) {
+    options.base_folder = quantized_base(config.args, parts);
+    options.quantized_from = traits_of(parts.base_format.weights).type;
+  }
+  const LoadReport report = load_folder_weights(model, folder, options);
   if (!report.mismatched.empty() && !config.args.ignore_mismatched_sizes) {
     std::vector<std::string> shapes;
     for (const LoadReport::Mismatch& mismatch : report.mismatched) {
@@ -544,7 +551,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.task = std::move(task);
   if (is_loaded) {
     checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
-    load_pretrained(config, parts.pretrained, *parts.model, request.train);
+    load_pretrained(config, parts, request.train);
     if (!parts.adapter.empty() && request.load_weights) {
       load_adapter_weights(*parts.model, parts.adapter);
     }

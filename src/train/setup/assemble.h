@@ -34,7 +34,7 @@ struct Parts {
   TextFiles copied_files;       // of the starting model; they go with every saved model
   std::string chat_date;        // RunState::chat_date
   ModelConfig model_config;
-  WeightFormat base_format = WeightFormat::kFloat32;  // of an adapter's frozen base
+  BaseFormat base_format;  // of an adapter's frozen base
   std::unique_ptr<TaskSetup> setup;
   std::shared_ptr<const Dataset> train_data;       // null if nothing is trained
   std::shared_ptr<const Dataset> validation_data;  // null if nothing is evaluated

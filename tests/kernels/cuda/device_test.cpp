@@ -7,6 +7,7 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
@@ -26,6 +27,7 @@
 #include "cuda_on_cpu/kernels.h"
 #include "finetune/base/random.h"
 #include "finetune/kernels/layer_operations.h"
+#include "finetune/kernels/nf4.h"
 #include "finetune/params/store.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cuda/operations.h"
@@ -228,6 +230,23 @@ TEST_F(CudaKernels, RotateHeadsAsTheCpu) {
       expect_like_cpu(kClose, [&](const Kernels& k) -> Tensors {
         return {k.rotate_heads(x.clone(), rotation), k.rotate_heads(even.clone(), rotation)};
       });
+    }
+  }
+}
+
+TEST_F(CudaKernels, UnpackFourBitsAsTheCpu) {
+  for (const int64_t count : {1, 63, 64, 1000, 70'001}) {
+    const Tensor values = at::randn({count});
+    const Tensor codes = at::empty({nf4_code_bytes(count)}, at::kByte);
+    const Tensor scales = at::empty({nf4_blocks(count)}, at::kFloat);
+    quantize_nf4(values, codes, scales);
+    for (const int64_t first : {0, 8, 24, 64, 192}) {
+      if (first >= count) continue;
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+        expect_like_cpu(0.0, [&](const Kernels& k) -> Tensors {
+          return {k.dequantize_nf4(codes, scales, first, count - first, type)};
+        });
+      }
     }
   }
 }

@@ -289,6 +289,17 @@ struct JoinedRowsArguments {
   i64 columns;
 };
 
+constexpr int kNf4Values = 64;  // with one scale
+struct Nf4Arguments {
+  const unsigned char* codes;  // two a byte, the first in the high half
+  const float* scales;
+  void* values;
+  i64 first;  // value of the row, a multiple of 8
+  i64 count;
+  int is_aligned;
+  float map[16];
+};
+
 // One tensor of a list. Blocks [first_block, first_block of the next) of the grid process it.
 struct ListedTensor {
   const void* values;

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#include "train/setup/quantized_base.h"
+
+#include <chrono>
+#include <thread>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/hash.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/locked_file.h"
+#include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/text.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/manifest.h"
+#include "finetune/data/cache_entries.h"
+#include "finetune/export/export.h"
+#include "finetune/model/model_folder.h"
+#include "train/setup/weights_hash.h"
+
+namespace finetune {
+namespace {
+
+constexpr char kFormula[] = "nf4 1";  // changes whenever the same base gets other codes
+constexpr auto kKeptUnused = std::chrono::hours(30 * 24);
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+
+std::string name_of_entry(const BaseFormat& format, const std::string& hash_of_base) {
+  Hasher hasher;
+  hasher.update(std::string(kFormula) + "\n" + hash_of_base + "\n" + name_of(*format.matrices) +
+                "\n" + name_of(format.weights) + "\n" + join(format.skipped, "\n"));
+  return hasher.hex();
+}
+
+// Why the entry cannot be used; empty: it can.
+std::string problem_of(const std::string& folder) {
+  FileSystem& files = FileSystem::local();
+  const std::string path = join_path(folder, checkpoint::kManifestFile);
+  if (!files.exists(path)) return "it is not there";
+  try {
+    const checkpoint::Manifest manifest = checkpoint::parse_manifest(files.read_all(path), path);
+    for (const auto& [name, record] : manifest.files) {
+      const std::string file = join_path(folder, name);
+      checkpoint::verify_file(*files.open(file), record, file);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Other processes wait here for the one that quantises. Where the file system has no locks, several
+// may write the same bytes.
+void wait_for(LockedFile& lock, const std::string& path) {
+  if (!lock.open(path)) return;
+  bool is_noted = false;
+  while (lock.lock() == LockedFile::Outcome::kHeld) {
+    interrupt::throw_if_requested("waiting for another process that quantizes the base");
+    if (!is_noted) log::info("another process quantizes the base; waiting for it");
+    is_noted = true;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
+void quantize(const std::string& base, const BaseFormat& format, const std::string& entry) {
+  log::info("base: quantizing '" + base + "' to four bits, once, into '" + entry + "'");
+  const MergedModel model = merge_model(base, std::nullopt);
+  (void)export_folder(model, entry,
+                      {.outtype = "nf4",
+                       .nested = format.matrices == WeightFormat::kNf4Nested,
+                       .quantized_from = traits_of(format.weights).type,
+                       .skipped = format.skipped,
+                       .has_manifest = true});
+}
+
+}  // namespace
+
+std::string quantized_base(const TrainingArgs& args, const Parts& parts) {
+  const std::string base = config_folder(parts.pretrained);
+  const BaseFormat& format = parts.base_format;
+  if (!format.matrices || parts.model_config.is_nf4 || args.cache_dir.empty()) return base;
+  const std::string cache = join_path(args.cache_dir, "nf4");
+  FileSystem& files = FileSystem::local();
+  try {
+    const std::string hash = hash_of_weights(base, hash_cache(args, {}));
+    const std::string entry = join_path(cache, name_of_entry(format, hash));
+    files.make_directories(cache);
+    LockedFile lock;
+    wait_for(lock, join_path(cache, "lock"));
+    const std::string problem = problem_of(entry);
+    if (problem.empty()) {
+      log::info("base: four bits, quantized before, from '" + entry + "'");
+    } else {
+      if (files.exists(entry)) {
+        log::warning("the quantized base in the cache is damaged and is made again: " + problem);
+        files.remove_tree(entry);
+      }
+      (void)remove_unused_entries(cache, kKeptUnused);
+      quantize(base, format, entry);
+    }
+    const EntryUse use(entry);
+    return entry;
+  } catch (const Error& error) {
+    log::warning("the base is quantized in memory, at each start: " + std::string(error.what()));
+    return base;
+  }
+}
+
+}  // namespace finetune

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// An adapter on a base of four bits (QLoRA): quantised once, resumed to the same bits.
+#include <filesystem>
+
+#include "integration/adapter_run.h"
+
+namespace finetune::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Nf4Run : public AdapterRun {
+ protected:
+  static TinyRun::Keys four_bits(const TinyRun::Keys& more = {}) {
+    TinyRun::Keys all = keys({{"load_in_4bit", "true"},
+                              {"max_steps", "12"},
+                              {"eval_strategy", "no"},
+                              {"validation_file", ""}});
+    for (const auto& [key, value] : more) all[key] = value;
+    return all;
+  }
+  static std::string trained(const TinyRun& run) {
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    return adapter_of(run);
+  }
+  // The only entry of a cache of quantised bases.
+  static std::string entry_of(const std::string& cache) {
+    std::string found;
+    for (const auto& one : fs::directory_iterator(cache + "/nf4")) {
+      if (one.is_directory()) found = one.path();
+    }
+    return found;
+  }
+};
+
+TEST_F(Nf4Run, EndsInTheSameBitsAfterKillsAtRandomMoments) {
+  const TinyRun whole(four_bits({{"max_steps", "40"}}));
+  const ProcessResult unbroken = whole.train();
+  ASSERT_EQ(unbroken.code, 0) << unbroken.err;
+  const TinyRun run(four_bits({{"max_steps", "40"}}));
+  EXPECT_GE(kill_at_random_moments(run, unbroken.seconds, 6, 20261126), 1);
+  EXPECT_TRUE(trained(run) == adapter_of(whole));
+}
+
+TEST_F(Nf4Run, EndsInTheSameBitsWithEveryPrecisionAndTechnique) {
+  for (const TinyRun::Keys& more :
+       std::vector<TinyRun::Keys>{{{"load_in_4bit", "true"}},
+                                  {{"load_in_4bit", "true"}, {"bf16", "true"}},
+                                  {{"load_in_4bit", "true"}, {"fp16", "true"}},
+                                  {{"load_in_4bit", "true"}, {"use_bnb_nested_quant", "true"}},
+                                  {{"load_in_4bit", "true"}, {"dtype", "bfloat16"}},
+                                  {{"load_in_4bit", "true"}, {"use_dora", "true"}},
+                                  {{"load_in_4bit", "true"},
+                                   {"optim", "adamw_8bit"},
+                                   {"gradient_checkpointing", "true"}}}) {
+    expect_same_bits_after_a_stop(more);
+  }
+}
+
+TEST_F(Nf4Run, QuantisesOnceAndMakesADamagedCopyAgain) {
+  const TemporaryFolder folder;
+  const std::string cache = folder / "cache";
+  const TinyRun first(four_bits({{"cache_dir", cache}}));
+  const ProcessResult made = first.train();
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.err, HasSubstr("to four bits, once, into"));
+  const std::string entry = entry_of(cache);
+  const std::string weights = entry + "/model.safetensors";
+  const std::string bytes = read_file(weights);
+
+  const TinyRun second(four_bits({{"cache_dir", cache}}));
+  const ProcessResult found = second.train();
+  ASSERT_EQ(found.code, 0) << found.err;
+  EXPECT_THAT(found.err, AllOf(HasSubstr("four bits, quantized before"), Not(HasSubstr("once"))));
+  EXPECT_TRUE(adapter_of(second) == adapter_of(first));
+
+  for (const size_t place : {bytes.size() - 9, bytes.size() / 2}) {
+    std::string damaged = bytes;
+    damaged[place] = static_cast<char>(damaged[place] ^ 1);
+    write_file(weights, damaged);
+    const TinyRun third(four_bits({{"cache_dir", cache}}));
+    const ProcessResult again = third.train();
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("is damaged and is made again"));
+    EXPECT_TRUE(read_file(weights) == bytes);
+    EXPECT_TRUE(adapter_of(third) == adapter_of(first));
+  }
+  // Another kind of codes has another copy, and without a place the same bits come from memory.
+  const TinyRun nested(four_bits({{"cache_dir", cache}, {"use_bnb_nested_quant", "true"}}));
+  EXPECT_FALSE(trained(nested) == adapter_of(first));
+  write_file(folder / "file", "");
+  const TinyRun unwritable(four_bits({{"cache_dir", folder / "file"}}));
+  const ProcessResult in_memory = unwritable.train();
+  ASSERT_EQ(in_memory.code, 0) << in_memory.err;
+  EXPECT_THAT(in_memory.err, HasSubstr("the base is quantized in memory"));
+  EXPECT_TRUE(adapter_of(unwritable) == adapter_of(first));
+}
+
+TEST_F(Nf4Run, ReadsAQuantizedFolderAndMergesIntoWhatItSaw) {
+  const TemporaryFolder folder;
+  const std::string quantized = folder / "base";
+  ASSERT_EQ(finetune({"export", base(), quantized, "--outtype", "nf4"}).code, 0);
+  const TinyRun whole(four_bits());
+  const TinyRun run(four_bits({{"model_name_or_path", quantized}, {"load_in_4bit", "false"}}));
+  EXPECT_TRUE(trained(run) == trained(whole));
+  ASSERT_EQ(finetune({"export", run.out(), folder / "merged"}).code, 0);
+  const Json config = parse_json(read_file(folder / "merged/config.json"), "config");
+  EXPECT_FALSE(config.contains("quantization_config"));
+  for (const std::string& model : {run.out(), quantized, folder / "merged"}) {
+    const ProcessResult answer =
+        finetune({"predict", model, "--text", "The lamp", "--max_new_tokens", "4"});
+    EXPECT_EQ(answer.code, 0) << answer.err;
+  }
+}
+
+TEST_F(Nf4Run, RefusesWhatFourBitsCannotDo) {
+  const auto refused = [](const TinyRun::Keys& all, const std::string& why) {
+    const ProcessResult result = TinyRun(all).train();
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(why));
+  };
+  TinyRun::Keys whole = four_bits();
+  whole["use_peft"] = "false";
+  whole.erase("lora_r");
+  whole.erase("lora_dropout");
+  refused(whole, "weights of four bits cannot be trained; set use_peft: true");
+  refused(four_bits({{"bnb_4bit_quant_type", "fp4"}}), "nf4");
+}
+
+}  // namespace
+}  // namespace finetune::testing

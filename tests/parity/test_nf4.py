@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""Compares bases of four bits (QLoRA) with bitsandbytes': codes and scales are its, PEFT's models compute what
+ours do, and transformers' Trainer continues a run of ours at the next step."""
+
+import json
+import shutil
+
+import torch
+from safetensors.torch import load_file
+from support import TEXT, ParityTest, run_binary, state
+from test_adapter import WEIGHTS
+from test_clm import BOTH, BLOCK, STEPS, TOKENIZER, Samples, blocks_of, known_families
+
+# Families with torch.nn.Linear; GPT-2's Conv1D is not quantised.
+REFUSED = {"gpt2"}
+
+
+def quantized_model(folder, nested=False, dtype=torch.float32):
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=dtype,
+        bnb_4bit_use_double_quant=nested,
+    )
+    with torch.inference_mode(False):
+        return AutoModelForCausalLM.from_pretrained(folder, quantization_config=settings, dtype=dtype, device_map="cpu")
+
+
+class Nf4(ParityTest):
+    def setUp(self):
+        super().setUp()
+        torch.set_num_threads(1)  # the mean of the scales depends on the number of threads
+        self.bases = {}
+        for family, make in known_families().items():
+            folder = self.folder / family
+            make(folder, deviation=0.1)
+            for file in TOKENIZER.iterdir():
+                shutil.copy(file, folder)
+            self.bases[family] = folder
+
+    def configured(self, name, base, **more):
+        config = {
+            "task": "clm",
+            "model_name_or_path": str(base),
+            "train_file": str(TEXT / "lighthouse.txt"),
+            "validation_file": str(TEXT / "lighthouse-valid.txt"),
+            "block_size": BLOCK,
+            "output_dir": str(self.folder / name),
+            "cache_dir": str(self.folder / "cache"),
+            **BOTH,
+            "use_peft": True,
+            "load_in_4bit": True,
+            "lora_r": 4,
+            "lora_dropout": 0.0,
+            "learning_rate": 1e-2,
+            **more,
+        }
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(config, indent=1))
+        return path
+
+    def peft_model(self, base, folder, nested=False, is_trainable=False):
+        from peft import PeftModel
+
+        return PeftModel.from_pretrained(quantized_model(base, nested), folder, is_trainable=is_trainable)
+
+    def mean_loss(self, model):
+        model.eval()
+        total = tokens = 0
+        for block in blocks_of(TEXT / "lighthouse-valid.txt"):
+            ids = torch.tensor([block])
+            with torch.no_grad():
+                logits = model(input_ids=ids).logits.float()
+            total += float(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="sum"))
+            tokens += ids.numel() - 1
+        return total / tokens
+
+    def check_tensors(self, base, nested):
+        name = f"{base.name}-nf4-{nested}"
+        run_binary("export", base, self.folder / name, "--outtype", "nf4", "--use_bnb_nested_quant", str(nested).lower())
+        quantized_model(base, nested).save_pretrained(self.folder / f"{name}-theirs")
+        ours, theirs = (load_file(self.folder / folder / "model.safetensors") for folder in (name, f"{name}-theirs"))
+        self.assertEqual(sorted(ours), sorted(theirs))
+        self.assertTrue(any(key.endswith("bitsandbytes__nf4") for key in ours))
+        for key, expected in theirs.items():
+            if key.endswith("bitsandbytes__nf4"):
+                one, other = (json.loads(bytes(tensor.tolist())) for tensor in (ours[key], expected))
+                self.assertEqual(one, other, key)
+            elif key.endswith("nested_quant_map"):  # the last bit of torch.linspace differs between processors
+                torch.testing.assert_close(ours[key], expected, rtol=1e-6, atol=0)
+            else:
+                self.assertEqual(ours[key].dtype, expected.dtype, key)
+                self.assertTrue(torch.equal(ours[key], expected), key)
+        return self.folder / name, self.folder / f"{name}-theirs"
+
+    def test_every_tensor_is_bitsandbytes(self):
+        for family, base in self.bases.items():
+            if family in REFUSED:
+                continue
+            for nested in (False, True):
+                with self.subTest(family=family, nested=nested):
+                    self.check_tensors(base, nested)
+
+    def check_training(self, family, base, **more):
+        from transformers import Trainer, TrainingArguments
+
+        name = f"ours-{family}-{'-'.join(more)}"
+        nested = more.get("use_bnb_nested_quant", False)
+        output = self.folder / name
+        run_binary("train", self.configured(name, base, **more))
+        log = state(output)["log_history"]
+        losses = [row["eval_loss"] for row in log if "eval_loss" in row]
+        model = self.peft_model(base, output, nested)
+        self.assert_relative(self.mean_loss(model), losses[-1], 1e-4, family)
+        checkpoint = output / "checkpoint-10"
+        settings = {**BOTH, "learning_rate": 1e-2, "disable_tqdm": True}
+        trainer = Trainer(
+            model=self.peft_model(base, checkpoint, nested, is_trainable=True),
+            args=TrainingArguments(output_dir=str(self.folder / f"theirs-{name}"), **settings),
+            train_dataset=Samples(blocks_of(TEXT / "lighthouse.txt")),
+            eval_dataset=Samples(blocks_of(TEXT / "lighthouse-valid.txt")),
+        )
+        trainer._loss_shifts_labels = True
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+        self.assert_same_log(trainer.state.log_history, log, first_step=11)
+        theirs = load_file(self.folder / f"theirs-{name}" / f"checkpoint-{STEPS}" / "adapter_model.safetensors")
+        self.assert_same_weights(load_file(output / "adapter_model.safetensors"), theirs, WEIGHTS)
+        return load_file(output / "adapter_model.safetensors")
+
+    def test_trains_and_resumes_as_peft_does(self):
+        for family in ("llama", "qwen3", "gemma2"):
+            with self.subTest(family):
+                self.check_training(family, self.bases[family])
+        with self.subTest("nested"):
+            self.check_training("llama", self.bases["llama"], use_bnb_nested_quant=True)
+
+    def test_quantized_folders_train_to_the_same_bits(self):
+        base = self.bases["llama"]
+        for nested in (False, True):
+            folders = self.check_tensors(base, nested)
+            adapters = []
+            for i, source in enumerate((base, *folders)):
+                name = f"run-{nested}-{i}"
+                keys = {"use_bnb_nested_quant": nested} if source == base else {"load_in_4bit": False}
+                if i == 2:
+                    for file in TOKENIZER.iterdir():
+                        shutil.copy(file, source)
+                run_binary("train", self.configured(name, source, **keys))
+                adapters.append((self.folder / name / "adapter_model.safetensors").read_bytes())
+            self.assertEqual(adapters[0], adapters[1])
+            if not nested:  # their map has other last bits
+                self.assertEqual(adapters[0], adapters[2])
