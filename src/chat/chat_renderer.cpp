@@ -195,7 +195,9 @@ ByteRange ChatRenderer::turn_at(const std::string& text, const MessageSpan& span
   size_t longest = 0;
   for (size_t at = span.header; at <= content.begin && !generation_prompt_.empty(); ++at) {
     const size_t common = prompt_boundary(common_prefix(bytes.substr(at), generation_prompt_));
-    if (common <= longest) continue;
+    if (common < longest || common == 0) continue;
+    // Of two the later, which is this message's: the earlier is that of an empty turn before it.
+    if (common == longest && at + common > content.begin) continue;
     longest = common;
     begin = at + common;
   }
@@ -298,6 +300,18 @@ std::vector<ByteRange> ChatRenderer::between_markers(const std::string& text) co
   return ranges;
 }
 
+// Whether an answer is followed by another without an instruction between them, although one is
+// looked for.
+bool ChatRenderer::lacks_instruction(const std::string& text) const {
+  const std::string& response = options_.response_template;
+  if (response.empty() || options_.instruction_template.empty()) return false;
+  const size_t first = text.find(response);
+  if (first == std::string::npos) return false;
+  const size_t second = text.find(response, first + response.size());
+  return second != std::string::npos &&
+         text.find(options_.instruction_template) == std::string::npos;
+}
+
 std::vector<ByteRange> ChatRenderer::learned_of(const Conversation& conversation,
                                                 const TracedText& text) const {
   if (!options_.response_template.empty()) {
@@ -393,6 +407,7 @@ RenderedChat ChatRenderer::render(const Conversation& conversation) const {
   }
   note_reasoning(conversation, text, rendered);
   note_tools(conversation, text, rendered);
+  rendered.lacks_instruction = lacks_instruction(text.str());
   note_special_tokens(text, rendered);
   return rendered;
 }

@@ -126,8 +126,11 @@ Json from_value(const Json& message, const ConversationNames& names, const std::
   return result;
 }
 
-Message make_message(const Json& json, size_t index, const std::string& what) {
+Message make_message(Json json, size_t index, const std::string& what) {
   Message message;
+  if (has_value(json, "tool_calls")) {
+    json["tool_calls"] = parsed(json["tool_calls"], what + "'tool_calls'");
+  }
   if (!has_value(json, "role")) fail(what + "has no 'role'");
   if (!json["role"].is_string()) fail(what + "'role' must be text");
   if (!json.contains("content") && !json.contains("tool_calls")) {

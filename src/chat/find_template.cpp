@@ -88,8 +88,10 @@ constexpr ShippedTemplate kTemplates[] = {
 {{ text(message.content) + '\n\n' }}
 {%- elif message.role == 'user' -%}
 {{ '### Instruction:\n' + text(message.content) + '\n\n' }}
-{%- else -%}
+{%- elif message.role == 'assistant' -%}
 {{ '### Response:\n' + text(message.content) + eos_token + '\n\n' }}
+{%- else -%}
+{{ raise_exception('the roles are system, user and assistant, not ' + message.role) }}
 {%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}

@@ -26,7 +26,8 @@ namespace {
 
 constexpr char kHelp[] =
     R"(usage: finetune export SOURCE OUT [--outtype TYPE] [--checkpoint auto|STEP|best] [--overwrite]
-                       [--use_bnb_nested_quant true|false] [--verify true|false]
+                       [--merge_base original|trained] [--use_bnb_nested_quant true|false]
+                       [--verify true|false]
 
 Writes the model of a run, a checkpoint, an adapter or any model folder as others deploy it. An
 adapter is merged into its base. OUT is a folder as save_pretrained writes it, or, if it ends in
@@ -36,6 +37,9 @@ model need not fit into memory.
   --outtype TYPE       auto: the type of the model, or of the adapter's base; f32, f16, bf16; in
                        GGUF also q8_0 (8.5 bits a weight) and q4_0 (4.5 bits), in a folder also
                        nf4 (4.5 bits, bitsandbytes), as load_in_4bit keeps a base
+  --merge_base original|trained
+                       add an adapter to its base as it is (default), or to what its run saw of it:
+                       with load_in_4bit, what the codes of four bits mean
   --use_bnb_nested_quant true|false
                        nf4 with double quantization (4.1 bits; default false)
   --checkpoint auto    of a run: its finished model, or else its newest valid checkpoint
@@ -164,9 +168,11 @@ int export_command(const Arguments& arguments) {
   CommandLine line("finetune export", kHelp);
   std::optional<bool> verify;
   std::optional<bool> nested;
+  std::string merge_base = "original";
   line.value("--outtype", request.options.outtype);
   line.value("--checkpoint", request.checkpoint);
   line.flag("--overwrite", request.options.overwrite);
+  line.value("--merge_base", merge_base);
   line.truth("--use_bnb_nested_quant", nested);
   line.truth("--verify", verify);
   if (!line.parse(arguments)) return kExitFinished;
@@ -181,11 +187,16 @@ int export_command(const Arguments& arguments) {
   if (nested && request.options.outtype != "nf4") {
     throw Error(ErrorKind::kUsage, "--use_bnb_nested_quant goes with --outtype nf4");
   }
+  if (merge_base != "original" && merge_base != "trained") {
+    throw Error(ErrorKind::kUsage, "--merge_base takes original or trained");
+  }
   const std::string folder = find_source(request);
   check_places(folder, request.out);
   check_undamaged(folder);
   const TaskDescriptor& task = find_predict_task(folder);
-  const MergedModel model = merge_model(folder, task.head(TrainingArgs()));
+  const MergedModel model =
+      merge_model(folder, task.head(TrainingArgs()),
+                  merge_base == "trained" ? MergeBase::kTrained : MergeBase::kOriginal);
   check_places(model.base, request.out);
   const ExportReport report = request.out.ends_with(".gguf")
                                   ? export_gguf(model, request.out, request.options)

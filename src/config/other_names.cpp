@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kTrackers = "it takes tensorboard, wandb or mlflow";
 constexpr std::string_view kNoTpu = "libtorch has no TPU device";
-constexpr std::string_view kNoQuantized = "quantized base models are not available in this version";
+constexpr std::string_view kNoInt8 =
+    "LLM.int8 is not available; load_in_4bit: true keeps the base in four bits";
 constexpr std::string_view kOnlyAnswers =
     "assistant_only_loss for messages, completion_only_loss for a prompt with its completion";
 constexpr std::string_view kNoPreferences = "preference training is not available in this version";
@@ -277,7 +278,7 @@ std::vector<OtherName> axolotl() {
       {"peft_use_rslora", {"use_rslora"}},
       {"peft_layers_to_transform", {"lora_layers_to_transform"}},
       {"lora_target_linear", {"lora_target_modules"}, "all-linear is the default"},
-      {"load_in_8bit", {}, kNoQuantized},
+      {"load_in_8bit", {}, kNoInt8},
       {"chat_template", {"chat_template_path"}},
       {"train_on_inputs", {"assistant_only_loss", "completion_only_loss"}, kOnlyAnswers},
       {"rl", {}, kNoPreferences},

@@ -26,7 +26,9 @@ enum ChatFlag : int32_t {
   kDropsReasoning = 32,
   kPromptDiffers = 64,
   kDropsTools = 128,
-  kFlagLimit = 256,
+  kLacksInstruction = 256,
+  kLearnsEnd = 512,
+  kFlagLimit = 1024,
 };
 constexpr int32_t kLeftOut = kCutOff | kNothingLearned | kBad;
 
@@ -158,6 +160,14 @@ std::vector<int64_t> quantiles(std::vector<int64_t> lengths) {
                             options.max_seq_length);
       } else {
         const std::string& prompt = options.renderer->generation_prompt();
+        const std::string& marker = options.renderer->response_template();
+        if (!marker.empty() && sample.rendered.text.find(marker) == std::string::npos) {
+          shown =
+              format_text("response_template \"{}\" is not in the first row, which reads \"{}\"",
+                          marker, sample.rendered.text.substr(0, 400));
+          where = row.place();
+          return false;
+        }
         shown = format_text(
             "the first row reads \"{}\"; an answer was looked for after \"{}\" (the template's "
             "generation prompt), response_template or {{% generation %}}; check the roles of its "
@@ -183,6 +193,7 @@ ChatSample make_chat_sample(const Json& row, const Tokenizer& tokenizer,
   const chat::RenderedChat& rendered = sample.rendered;
   if (rendered.drops_reasoning) sample.flags |= kDropsReasoning;
   if (rendered.drops_tools) sample.flags |= kDropsTools;
+  if (rendered.lacks_instruction) sample.flags |= kLacksInstruction;
   if (rendered.has_special_tokens) sample.flags |= kSpecialTokens;
   const bool has_literals = options.special_tokens_as_text && rendered.has_special_tokens;
   TextTokens tokens =
@@ -192,6 +203,11 @@ ChatSample make_chat_sample(const Json& row, const Tokenizer& tokenizer,
   sample.ids = std::move(tokens.ids);
   if (options.completion_only && rendered.prompt) ignore_prompt(sample, tokenizer);
   if (!has_target(sample.labels)) sample.flags |= kNothingLearned;
+  const std::string& stop = options.renderer->stop_token();
+  const auto end = stop.empty() ? std::nullopt : tokenizer.token_to_id(stop);
+  if (end && std::ranges::find(sample.labels, static_cast<int32_t>(*end)) != sample.labels.end()) {
+    sample.flags |= kLearnsEnd;
+  }
   if (options.truncates && std::ssize(sample.ids) > options.max_seq_length) {
     const auto length = static_cast<size_t>(options.max_seq_length);
     sample.ids.resize(length);
@@ -223,6 +239,8 @@ ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : SampleVi
     count(counts_.special_tokens, kSpecialTokens);
     count(counts_.drops_reasoning, kDropsReasoning);
     count(counts_.drops_tools, kDropsTools);
+    count(counts_.lacks_instruction, kLacksInstruction);
+    count(counts_.learns_end, kLearnsEnd);
     count(counts_.prompt_differs, kPromptDiffers);
     kept_.push_back(i);
     lengths.push_back(std::ssize(row.labels));

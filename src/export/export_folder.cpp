@@ -134,7 +134,7 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
       output.write(name, files.read_all(join_path(model.base, name)));
     }
   }
-  if (options.has_manifest) output.write_manifest();
+  if (!options.manifest_id.empty()) output.write_manifest(options.manifest_id);
   if (options.verify) output.verify();
   output.commit();
   return {.bytes = output.bytes(),

@@ -2,6 +2,7 @@
 #include "finetune/export/merged_model.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
@@ -56,12 +57,19 @@ class RowSource {
   [[nodiscard]] at::ScalarType type(const std::string& name) const {
     return quantized_.has(name) ? codes_of(name).type : tensors_.type_of(name);
   }
+  // Takes what NF4's codes of the tensor mean for its values; `from`: the type to which they are
+  // rounded before.
+  void quantize(const std::string& name, at::ScalarType from, bool nested) const {
+    to_quantize_[name] = {from, nested};
+  }
   [[nodiscard]] Tensor whole(const std::string& name) const {
     return checked(name, tensors_.read(name));
   }
   // The caller may write to the result.
   [[nodiscard]] Tensor rows(const std::string& name, int64_t first, int64_t count) const {
-    if (quantized_.has(name)) return dequantized_rows(name, first, count);
+    if (quantized_.has(name) || to_quantize_.contains(name)) {
+      return dequantized_rows(name, first, count);
+    }
     if (tensors_.info(name).shape.empty()) return whole(name);
     if (tensors_.reads_rows(name)) return checked(name, tensors_.read_rows(name, first, count));
     if (last_ != name) {
@@ -82,10 +90,22 @@ class RowSource {
 
   [[nodiscard]] const Nf4Values& codes_of(const std::string& name) const {
     if (last_codes_ != name) {
-      codes_ = quantized_.read(name);
+      const auto found = to_quantize_.find(name);
+      codes_ = found == to_quantize_.end()
+                   ? quantized_.read(name)
+                   : quantized(whole(name).to(found->second.from), found->second.nested);
       last_codes_ = name;
     }
     return codes_;
+  }
+  [[nodiscard]] static Nf4Values quantized(const Tensor& values, bool nested) {
+    const int64_t count = values.numel();
+    Nf4Values result{.sizes = values.sizes().vec(),
+                     .codes = at::empty({kernels::nf4_code_bytes(count)}, at::kByte),
+                     .scales = at::empty({kernels::nf4_blocks(count)}, at::kFloat)};
+    kernels::quantize_nf4(values.to(at::kFloat).contiguous(), result.codes, result.scales);
+    if (nested) result.scales = kernels::quantize_nf4_scales(result.scales).unpack();
+    return result;
   }
   [[nodiscard]] Tensor dequantized_rows(const std::string& name, int64_t first,
                                         int64_t count) const {
@@ -105,6 +125,11 @@ class RowSource {
   mutable Tensor value_;
   mutable std::string last_codes_;  // the quantised tensor that was read last
   mutable Nf4Values codes_;
+  struct Quantization {
+    at::ScalarType from;
+    bool nested;
+  };
+  mutable std::map<std::string, Quantization> to_quantize_;
 };
 
 // What an adapter adds to one weight.
@@ -285,9 +310,10 @@ std::unique_ptr<Model> shape_of(const ModelConfig& config, std::optional<Head> h
 
 class Merger {
  public:
-  Merger(MergedModel& result, std::optional<Head> head) : result_(result) {
+  Merger(MergedModel& result, std::optional<Head> head, MergeBase merge_base) : result_(result) {
     std::optional<nn::LoraConfig> lora = read_adapter_config(result_.folder);
     result_.config = read_model_config(result_.folder);
+    if (merge_base == MergeBase::kTrained) format_ = base_format(result_.config, result_.folder);
     result_.config.lora.reset();
     result_.has_adapter = lora.has_value();
     result_.base = lora ? adapter_base(result_.folder, *lora) : result_.folder;
@@ -368,6 +394,14 @@ class Merger {
     std::optional<Addition> addition = {};
   };
 
+  // Whether the run of the adapter kept this weight of a whole base in four bits.
+  [[nodiscard]] bool was_quantized(const std::string& name) const {
+    const auto is_it = [&](const Weight& weight) { return weight.name() == name; };
+    const auto found = std::ranges::find_if(model_->weights(), is_it);
+    return !result_.config.is_nf4 && found != model_->weights().end() &&
+           format_.of(name, found->role()) == format_.matrices;
+  }
+
   [[nodiscard]] Part part(const std::string& name, const std::string& shared,
                           const std::string& source, const std::vector<int64_t>& shape) {
     Part part{.rows = {}, .stored = result_.dtype};
@@ -378,6 +412,10 @@ class Merger {
     } else {
       check_shape(source, base_->shape(source), shape, result_.base);
       part.stored = base_->type(source);
+      if (was_quantized(name)) {
+        base_->quantize(source, traits_of(format_.weights).type,
+                        format_.matrices == WeightFormat::kNf4Nested);
+      }
       part.rows = [base = base_, source](int64_t first, int64_t count) {
         return base->rows(source, first, count);
       };
@@ -456,6 +494,7 @@ class Merger {
   }
 
   MergedModel& result_;
+  BaseFormat format_ = {};        // of the base, if it is that of training
   std::unique_ptr<Model> model_;  // without values
   std::vector<std::pair<std::string, std::string>> tied_;
   std::vector<std::string> outputs_;  // layers that no quantisation changes
@@ -470,10 +509,10 @@ const MergedTensor* MergedModel::find(const std::string& name) const {
   return found == tensors.end() ? nullptr : &*found;
 }
 
-MergedModel merge_model(const std::string& folder, std::optional<Head> head) {
+MergedModel merge_model(const std::string& folder, std::optional<Head> head, MergeBase base) {
   MergedModel result;
   result.folder = folder;
-  Merger(result, head).run();
+  Merger(result, head, base).run();
   return result;
 }
 

@@ -170,8 +170,8 @@ void StagedOutput::write(const std::string& name, const std::string& text) {
   file->close();
 }
 
-void StagedOutput::write_manifest() {
-  checkpoint::Manifest manifest = {.run_id = "export", .files = {}};
+void StagedOutput::write_manifest(const std::string& id) {
+  checkpoint::Manifest manifest = {.run_id = id, .files = {}};
   for (const auto& [path, record] : written_) manifest.files[file_name(path)] = record;
   write(checkpoint::kManifestFile, checkpoint::manifest_text(manifest));
 }

@@ -32,8 +32,8 @@ class StagedOutput {
   // output itself.
   [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& name = "");
   void write(const std::string& name, const std::string& text);
-  // Writes manifest.json, which has the checksums of all files so far.
-  void write_manifest();
+  // Writes manifest.json, which has this id and the checksums of all files so far.
+  void write_manifest(const std::string& id);
   // Throws Error(kIo) if a file does not have the bytes that were written.
   void verify() const;
   void commit();

@@ -185,27 +185,37 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
     }
     interrupt::throw_if_requested("loading " + where);
     if (const auto quantized = options.quantized ? options.quantized(name) : std::nullopt) {
-      if (at::IntArrayRef(quantized->sizes) == parameter.handle.sizes()) {
-        model.store().assign(parameter, *quantized);
+      if (parameter.role() != ParameterRole::kLinear) {
+        faults.add("tensor '" + name +
+                   "' is quantized, and only the matrices of linear layers can be");
+      } else if (at::IntArrayRef(quantized->sizes) != parameter.handle.sizes()) {
+        faults.add("tensor '" + name + "' is quantized and has the shape " +
+                   shape_text(quantized->sizes) + ", but config.json asks for " +
+                   shape_text(parameter.handle.sizes()));
       } else {
-        report.mismatched.push_back(
-            {parameter.name(), quantized->sizes, parameter.handle.sizes().vec()});
+        model.store().assign(parameter, *quantized);
       }
       continue;
     }
     const Tensor value = source(name);
-    if (value.sizes() != parameter.handle.sizes()) {
+    if (!value.is_floating_point()) {
+      faults.add("tensor '" + name +
+                 "' holds no floating-point numbers, and nothing says how it is quantized to nf4");
+    } else if (value.sizes() != parameter.handle.sizes()) {
       report.mismatched.push_back(
           {parameter.name(), value.sizes().vec(), parameter.handle.sizes().vec()});
-    } else if (!value.is_floating_point()) {
-      faults.add("tensor '" + name +
-                 "' holds no floating-point numbers, and nothing says how it is quantized");
     } else if (!is_finite(value)) {
       faults.add("tensor '" + name + "' contains NaN or Inf; this model is broken");
     } else {
       const bool is_rounded =
           options.quantized_from && traits_of(parameter.format.weight).unpack != nullptr;
-      model.store().assign(parameter, is_rounded ? value.to(*options.quantized_from) : value);
+      const Tensor rounded = is_rounded ? value.to(*options.quantized_from) : value;
+      if (!is_finite(rounded)) {
+        faults.add("tensor '" + name + "' has values that " +
+                   c10::toString(*options.quantized_from) + " cannot hold; leave dtype out");
+      } else {
+        model.store().assign(parameter, rounded);
+      }
     }
   }
   check_shapes(report, options, faults);

@@ -151,12 +151,15 @@ bool has_nf4(const Json& json, const std::string& where) {
   };
   const bool has_bits = found->is_object() && found->value("load_in_4bit", Json()) == true;
   const std::string type = text("bnb_4bit_quant_type");
-  if (has_bits && type == "nf4") return true;
+  const bool is_others = text("quant_method") != "bitsandbytes" && !text("quant_method").empty();
+  const bool is_int8 = found->is_object() && found->value("load_in_8bit", Json()) == true;
+  if (has_bits && type == "nf4" && !is_others && !is_int8) return true;
   const std::string method = text("quant_method").empty() ? "?" : text("quant_method");
   throw Error(ErrorKind::kData,
               where + ": 'quantization_config' names " +
-                  printable(has_bits ? "the type " + (type.empty() ? "fp4" : type)
-                                     : "the method " + method) +
+                  printable(is_int8                  ? std::string("LLM.int8")
+                            : has_bits && !is_others ? "the type " + (type.empty() ? "fp4" : type)
+                                                     : "the method " + method) +
                   ", but of quantized weights only bitsandbytes' nf4 can be read; take the model's "
                   "folder in bfloat16, float16 or float32, and load_in_4bit: true");
 }

@@ -194,6 +194,11 @@ void read_four_bits(const std::string& folder, BaseFormat& format) {
   };
   if (!is_true("load_in_4bit")) return;
   format.matrices = is_true("use_bnb_nested_quant") ? WeightFormat::kNf4Nested : WeightFormat::kNf4;
+  const auto type = keys->find("dtype");
+  for (const WeightFormat one :
+       {WeightFormat::kFloat32, WeightFormat::kBFloat16, WeightFormat::kFloat16}) {
+    if (type != keys->end() && *type == name_of(one)) format.weights = one;
+  }
   const auto skipped = keys->find("llm_int8_skip_modules");
   if (skipped == keys->end() || !skipped->is_array()) return;
   for (const auto& name : *skipped) {
@@ -206,19 +211,23 @@ BaseFormat base_format(const ModelConfig& config, const std::string& folder) {
   const ModelTensors tensors = load_model_tensors(FileSystem::local(), config_folder(folder));
   const Nf4Files quantized(tensors);
   BaseFormat format;
-  if (config.is_nf4) {
-    format.matrices = WeightFormat::kNf4;
-  } else {
-    read_four_bits(folder, format);
-  }
+  if (config.is_nf4) format.matrices = WeightFormat::kNf4;
   std::set<DType> types;
+  bool has_codes = false;
   for (const TensorInfo& info : tensors.tensors()) {
+    has_codes = has_codes || quantized.has(info.name);
     if (quantized.is_part(info.name) || quantized.has(info.name)) continue;
     types.insert(info.dtype);
     if (config.is_nf4) format.skipped.push_back(info.name.substr(0, info.name.rfind('.')));
   }
+  if (config.is_nf4 && !has_codes) {
+    throw Error(ErrorKind::kData, "'" + config_folder(folder) +
+                                      "' holds whole weights, but its config.json has a "
+                                      "quantization_config; they do not belong together");
+  }
   if (types == std::set{DType::kBF16}) format.weights = WeightFormat::kBFloat16;
   if (types == std::set{DType::kF16}) format.weights = WeightFormat::kFloat16;
+  if (!config.is_nf4) read_four_bits(folder, format);
   return format;
 }
 
@@ -263,6 +272,13 @@ LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadO
                       "' differs from the base's, whose weights an adapter does not change; name "
                       "the base that the adapter was trained on");
     }
+  }
+  const auto is_quantized = [&](const TensorInfo& info) { return quantized.has(info.name); };
+  if (options.base_folder.empty() && !model.config().is_nf4 &&
+      std::ranges::any_of(tensors.tensors(), is_quantized)) {
+    throw Error(ErrorKind::kData, "'" + folder +
+                                      "' holds weights of four bits, but its config.json has no "
+                                      "quantization_config; they do not belong together");
   }
   LoadOptions with_codes = options;
   with_codes.quantized = [&](const std::string& name) {

@@ -38,6 +38,8 @@ class Reader {
               ".quant_map");
     const Tensor absmax = part(".absmax");
     const bool is_nested = absmax.scalar_type() == at::kByte;
+    if (!is_nested && !absmax.is_floating_point())
+      fail("'.absmax' holds no floating-point numbers");
     values.scales = is_nested ? nested(absmax) : absmax.to(at::kFloat).flatten().contiguous();
     if (values.scales.numel() != kernels::nf4_blocks(count_)) {
       fail(format_text("'.absmax' has {} scales, and {} values have {}", values.scales.numel(),
@@ -53,7 +55,8 @@ class Reader {
  private:
   [[noreturn]] void fail(const std::string& why) const {
     throw Error(ErrorKind::kData, format_text("'{}': the quantized tensor '{}' is damaged: {}",
-                                              tensors_.path_of(name_), name_, why));
+                                              tensors_.path_of(name_), name_, why) +
+                                      "; fetch the folder again, or quantize the model again");
   }
   [[nodiscard]] Tensor part(std::string_view end) const {
     const std::string name = name_ + std::string(end);
@@ -62,6 +65,7 @@ class Reader {
   }
 
   void read_state() {
+    if (tensors_.has(name_ + ".quant_state.bitsandbytes__fp4")) fail("it has two states");
     const Tensor bytes = part(kState);
     if (bytes.scalar_type() != at::kByte || bytes.numel() > kMostStateBytes) {
       fail("its quant_state is no text");
@@ -77,21 +81,26 @@ class Reader {
     };
     if (state_.value("quant_type", Json()) != "nf4") fail("its quant_type is not nf4");
     if (number("blocksize") != kernels::kNf4Block) {
-      fail(format_text("blocks of {} values; only blocks of 64 can be read", number("blocksize")));
+      fail("its blocksize is not 64, the only one that can be read");
     }
     const auto shape = state_.find("shape");
     if (shape == state_.end() || !shape->is_array() || shape->empty() || shape->size() > 4) {
       fail("its quant_state has no shape");
     }
     const Json type = state_.value("dtype", Json());
-    if (type == "bfloat16") type_ = at::kBFloat16;
-    if (type == "float16") type_ = at::kHalf;
+    if (type == "bfloat16") {
+      type_ = at::kBFloat16;
+    } else if (type == "float16") {
+      type_ = at::kHalf;
+    } else if (type != "float32") {
+      fail("its dtype is none of float32, bfloat16 and float16");
+    }
     count_ = 1;
     for (const Json& size : *shape) {
       if (!size.is_number_integer() || size.get<int64_t>() <= 0 ||
           size.get<int64_t>() > std::numeric_limits<int32_t>::max() ||
           count_ > std::numeric_limits<int64_t>::max() / size.get<int64_t>()) {
-        fail("the shape in its quant_state is none");
+        fail("its quant_state has no shape of positive sizes");
       }
       sizes_.push_back(size.get<int64_t>());
       count_ *= sizes_.back();
@@ -101,6 +110,9 @@ class Reader {
   // FSDP stores the bytes as numbers of a wider type.
   [[nodiscard]] Tensor codes() const {
     const Tensor stored = tensors_.read(name_).flatten().contiguous();
+    if (stored.scalar_type() != at::kByte && !stored.is_floating_point()) {
+      fail("its codes are neither bytes nor stored as floating-point numbers");
+    }
     const Tensor bytes = stored.scalar_type() == at::kByte ? stored : stored.view(at::kByte);
     if (bytes.numel() != kernels::nf4_code_bytes(count_)) {
       fail(format_text("{} bytes of codes, and {} values have {}", bytes.numel(), count_,
@@ -135,9 +147,12 @@ class Reader {
     const Tensor absmax = part(".nested_absmax").to(at::kFloat).flatten();
     const int64_t scales = quantized.numel();
     const int64_t blocks = (scales + kernels::kNf4ScaleBlock - 1) / kernels::kNf4ScaleBlock;
-    if (absmax.numel() != blocks || !is_finite(absmax)) {
-      fail(format_text("'.nested_absmax' has {} finite numbers, and {} scales have {}",
-                       absmax.numel(), scales, blocks));
+    if (absmax.numel() != blocks) {
+      fail(format_text("'.nested_absmax' has {} numbers, and {} scales have {}", absmax.numel(),
+                       scales, blocks));
+    }
+    if (!is_finite(absmax) || absmax.min().item<float>() < 0.0F) {
+      fail("'.nested_absmax' holds NaN, Inf or less than 0");
     }
     return kernels::NestedNf4Scales{.codes = quantized.flatten().contiguous(),
                                     .absmax = absmax,
@@ -162,7 +177,7 @@ bool Nf4Files::has(const std::string& name) const {
 
 bool Nf4Files::is_part(const std::string& name) const {
   return std::ranges::any_of(kParts, [&](std::string_view end) {
-    return name.ends_with(end) && tensors_.has(name.substr(0, name.size() - end.size()));
+    return name.ends_with(end) && has(name.substr(0, name.size() - end.size()));
   });
 }
 

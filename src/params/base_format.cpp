@@ -9,7 +9,7 @@ WeightFormat BaseFormat::of(const std::string& parameter, ParameterRole role) co
   if (!matrices || role != ParameterRole::kLinear) return weights;
   const std::string module = parameter.substr(0, parameter.rfind('.'));
   const bool is_skipped = std::ranges::any_of(skipped, [&](const std::string& name) {
-    return module.starts_with(name) || module.ends_with(name);
+    return module == name || module.starts_with(name + ".") || module.ends_with("." + name);
   });
   return is_skipped ? weights : *matrices;
 }

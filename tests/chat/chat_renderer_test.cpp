@@ -244,5 +244,16 @@ TEST(ChatRenderer, NeedsATemplateForMessages) {
   EXPECT_THROW(static_cast<void>(find_chat_template("", "nothing", "key")), Error);
 }
 
+// A turn without content writes nothing that could be found: the next one begins after its own
+// generation prompt.
+TEST(ChatRenderer, LearnsNoHeaderAfterAnEmptyTurn) {
+  const std::string text =
+      learned(renderer("alpaca"), R"({"messages": [{"role": "user", "content": "q"},
+                                    {"role": "assistant", "content": ""},
+                                    {"role": "assistant", "content": "y"}]})");
+  EXPECT_THAT(text, ::testing::HasSubstr("### Response:\n[y</s>]"));
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("[</s>\n\n###")));
+}
+
 }  // namespace
 }  // namespace finetune::chat

@@ -129,7 +129,7 @@ TEST(Conversation, RefusesMalformedRowsWithTheReason) {
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "contnet": "a"}]})"),
               HasSubstr("has neither 'content' nor 'tool_calls'"));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "", "tool_calls": "x"}]})"),
-              HasSubstr("'tool_calls' must be a list of calls"));
+              HasSubstr("'tool_calls' must be a list, not text"));
   EXPECT_THAT(refusal(R"({"messages": [{"content": "a"}]})"),
               HasSubstr("message 1 of 'messages': has no 'role'"));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": 5}]})"),

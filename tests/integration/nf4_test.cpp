@@ -89,10 +89,25 @@ TEST_F(Nf4Run, QuantisesOnceAndMakesADamagedCopyAgain) {
     EXPECT_TRUE(read_file(weights) == bytes);
     EXPECT_TRUE(adapter_of(third) == adapter_of(first));
   }
+  // The copy of another base under this name.
+  const std::string manifest = read_file(entry + "/manifest.json");
+  std::string other = manifest;
+  other.replace(other.find(fs::path(entry).filename().string()), 4, "0000");
+  write_file(entry + "/manifest.json", other);
+  EXPECT_TRUE(trained(TinyRun(four_bits({{"cache_dir", cache}}))) == adapter_of(first));
+  EXPECT_TRUE(read_file(entry + "/manifest.json") == manifest);
+  // What is trained whole starts from the base's own values, also from a copy.
+  const TinyRun::Keys whole = {{"lora_modules_to_save", "[q_proj]"},
+                               {"lora_target_modules", "[v_proj]"}};
+  write_file(folder / "file", "");
+  TinyRun::Keys cached = whole;
+  cached["cache_dir"] = cache;
+  TinyRun::Keys in_memory_keys = whole;
+  in_memory_keys["cache_dir"] = folder / "file";
+  EXPECT_TRUE(trained(TinyRun(four_bits(cached))) == trained(TinyRun(four_bits(in_memory_keys))));
   // Another kind of codes has another copy, and without a place the same bits come from memory.
   const TinyRun nested(four_bits({{"cache_dir", cache}, {"use_bnb_nested_quant", "true"}}));
   EXPECT_FALSE(trained(nested) == adapter_of(first));
-  write_file(folder / "file", "");
   const TinyRun unwritable(four_bits({{"cache_dir", folder / "file"}}));
   const ProcessResult in_memory = unwritable.train();
   ASSERT_EQ(in_memory.code, 0) << in_memory.err;
@@ -129,6 +144,9 @@ TEST_F(Nf4Run, RefusesWhatFourBitsCannotDo) {
   whole.erase("lora_dropout");
   refused(whole, "weights of four bits cannot be trained; set use_peft: true");
   refused(four_bits({{"bnb_4bit_quant_type", "fp4"}}), "nf4");
+  refused(four_bits({{"llm_int8_skip_modules", "[nonsense]"}}), "'nonsense' is the beginning");
+  refused(four_bits({{"llm_int8_skip_modules", "[\"\"]"}}), "llm_int8_skip_modules");
+  refused(four_bits({{"llm_int8_skip_modules", "[model.layers]"}}), "nothing is left to quantize");
 }
 
 }  // namespace

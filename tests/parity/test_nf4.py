@@ -114,6 +114,11 @@ class Nf4(ParityTest):
         losses = [row["eval_loss"] for row in log if "eval_loss" in row]
         model = self.peft_model(base, output, nested)
         self.assert_relative(self.mean_loss(model), losses[-1], 1e-4, family)
+        run_binary("export", output, self.folder / f"{name}-merged", "--merge_base", "trained")
+        from transformers import AutoModelForCausalLM
+
+        merged = AutoModelForCausalLM.from_pretrained(self.folder / f"{name}-merged", dtype=torch.float32)
+        self.assert_relative(self.mean_loss(merged), losses[-1], 1e-4, family)
         checkpoint = output / "checkpoint-10"
         settings = {**BOTH, "learning_rate": 1e-2, "disable_tqdm": True}
         trainer = Trainer(
@@ -135,6 +140,28 @@ class Nf4(ParityTest):
                 self.check_training(family, self.bases[family])
         with self.subTest("nested"):
             self.check_training("llama", self.bases["llama"], use_bnb_nested_quant=True)
+
+    def test_a_run_of_trainer_with_bitsandbytes_goes_on_here(self):
+        from peft import LoraConfig, get_peft_model
+        from transformers import Trainer, TrainingArguments
+
+        base = self.bases["llama"]
+        model = get_peft_model(
+            quantized_model(base),
+            LoraConfig(r=4, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"),
+        )
+        trainer = Trainer(
+            model=model,
+            args=TrainingArguments(output_dir=str(self.folder / "theirs"), **{**BOTH, "learning_rate": 1e-2}, disable_tqdm=True),
+            train_dataset=Samples(blocks_of(TEXT / "lighthouse.txt")),
+            eval_dataset=Samples(blocks_of(TEXT / "lighthouse-valid.txt")),
+        )
+        trainer._loss_shifts_labels = True
+        trainer.train()
+        checkpoint = self.folder / "theirs" / "checkpoint-10"
+        run_binary("train", self.configured("ours", base, resume_from_checkpoint=str(checkpoint)))
+        ours = [row for row in state(self.folder / "ours")["log_history"] if row["step"] > 10]
+        self.assert_same_log(ours, trainer.state.log_history, first_step=11)
 
     def test_quantized_folders_train_to_the_same_bits(self):
         base = self.bases["llama"]

@@ -39,6 +39,7 @@ struct RenderedChat {
   bool is_plain = false;            // plain text, to which the post-processor's tokens are added
   bool drops_reasoning = false;     // the template leaves out reasoning
   bool drops_tools = false;         // the template leaves out tools or tool calls
+  bool lacks_instruction = false;   // of several answers: instruction_template is not there
   bool has_special_tokens = false;  // a message spells a special token
   std::vector<ByteRange> from_messages;  // what the messages wrote, except for their roles
 };
@@ -67,6 +68,7 @@ class ChatRenderer {
   // model stops; empty if there is none.
   [[nodiscard]] const std::string& end_of_turn() const { return end_of_turn_; }
   [[nodiscard]] const std::string& stop_token() const { return stop_token_; }
+  [[nodiscard]] const std::string& response_template() const { return options_.response_template; }
   // False: the template refuses a plain question with its answer, so that neither is known.
   [[nodiscard]] bool is_probed() const { return is_probed_; }
 
@@ -96,6 +98,7 @@ class ChatRenderer {
   [[nodiscard]] std::vector<ByteRange> marked_turns(const Conversation& conversation,
                                                     const TracedText& text) const;
   [[nodiscard]] std::vector<ByteRange> between_markers(const std::string& text) const;
+  [[nodiscard]] bool lacks_instruction(const std::string& text) const;
   [[nodiscard]] std::vector<ByteRange> learned_of(const Conversation& conversation,
                                                   const TracedText& text) const;
   void note_reasoning(const Conversation& conversation, const TracedText& text,

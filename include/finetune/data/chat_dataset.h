@@ -28,19 +28,21 @@ struct ChatOptions : SampleOptions {
 // How many rows had what, and how many tokens there are.
 struct ChatCounts {
   int64_t rows = 0;
-  int64_t samples = 0;           // rows that are learned
-  int64_t tokens = 0;            // of the samples
-  int64_t learned = 0;           // tokens with a label that a model can predict
-  int64_t truncated = 0;         // samples cut to max_seq_length
-  int64_t cut_off = 0;           // rows left out: truncation removed all that would be learned
-  int64_t nothing_learned = 0;   // rows left out: nothing in them is learned
-  int64_t bad = 0;               // rows left out: they cannot be read or rendered
-  int64_t special_tokens = 0;    // samples in which a message spells a special token
-  int64_t drops_reasoning = 0;   // samples whose template leaves out reasoning
-  int64_t drops_tools = 0;       // samples whose template leaves out tools or tool calls
-  int64_t first_left_out = 0;    // number of the first row that is left out, from 1; 0: none
-  int64_t prompt_differs = 0;    // samples whose prompt has other last tokens with its completion
-  std::vector<int64_t> lengths;  // of the samples: minimum, median, 90 %, 99 %, maximum
+  int64_t samples = 0;            // rows that are learned
+  int64_t tokens = 0;             // of the samples
+  int64_t learned = 0;            // tokens with a label that a model can predict
+  int64_t truncated = 0;          // samples cut to max_seq_length
+  int64_t cut_off = 0;            // rows left out: truncation removed all that would be learned
+  int64_t nothing_learned = 0;    // rows left out: nothing in them is learned
+  int64_t bad = 0;                // rows left out: they cannot be read or rendered
+  int64_t special_tokens = 0;     // samples in which a message spells a special token
+  int64_t drops_reasoning = 0;    // samples whose template leaves out reasoning
+  int64_t lacks_instruction = 0;  // samples of several answers without instruction_template
+  int64_t learns_end = 0;         // samples of which the token that ends an answer is learned
+  int64_t drops_tools = 0;        // samples whose template leaves out tools or tool calls
+  int64_t first_left_out = 0;     // number of the first row that is left out, from 1; 0: none
+  int64_t prompt_differs = 0;     // samples whose prompt has other last tokens with its completion
+  std::vector<int64_t> lengths;   // of the samples: minimum, median, 90 %, 99 %, maximum
 };
 
 // The samples of chat rows: ids, and labels where a model learns (kIgnoredLabel elsewhere). Rows

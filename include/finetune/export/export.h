@@ -19,9 +19,10 @@ struct ExportOptions {
   bool nested = false;
   std::optional<at::ScalarType> quantized_from = {};
   std::vector<std::string> skipped = {};
-  bool has_manifest = false;  // a folder gets manifest.json with the checksums of its files
-  bool overwrite = false;     // what is there is replaced, once the export is complete
-  bool verify = true;         // what was written is read again and compared
+  // Not empty: a folder gets manifest.json with the checksums of its files and this name.
+  std::string manifest_id = {};
+  bool overwrite = false;  // what is there is replaced, once the export is complete
+  bool verify = true;      // what was written is read again and compared
 };
 
 struct ExportReport {

@@ -40,9 +40,18 @@ struct MergedModel {
   [[nodiscard]] const MergedTensor* find(const std::string& name) const;
 };
 
+// To which values of the base an adapter is added.
+enum class MergeBase {
+  kOriginal,  // those of its folder
+  // Those that the adapter was trained on: where its run kept the base in four bits, what the codes
+  // mean.
+  kTrained,
+};
+
 // Opens a folder that holds a model or an adapter with its base. `head`: what the model predicts;
 // nullopt: words. Throws Error(kData) for weights that are missing or do not fit.
-[[nodiscard]] MergedModel merge_model(const std::string& folder, std::optional<Head> head);
+[[nodiscard]] MergedModel merge_model(const std::string& folder, std::optional<Head> head,
+                                      MergeBase base = MergeBase::kOriginal);
 
 // The tensor in this type, each value rounded once.
 [[nodiscard]] LazyTensor in_type(const MergedTensor& tensor, at::ScalarType type);

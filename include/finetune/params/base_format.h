@@ -14,7 +14,7 @@ struct BaseFormat {
   WeightFormat weights = WeightFormat::kFloat32;
   // Of the matrices of linear layers, if another: with load_in_4bit.
   std::optional<WeightFormat> matrices = {};
-  // Layers that keep `weights` nevertheless: the beginnings or ends of their names, as
+  // Layers that keep `weights` nevertheless: beginnings or ends of their names, up to a dot, as
   // transformers' llm_int8_skip_modules.
   std::vector<std::string> skipped = {};
 

@@ -159,7 +159,7 @@ class SftSetup final : public LabelledSetup {
     options.instruction_template = args().instruction_template.value_or("");
     options.response_template = args().response_template.value_or("");
     const bool uses_date = template_ != nullptr && template_->uses("strftime_now");
-    identity_ = Json{{"version", 1},
+    identity_ = Json{{"version", 2},
                      {"template", template_ != nullptr ? template_->text() : ""},
                      {"kwargs", args().chat_template_kwargs.text},
                      {"date", uses_date ? context().chat_date : ""},
@@ -219,6 +219,15 @@ class SftSetup final : public LabelledSetup {
          "samples lose reasoning: the chat template leaves it out");
     warn(counts.drops_tools, "sample loses tools or tool calls: the chat template leaves them out",
          "samples lose tools or tool calls: the chat template leaves them out");
+    warn(counts.lacks_instruction,
+         "sample has several answers and no instruction_template: the text between them is learned",
+         "samples have several answers and no instruction_template: the text between them is "
+         "learned");
+    if (counts.samples > 0 && counts.learns_end == 0 && !renderer_->stop_token().empty()) {
+      log::warning("in no sample is '" + renderer_->stop_token() +
+                   "' learned, which ends an answer: the model will not stop by itself; "
+                   "{% generation %}, or the markers' texts, should contain it");
+    }
     warn(counts.prompt_differs,
          "sample has a prompt that ends otherwise without its completion; learning starts where "
          "the tokens differ",

@@ -164,6 +164,30 @@ void check_four_bits(const LoadedConfig& config, const Parts& parts) {
                  ", whose matrices are stored as [in, out]; dtype: bfloat16 halves the base");
 }
 
+// A name that finds nothing is a mistake, and so is a base without anything to quantise.
+void check_skipped_layers(const LoadedConfig& config, const Parts& parts) {
+  const std::vector<ParameterShape> shapes =
+      parameter_shapes(parts.model_config, task_of(config.args).head(config.args));
+  for (const std::string& name : parts.base_format.skipped) {
+    const BaseFormat alone = {.matrices = WeightFormat::kNf4, .skipped = {name}};
+    const auto is_kept = [&](const ParameterShape& shape) {
+      return shape.role == ParameterRole::kLinear &&
+             alone.of(shape.name, shape.role) == alone.weights;
+    };
+    if (!name.empty() && std::ranges::any_of(shapes, is_kept)) continue;
+    refuse_key(config, "llm_int8_skip_modules",
+               "'" + name +
+                   "' is the beginning or end of no linear layer's name that would be "
+                   "quantized; output layers and embeddings never are");
+  }
+  const auto is_quantized = [&](const ParameterShape& shape) {
+    return shape.is_base &&
+           parts.base_format.of(shape.name, shape.role) == parts.base_format.matrices;
+  };
+  if (std::ranges::any_of(shapes, is_quantized)) return;
+  refuse_key(config, "load_in_4bit", "nothing is left to quantize; see llm_int8_skip_modules");
+}
+
 }  // namespace
 
 void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) {
@@ -273,10 +297,21 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   if (args.dtype == "float32") base.weights = WeightFormat::kFloat32;
   if (args.dtype == "bfloat16") base.weights = WeightFormat::kBFloat16;
   if (args.dtype == "float16") base.weights = WeightFormat::kFloat16;
+  for (const char* key : {"use_bnb_nested_quant", "llm_int8_skip_modules"}) {
+    if (!config.is_set(key)) continue;
+    if (parts.model_config.is_nf4) {
+      refuse_key(config, key,
+                 "is decided by the quantized folder '" + parts.pretrained + "'; leave it out");
+    }
+    if (!args.load_in_4bit) {
+      log::warning(config.where(key) + ": no effect without load_in_4bit: true: " + key);
+    }
+  }
   if (!args.load_in_4bit || parts.model_config.is_nf4) return;
   check_four_bits(config, parts);
   base.matrices = args.use_bnb_nested_quant ? WeightFormat::kNf4Nested : WeightFormat::kNf4;
   base.skipped = args.llm_int8_skip_modules;
+  check_skipped_layers(config, parts);
 }
 
 }  // namespace finetune

@@ -29,17 +29,34 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
 std::string name_of_entry(const BaseFormat& format, const std::string& hash_of_base) {
   Hasher hasher;
   hasher.update(std::string(kFormula) + "\n" + hash_of_base + "\n" + name_of(*format.matrices) +
-                "\n" + name_of(format.weights) + "\n" + join(format.skipped, "\n"));
+                "\n" + name_of(format.weights));
+  for (const std::string& name : format.skipped) hasher.update("\n" + name);
   return hasher.hex();
+}
+
+// The layers that stay whole, in one order and spelling: what a key leaves out, and what is trained
+// whole, which starts from the base's own values.
+std::vector<std::string> whole_layers(const Parts& parts) {
+  std::vector<std::string> modules;
+  for (const Parameter& parameter : parts.model->store().parameters()) {
+    const std::string& name = parameter.name();
+    const bool is_four_bits =
+        parts.base_format.of(name, parameter.role()) == parts.base_format.matrices;
+    if (parameter.role() != ParameterRole::kLinear) continue;
+    if (is_four_bits && parameter.format.home == WeightHome::kBase) continue;
+    modules.push_back(name.substr(0, name.rfind('.')));
+  }
+  return modules;
 }
 
 // Why the entry cannot be used; empty: it can.
 std::string problem_of(const std::string& folder) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(folder, checkpoint::kManifestFile);
-  if (!files.exists(path)) return "it is not there";
+  if (!files.exists(path)) return "'" + path + "' is missing";
   try {
     const checkpoint::Manifest manifest = checkpoint::parse_manifest(files.read_all(path), path);
+    if (manifest.run_id != file_name(folder)) return "'" + folder + "' is that of another base";
     for (const auto& [name, record] : manifest.files) {
       const std::string file = join_path(folder, name);
       checkpoint::verify_file(*files.open(file), record, file);
@@ -71,18 +88,19 @@ void quantize(const std::string& base, const BaseFormat& format, const std::stri
                        .nested = format.matrices == WeightFormat::kNf4Nested,
                        .quantized_from = traits_of(format.weights).type,
                        .skipped = format.skipped,
-                       .has_manifest = true});
+                       .manifest_id = file_name(entry)});
 }
 
 }  // namespace
 
 std::string quantized_base(const TrainingArgs& args, const Parts& parts) {
   const std::string base = config_folder(parts.pretrained);
-  const BaseFormat& format = parts.base_format;
+  BaseFormat format = parts.base_format;
   if (!format.matrices || parts.model_config.is_nf4 || args.cache_dir.empty()) return base;
   const std::string cache = join_path(args.cache_dir, "nf4");
   FileSystem& files = FileSystem::local();
   try {
+    format.skipped = whole_layers(parts);
     const std::string hash = hash_of_weights(base, hash_cache(args, {}));
     const std::string entry = join_path(cache, name_of_entry(format, hash));
     files.make_directories(cache);
@@ -102,6 +120,9 @@ std::string quantized_base(const TrainingArgs& args, const Parts& parts) {
     const EntryUse use(entry);
     return entry;
   } catch (const Error& error) {
+    // What is wrong with the base itself is said where it is loaded; a base without the head of a
+    // language model is quantised in memory.
+    if (error.kind() != ErrorKind::kIo) return base;
     log::warning("the base is quantized in memory, at each start: " + std::string(error.what()));
     return base;
   }
