@@ -83,12 +83,13 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
   const bool is_nf4 = options.outtype == "nf4";
   const auto type = parse_type(options.outtype);
   if (is_nf4) check_nf4(model);
+  const Nf4Tensors nf4(options.nested);
   LazyTensors tensors;
   std::vector<std::string> whole;  // modules
   for (const MergedTensor& tensor : model.tensors) {
     if (is_nf4 && is_quantized(tensor, options.skipped)) {
-      add_nf4_tensors(tensor, options.quantized_from.value_or(tensor.stored), options.nested,
-                      tensors);
+      const at::ScalarType from = options.quantized_from.value_or(tensor.stored);
+      nf4.add(tensor, from, dtype_text(from), tensors);
     } else {
       tensors.push_back(in_type(tensor, type.value_or(tensor.stored)));
       if (is_nf4 && tensor.shape.size() == 2) whole.push_back(module_of(tensor.name));

@@ -2,7 +2,6 @@
 #include "finetune/export/merged_model.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
@@ -17,7 +16,6 @@
 #include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
-#include "finetune/kernels/nf4.h"
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
@@ -51,16 +49,16 @@ class RowSource {
     return names;
   }
   [[nodiscard]] std::vector<int64_t> shape(const std::string& name) const {
-    return quantized_.has(name) ? codes_of(name).sizes : tensors_.info(name).shape;
+    return quantized_.has(name) ? quantized_.shape_and_type(name).first : tensors_.info(name).shape;
   }
   // The type in which it was computed.
   [[nodiscard]] at::ScalarType type(const std::string& name) const {
-    return quantized_.has(name) ? codes_of(name).type : tensors_.type_of(name);
+    return quantized_.has(name) ? quantized_.shape_and_type(name).second : tensors_.type_of(name);
   }
   // Takes what NF4's codes of the tensor mean for its values; `from`: the type to which they are
   // rounded before.
-  void quantize(const std::string& name, at::ScalarType from, bool nested) const {
-    to_quantize_[name] = {from, nested};
+  void quantize(const std::string& name, at::ScalarType from, WeightFormat format) const {
+    to_quantize_[name] = {from, format};
   }
   [[nodiscard]] Tensor whole(const std::string& name) const {
     return checked(name, tensors_.read(name));
@@ -93,29 +91,22 @@ class RowSource {
       const auto found = to_quantize_.find(name);
       codes_ = found == to_quantize_.end()
                    ? quantized_.read(name)
-                   : quantized(whole(name).to(found->second.from), found->second.nested);
+                   : quantized(whole(name).to(found->second.from), found->second.format);
       last_codes_ = name;
     }
     return codes_;
   }
-  [[nodiscard]] static Nf4Values quantized(const Tensor& values, bool nested) {
-    const int64_t count = values.numel();
-    Nf4Values result{.sizes = values.sizes().vec(),
-                     .codes = at::empty({kernels::nf4_code_bytes(count)}, at::kByte),
-                     .scales = at::empty({kernels::nf4_blocks(count)}, at::kFloat)};
-    kernels::quantize_nf4(values.to(at::kFloat).contiguous(), result.codes, result.scales);
-    if (nested) result.scales = kernels::quantize_nf4_scales(result.scales).unpack();
-    return result;
+  [[nodiscard]] static Nf4Values quantized(const Tensor& values, WeightFormat format) {
+    const WeightFormatTraits& traits = traits_of(format);
+    const ParameterTensors stored = traits.allocate(values.sizes(), at::kCPU);
+    traits.assign(stored, values);
+    return {.sizes = values.sizes().vec(), .codes = stored.weight, .scales = stored.scales};
   }
   [[nodiscard]] Tensor dequantized_rows(const std::string& name, int64_t first,
                                         int64_t count) const {
     const Nf4Values& values = codes_of(name);
-    std::vector<int64_t> shape = values.sizes;
-    const int64_t row = c10::multiply_integers(shape) / shape.front();
-    shape.front() = count;
-    return kernels::dequantize_nf4(values.codes, values.scales, first * row, count * row,
-                                   at::kFloat)
-        .view(shape);
+    return traits_of(WeightFormat::kNf4)
+        .rows({.weight = values.codes, .scales = values.scales}, values.sizes, first, count);
   }
 
   std::string folder_;
@@ -127,7 +118,7 @@ class RowSource {
   mutable Nf4Values codes_;
   struct Quantization {
     at::ScalarType from;
-    bool nested;
+    WeightFormat format;
   };
   mutable std::map<std::string, Quantization> to_quantize_;
 };
@@ -376,10 +367,10 @@ class Merger {
   void add(const Weight& weight, const std::string& source) {
     const std::vector<int64_t> shape = weight.sizes().vec();
     const std::string other = other_name(weight.name());
-    const Part own = part(weight.name(), other, source, shape);
+    const Part own = part(weight, weight.name(), other, source);
     if (other.empty() || !adapter_) return push(weight, weight.name(), shape, own);
     // The other use of a shared weight, as far as the adapter knows of it.
-    const Part shared = part(other, weight.name(), source, shape);
+    const Part shared = part(weight, other, weight.name(), source);
     if (is_same(own, shared, shape[0])) return push(weight, weight.name(), shape, own);
     result_.config.tie_word_embeddings = false;
     push(weight, weight.name(), shape, own);
@@ -395,15 +386,14 @@ class Merger {
   };
 
   // Whether the run of the adapter kept this weight of a whole base in four bits.
-  [[nodiscard]] bool was_quantized(const std::string& name) const {
-    const auto is_it = [&](const Weight& weight) { return weight.name() == name; };
-    const auto found = std::ranges::find_if(model_->weights(), is_it);
-    return !result_.config.is_nf4 && found != model_->weights().end() &&
-           format_.of(name, found->role()) == format_.matrices;
+  [[nodiscard]] bool was_quantized(const std::string& name, ParameterRole role) const {
+    return !result_.config.is_nf4 && format_.of(name, role) == format_.matrices;
   }
 
-  [[nodiscard]] Part part(const std::string& name, const std::string& shared,
-                          const std::string& source, const std::vector<int64_t>& shape) {
+  // `name`: the weight's, or its other one, which is `shared` otherwise.
+  [[nodiscard]] Part part(const Weight& weight, const std::string& name, const std::string& shared,
+                          const std::string& source) {
+    const std::vector<int64_t> shape = weight.sizes().vec();
     Part part{.rows = {}, .stored = result_.dtype};
     if (adapter_ && adapter_->replaces(name)) {
       part.is_replaced = true;
@@ -412,9 +402,8 @@ class Merger {
     } else {
       check_shape(source, base_->shape(source), shape, result_.base);
       part.stored = base_->type(source);
-      if (was_quantized(name)) {
-        base_->quantize(source, traits_of(format_.weights).type,
-                        format_.matrices == WeightFormat::kNf4Nested);
+      if (was_quantized(name, weight.role())) {
+        base_->quantize(source, traits_of(format_.weights).type, *format_.matrices);
       }
       part.rows = [base = base_, source](int64_t first, int64_t count) {
         return base->rows(source, first, count);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "export/nf4_tensors.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "finetune/kernels/nf4.h"
 #include "finetune/kernels/quantized_state.h"
+#include "finetune/params/format.h"
 #include "finetune/tensor/finite.h"
 
 namespace finetune {
@@ -18,50 +17,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A matrix that is quantised when the first of its tensors is asked for; the values last until
-// those of another are.
-class Quantized {
- public:
-  Quantized(MergedTensor source, at::ScalarType type, bool nested)
-      : source_(std::move(source)), type_(type), nested_(nested) {}
-
-  struct Values {
-    Tensor codes, scales;
-    kernels::NestedNf4Scales nested;
-  };
-
-  [[nodiscard]] const Values& values() const {
-    // One for all matrices: they are written one after the other.
-    thread_local const Quantized* owner = nullptr;
-    thread_local Values values;
-    if (owner == this && values.codes.defined()) return values;
-    owner = this;
-    const Tensor matrix =
-        source_.rows(0, source_.shape.front()).to(type_).to(at::kFloat).contiguous();
-    refuse_nonfinite(source_.name, matrix, 0);
-    values = {.codes = at::empty({kernels::nf4_code_bytes(count())}, at::kByte),
-              .scales = at::empty({kernels::nf4_blocks(count())}, at::kFloat),
-              .nested = {}};
-    kernels::quantize_nf4(matrix, values.codes, values.scales);
-    if (nested_) values.nested = kernels::quantize_nf4_scales(values.scales);
-    return values;
-  }
-  [[nodiscard]] int64_t count() const { return c10::multiply_integers(source_.shape); }
-  [[nodiscard]] const std::vector<int64_t>& shape() const { return source_.shape; }
-  [[nodiscard]] const std::string& name() const { return source_.name; }
-
- private:
-  MergedTensor source_;
-  at::ScalarType type_;
-  bool nested_;
+struct Quantized {
+  ParameterTensors stored;
+  kernels::NestedNf4Scales nested;
 };
 
-const char* type_text(at::ScalarType type) {
-  return type == at::kHalf ? "float16" : type == at::kBFloat16 ? "bfloat16" : "float32";
-}
-
-LazyTensor constant(const std::string& name, const Tensor& values) {
-  return lazy_tensor(name, values);
+Quantized quantized(const MergedTensor& source, at::ScalarType type, bool nested) {
+  const Tensor matrix = source.rows(0, source.shape.front()).to(type);
+  refuse_nonfinite(source.name, matrix, 0);
+  const WeightFormatTraits& format = traits_of(WeightFormat::kNf4);
+  Quantized result{.stored = format.allocate(matrix.sizes(), at::kCPU), .nested = {}};
+  format.assign(result.stored, matrix);
+  if (nested) result.nested = kernels::quantize_nf4_scales(result.stored.scales);
+  return result;
 }
 
 Tensor bytes_of_text(const std::string& text) {
@@ -72,43 +40,52 @@ Tensor bytes_of_text(const std::string& text) {
 
 }  // namespace
 
-void add_nf4_tensors(const MergedTensor& tensor, at::ScalarType type, bool nested,
-                     LazyTensors& tensors) {
-  const auto matrix = std::make_shared<const Quantized>(tensor, type, nested);
+struct Nf4Tensors::Last {
+  std::string name;
+  Quantized matrix;
+};
+
+Nf4Tensors::Nf4Tensors(bool nested) : nested_(nested), last_(std::make_shared<Last>()) {}
+
+void Nf4Tensors::add(const MergedTensor& matrix, at::ScalarType type, const std::string& type_name,
+                     LazyTensors& tensors) const {
+  const auto values = [matrix, type, nested = nested_, last = last_]() -> const Quantized& {
+    if (last->name != matrix.name) *last = {matrix.name, quantized(matrix, type, nested)};
+    return last->matrix;
+  };
   const auto part = [&](const std::string& end, at::ScalarType kind, std::vector<int64_t> shape,
-                        Tensor (*get)(const Quantized::Values&)) {
-    tensors.push_back({.name = tensor.name + end,
+                        Tensor (*get)(const Quantized&)) {
+    tensors.push_back({.name = matrix.name + end,
                        .type = kind,
                        .shape = std::move(shape),
-                       .rows = [matrix, get](int64_t first, int64_t count) {
-                         return get(matrix->values()).narrow(0, first, count);
+                       .rows = [values, get](int64_t first, int64_t count) {
+                         return get(values()).narrow(0, first, count);
                        }});
   };
-  const int64_t blocks = kernels::nf4_blocks(matrix->count());
+  const int64_t count = c10::multiply_integers(matrix.shape);
+  const int64_t blocks = kernels::nf4_blocks(count);
   Json state = {{"quant_type", "nf4"},
                 {"blocksize", kernels::kNf4Block},
-                {"dtype", type_text(type)},
-                {"shape", matrix->shape()}};
-  part("", at::kByte, {kernels::nf4_code_bytes(matrix->count()), 1},
-       [](const Quantized::Values& values) { return values.codes.unsqueeze(1); });
-  if (nested) {
-    part(".absmax", at::kByte, {blocks},
-         [](const Quantized::Values& values) { return values.nested.codes; });
+                {"dtype", type_name},
+                {"shape", matrix.shape}};
+  part("", at::kByte, {kernels::nf4_code_bytes(count), 1},
+       [](const Quantized& one) { return one.stored.weight.unsqueeze(1); });
+  if (nested_) {
+    part(".absmax", at::kByte, {blocks}, [](const Quantized& one) { return one.nested.codes; });
     part(".nested_absmax", at::kFloat,
          {(blocks + kernels::kNf4ScaleBlock - 1) / kernels::kNf4ScaleBlock},
-         [](const Quantized::Values& values) { return values.nested.absmax; });
-    tensors.push_back(constant(tensor.name + ".nested_quant_map", dynamic_map(true)));
+         [](const Quantized& one) { return one.nested.absmax; });
+    tensors.push_back(lazy_tensor(matrix.name + ".nested_quant_map", dynamic_map(true)));
     state["nested_blocksize"] = kernels::kNf4ScaleBlock;
     state["nested_dtype"] = "float32";
-    state["nested_offset"] = static_cast<double>(matrix->values().nested.offset);
+    state["nested_offset"] = static_cast<double>(values().nested.offset);
   } else {
-    part(".absmax", at::kFloat, {blocks},
-         [](const Quantized::Values& values) { return values.scales; });
+    part(".absmax", at::kFloat, {blocks}, [](const Quantized& one) { return one.stored.scales; });
   }
   tensors.push_back(
-      constant(tensor.name + ".quant_map", at::tensor(at::ArrayRef<float>(kernels::nf4_map()))));
+      lazy_tensor(matrix.name + ".quant_map", at::tensor(at::ArrayRef<float>(kernels::nf4_map()))));
   tensors.push_back(
-      constant(tensor.name + ".quant_state.bitsandbytes__nf4", bytes_of_text(state.dump())));
+      lazy_tensor(matrix.name + ".quant_state.bitsandbytes__nf4", bytes_of_text(state.dump())));
 }
 
 Json nf4_quantization_config(const std::string& type, bool nested,

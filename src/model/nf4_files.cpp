@@ -31,6 +31,11 @@ class Reader {
  public:
   Reader(const ModelTensors& tensors, const std::string& name) : tensors_(tensors), name_(name) {}
 
+  [[nodiscard]] std::pair<std::vector<int64_t>, at::ScalarType> shape_and_type() {
+    read_state();
+    return {sizes_, type_};
+  }
+
   [[nodiscard]] Nf4Values read() {
     read_state();
     Nf4Values values{.sizes = sizes_, .codes = codes(), .scales = Tensor(), .type = type_};
@@ -93,7 +98,7 @@ class Reader {
     } else if (type == "float16") {
       type_ = at::kHalf;
     } else if (type != "float32") {
-      fail("its dtype is none of float32, bfloat16 and float16");
+      fail("its dtype must be float32, bfloat16 or float16");
     }
     count_ = 1;
     for (const Json& size : *shape) {
@@ -179,6 +184,11 @@ bool Nf4Files::is_part(const std::string& name) const {
   return std::ranges::any_of(kParts, [&](std::string_view end) {
     return name.ends_with(end) && has(name.substr(0, name.size() - end.size()));
   });
+}
+
+std::pair<std::vector<int64_t>, at::ScalarType> Nf4Files::shape_and_type(
+    const std::string& name) const {
+  return Reader(tensors_, name).shape_and_type();
 }
 
 Nf4Values Nf4Files::read(const std::string& name) const { return Reader(tensors_, name).read(); }

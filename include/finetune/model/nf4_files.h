@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "finetune/params/nf4_values.h"
@@ -20,6 +21,10 @@ class Nf4Files {
   [[nodiscard]] bool has(const std::string& name) const;
   // Whether a tensor says what another's codes mean.
   [[nodiscard]] bool is_part(const std::string& name) const;
+  // The matrix's logical shape, and the type in which it was computed: reads no codes. Requires:
+  // has(name). Throws Error(kData).
+  [[nodiscard]] std::pair<std::vector<int64_t>, at::ScalarType> shape_and_type(
+      const std::string& name) const;
   // Requires: has(name). Throws Error(kData) where the parts contradict each other, or hold numbers
   // that no quantisation gives.
   [[nodiscard]] Nf4Values read(const std::string& name) const;

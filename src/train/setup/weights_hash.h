@@ -12,7 +12,7 @@ namespace finetune {
 // Returns where hashes of files are cached between sessions.
 [[nodiscard]] TokenCacheOptions hash_cache(const TrainingArgs& args, const ShowStep& show);
 
-// Returns the weight files of a model folder. Throws Error(kData) if there are none.
+// Returns the weight files of a model folder. Throws Error(kData) for a folder without any.
 [[nodiscard]] std::vector<std::string> weight_paths(const std::string& folder);
 // Returns a hash of names, types, shapes and values of all tensors in the order of their names:
 // equal for all formats and divisions into files. Throws Error(kData) and Interrupted.
