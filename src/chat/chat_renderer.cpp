@@ -300,6 +300,25 @@ std::vector<ByteRange> ChatRenderer::between_markers(const std::string& text) co
   return ranges;
 }
 
+// Removes the ranges whose text comes from messages that are not learned alone: the template's
+// white space around such an answer is not learned either.
+std::vector<ByteRange> ChatRenderer::without_unlearned_answers(std::vector<ByteRange> ranges,
+                                                               const Conversation& conversation,
+                                                               const TracedText& text) {
+  std::erase_if(ranges, [&](const ByteRange& range) {
+    bool has_unlearned = false;
+    bool has_learned = false;
+    for (const TracedText::Piece& piece : text.pieces()) {
+      if (piece.source.message < 0 || piece.end <= range.begin || piece.begin >= range.end)
+        continue;
+      const bool learns = conversation.messages[static_cast<size_t>(piece.source.message)].learns;
+      (learns ? has_learned : has_unlearned) = true;
+    }
+    return has_unlearned && !has_learned;
+  });
+  return ranges;
+}
+
 // Whether an answer is followed by another without an instruction between them, although one is
 // looked for.
 bool ChatRenderer::lacks_instruction(const std::string& text) const {
@@ -315,7 +334,8 @@ bool ChatRenderer::lacks_instruction(const std::string& text) const {
 std::vector<ByteRange> ChatRenderer::learned_of(const Conversation& conversation,
                                                 const TracedText& text) const {
   if (!options_.response_template.empty()) {
-    return difference(between_markers(text.str()), unlearned_text(conversation, text));
+    return difference(without_unlearned_answers(between_markers(text.str()), conversation, text),
+                      unlearned_text(conversation, text));
   }
   if (options_.assistant_only || options_.turns == TurnChoice::kLast) {
     return template_->has_generation() ? marked_turns(conversation, text)

@@ -126,8 +126,23 @@ Json from_value(const Json& message, const ConversationNames& names, const std::
   return result;
 }
 
+// A call under OpenAI's former name, which templates do not read, as tool_calls.
+void take_function_call(Json& json, const std::string& what) {
+  if (!has_value(json, "function_call")) return;
+  if (has_value(json, "tool_calls")) {
+    fail(what + "has both 'tool_calls' and 'function_call', its former name; keep one");
+  }
+  const Json call = parsed(json["function_call"], what + "'function_call'");
+  if (!call.is_object() || !has_value(call, "name")) {
+    fail(what + "'function_call' must be an object with 'name' and 'arguments'");
+  }
+  json.erase("function_call");
+  json["tool_calls"] = Json::array({{{"type", "function"}, {"function", call}}});
+}
+
 Message make_message(Json json, size_t index, const std::string& what) {
   Message message;
+  take_function_call(json, what);
   if (has_value(json, "tool_calls")) {
     json["tool_calls"] = parsed(json["tool_calls"], what + "'tool_calls'");
   }

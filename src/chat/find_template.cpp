@@ -2,7 +2,9 @@
 #include "finetune/chat/find_template.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
@@ -103,8 +105,28 @@ constexpr ShippedTemplate kTemplates[] = {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 20;
 
-std::shared_ptr<const ChatTemplate> from_file(const std::string& path) {
-  return std::make_shared<const ChatTemplate>(FileSystem::local().read_all(path, kMaxBytes), path);
+// jinja2 drops a line break at the end of a template.
+std::string_view without_last_break(std::string_view text) {
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  return text;
+}
+
+// transformers renders a conversation with tools by the template "tool_use", where there is one.
+// One template that does the same; "+" keeps the texts' white space.
+std::string joined(std::string_view plain, std::string_view for_tools) {
+  return "{% if tools is not defined or tools is none +%}" +
+         std::string(without_last_break(plain)) + "{%+ else +%}" +
+         std::string(without_last_break(for_tools)) + "{%+ endif %}";
+}
+
+std::shared_ptr<const ChatTemplate> from_file(const std::string& path,
+                                              const std::string& for_tools = "") {
+  FileSystem& local = FileSystem::local();
+  std::string text = local.read_all(path, kMaxBytes);
+  if (!for_tools.empty() && local.exists(for_tools)) {
+    text = joined(text, local.read_all(for_tools, kMaxBytes));
+  }
+  return std::make_shared<const ChatTemplate>(std::move(text), path);
 }
 
 // The key chat_template of tokenizer_config.json: text, or a list of {name, template}.
@@ -118,23 +140,30 @@ std::shared_ptr<const ChatTemplate> from_tokenizer_config(const std::string& pat
   if (!value->is_array())
     throw Error(ErrorKind::kData, where + " must be text or a list of templates");
   std::vector<std::string> names;
+  std::map<std::string, std::string> texts;
   for (const Json& item : *value) {
     if (!item.is_object() || !item.contains("name") || !item.contains("template") ||
         !item["name"].is_string() || !item["template"].is_string()) {
       throw Error(ErrorKind::kData, where + ": a template needs 'name' and 'template'");
     }
     names.push_back(item["name"].get<std::string>());
-    if (names.back() == "default") {
-      return std::make_shared<const ChatTemplate>(item["template"].get<std::string>(), where);
-    }
+    texts[names.back()] = item["template"].get<std::string>();
   }
-  throw Error(ErrorKind::kData, where + ": no template is called 'default', only " + join(names));
+  const auto plain = texts.find("default");
+  if (plain == texts.end()) {
+    throw Error(ErrorKind::kData, where + ": no template is called 'default', only " + join(names));
+  }
+  const auto for_tools = texts.find("tool_use");
+  return std::make_shared<const ChatTemplate>(
+      for_tools == texts.end() ? plain->second : joined(plain->second, for_tools->second), where);
 }
 
 std::shared_ptr<const ChatTemplate> from_folder(const std::string& folder) {
   FileSystem& local = FileSystem::local();
   const std::string file = join_path(folder, kChatTemplateFile);
-  if (local.exists(file)) return from_file(file);
+  if (local.exists(file)) {
+    return from_file(file, join_path(join_path(folder, kMoreChatTemplates), "tool_use.jinja"));
+  }
   const std::string config = join_path(folder, "tokenizer_config.json");
   return local.exists(config) ? from_tokenizer_config(config) : nullptr;
 }

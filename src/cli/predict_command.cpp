@@ -88,10 +88,12 @@ text-generation; the defaults are those of generation_config.json, else those in
   --return_full_text true|false  print the prompt before the generated text (true)
   --chat                      answer as an assistant, with the model's chat template: each --text is
                               a question, each row of FILE a conversation (messages, or another
-                              shape of chat data; an answer at its end is made again). Prints
-                              {"messages": [...]}; without texts on a terminal: a conversation
+                              shape of chat data; an answer at its end is made again), each line
+                              of a text file a question. Prints {"messages": [...]}; without texts
+                              on a terminal: a conversation
   --chat_template_path PATH   with --chat: a template file, a folder, or a built-in template
-  --chat_template_kwargs JSON with --chat: variables of the template
+                              (chatml, llama3, mistral, gemma, phi3, alpaca) (the model's own)
+  --chat_template_kwargs JSON with --chat: variables of the template: '{"enable_thinking": false}'
 )";
 
 // Options with several values: all words up to the next option.
@@ -459,7 +461,12 @@ void visit_conversations(const std::string& input, const ReadingOptions& reading
   RowOptions options;
   options.key = "--input";
   options.reading = reading;
+  const bool has_lines = file_kind(input) == FileKind::kText;  // a question each
   visit_rows({input}, options, [&](const DataRow& row) {
+    if (has_lines) {
+      visit({.where = row.place, .text = row.columns.at("text").get<std::string>()});
+      return true;
+    }
     visit({.where = row.place, .text = {}, .conversation = row.columns.dump()});
     return true;
   });

@@ -116,9 +116,11 @@ class ChatEncoder {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
       if (!options_.skip_bad_rows) {
-        throw Error(error.kind(), std::string(error.what()) +
-                                      "; correct the row, or set skip_bad_rows: true to leave such "
-                                      "rows out");
+        // A template that refuses a plain question with its answer may be wrong itself.
+        const char* what = options_.renderer->is_probed() ? "the row" : "the row or the template";
+        throw Error(error.kind(),
+                    format_text("{}; correct {}, or set skip_bad_rows: true to leave such rows out",
+                                error.what(), what));
       }
       sample = {};
       sample.flags = kBad;
@@ -146,6 +148,22 @@ std::vector<int64_t> quantiles(std::vector<int64_t> lengths) {
     return lengths[static_cast<size_t>((std::ssize(lengths) - 1) * percent / 100)];
   };
   return {at(0), at(50), at(90), at(99), at(100)};
+}
+
+// Returns why row `number` (from 1) is left out as bad, with file and line.
+std::string problem_of_row(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                           const ChatOptions& options, int64_t number) {
+  std::string problem;
+  for_each_row(files, options, [&](const Row& row) {
+    if (--number > 0) return true;
+    try {
+      static_cast<void>(make_chat_sample(row.columns(), tokenizer, options));
+    } catch (const Error& error) {
+      problem = row.place() + ": " + error.what();
+    }
+    return false;
+  });
+  return problem;
 }
 
 [[noreturn]] void fail_without_targets(const std::vector<std::string>& files,
@@ -231,6 +249,7 @@ ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : SampleVi
     count(counts_.cut_off, kCutOff);
     count(counts_.nothing_learned, kNothingLearned);
     count(counts_.bad, kBad);
+    if (counts_.bad == 1 && counts_.first_bad == 0) counts_.first_bad = i + 1;
     if ((flags & kLeftOut) != 0) {
       if (counts_.first_left_out == 0) counts_.first_left_out = i + 1;
       continue;
@@ -302,7 +321,7 @@ std::shared_ptr<const ChatDataset> build_chat_dataset(const std::vector<std::str
   key["truncates"] = options.truncates;
   key["skip_bad_rows"] = options.skip_bad_rows;
   key["special_tokens_as_text"] = options.special_tokens_as_text;
-  auto data = std::make_shared<const ChatDataset>(
+  auto data = std::make_shared<ChatDataset>(
       build_samples({.files = files,
                      .tokenizer = tokenizer,
                      .cache_options = std::move(key),
@@ -310,6 +329,11 @@ std::shared_ptr<const ChatDataset> build_chat_dataset(const std::vector<std::str
                      .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
                     options));
   if (data->size() == 0) fail_without_targets(files, tokenizer, options);
+  if (const int64_t first = data->counts().first_bad; first > 0) {
+    ChatOptions quiet = options;
+    quiet.progress = {};
+    data->set_first_problem(problem_of_row(files, tokenizer, quiet, first));
+  }
   return data;
 }
 

@@ -188,6 +188,20 @@ TEST(ChatRenderer, LearnsBetweenMarkerTexts) {
             "Q: a A: b Q: c A:[ d</s>]");
 }
 
+// Alpaca's form has a line break between the marker and the answer, and two after it.
+TEST(ChatRenderer, LearnsNothingOfAnAnswerThatIsLeftOutBetweenMarkers) {
+  RenderOptions markers = options();
+  markers.instruction_template = "### Instruction:";
+  markers.response_template = "### Response:";
+  EXPECT_EQ(learned(renderer("alpaca", markers),
+                    R"({"messages": [{"role": "user", "content": "a"},
+                        {"role": "assistant", "content": "bad", "weight": 0},
+                        {"role": "user", "content": "c"},
+                        {"role": "assistant", "content": "d"}]})"),
+            "### Instruction:\na\n\n### Response:\nbad</s>\n\n### Instruction:\nc\n\n"
+            "### Response:[\nd</s>\n\n]");
+}
+
 TEST(ChatRenderer, KeepsPromptAndCompletionApart) {
   const RenderedChat text = renderer("chatml").render(
       read_conversation(Json::parse(R"({"prompt": "p", "completion": "c"})")));

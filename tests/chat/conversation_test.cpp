@@ -100,6 +100,17 @@ TEST(Conversation, ReadsListsThatAFileSpellsAsText) {
             R"([{"type": "function"}])");
 }
 
+// OpenAI's former name of a call, which no template reads.
+TEST(Conversation, ReadsFunctionCallAsATool) {
+  EXPECT_EQ(messages(R"({"messages": [{"role": "assistant", "content": null,
+                         "function_call": {"name": "f", "arguments": "{}"}}]})"),
+            R"({"role": "assistant", "content": null, "tool_calls": [{"type": "function", )"
+            R"("function": {"name": "f", "arguments": "{}"}}]})");
+  EXPECT_THAT(
+      refusal(R"({"messages": [{"role": "assistant", "content": "", "function_call": 3}]})"),
+      HasSubstr("'function_call' must be an object with 'name' and 'arguments'"));
+}
+
 // As transformers does, before a template sees a message.
 TEST(Conversation, GivesReasoningTheNamesThatTemplatesRead) {
   EXPECT_EQ(messages(R"({"messages": [{"role": "assistant", "content": "c", "reasoning": "r"}]})"),

@@ -203,6 +203,10 @@ TEST(Sft, AnswersInTheTaughtFormAndStops) {
       finetune({"predict", run.out(), "--chat", "--input", folder / "answer.jsonl"});
   EXPECT_EQ(answer.code, 1);
   EXPECT_THAT(answer.err, HasSubstr("answer.jsonl:1: there is no question before the answer"));
+  folder.write("questions.txt", "Who keeps the lighthouse?\n");
+  const ProcessResult lines =
+      finetune({"predict", run.out(), "--chat", "--input", folder / "questions.txt"});
+  EXPECT_THAT(lines.out, HasSubstr(R"("content":"The old keeper keeps it."}]})")) << lines.err;
   // Rows of chat data: the answer at their end is made again.
   const ProcessResult rows =
       finetune({"predict", run.out(), "--chat", "--input", kTasks + "keeper-train.jsonl"});
@@ -267,7 +271,41 @@ TEST(Sft, NamesTheRowThatCannotBeRead) {
                                  HasSubstr("skip_bad_rows: true")));
   const ProcessResult skipped = run.train({"--skip_bad_rows", "true"});
   ASSERT_EQ(skipped.code, 0) << skipped.err;
-  EXPECT_THAT(skipped.err, HasSubstr("1 row is left out: it cannot be read"));
+  EXPECT_THAT(skipped.err,
+              AllOf(HasSubstr("1 row is left out: it cannot be read"),
+                    HasSubstr("; the first: " + (folder / "rows.jsonl") + ":2: chat template"),
+                    HasSubstr("the roles are system, user and assistant, not tool")));
+}
+
+TEST(Sft, BlamesATemplateThatRefusesEveryRow) {
+  TemporaryFolder folder;
+  folder.write("bad.jinja", "{% for m in messages %}{{ m.content | shout }}{% endfor %}");
+  const ProcessResult refused =
+      TinyRun(chat({{"chat_template_path", folder / "bad.jinja"}, {"max_steps", "1"}})).train();
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("shout"), HasSubstr("bad.jinja:1:")));
+}
+
+TEST(Sft, SaysWhichKeysHaveNoEffect) {
+  const ProcessResult result = TinyRun(chat({{"packing_strategy", "wrapped"},
+                                             {"generate_samples", "2"},
+                                             {"validation_file", kText + "lighthouse.txt"},
+                                             {"max_steps", "1"}}))
+                                   .train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("no effect without packing: true: packing_strategy"),
+                    HasSubstr("generate_samples: no row of the validation data asks anything")));
+  // Wrapped samples are split, not cut.
+  const ProcessResult wrapped = TinyRun(chat({{"packing", "true"},
+                                              {"packing_strategy", "wrapped"},
+                                              {"max_seq_length", "64"},
+                                              {"validation_file", ""},
+                                              {"eval_strategy", "\"no\""},
+                                              {"max_steps", "1"}}))
+                                    .train();
+  ASSERT_EQ(wrapped.code, 0) << wrapped.err;
+  EXPECT_THAT(wrapped.err, AllOf(Not(HasSubstr("truncated")), Not(HasSubstr("cut to"))));
 }
 
 TEST(Sft, RefusesDataWithoutAnythingToLearn) {

@@ -173,6 +173,39 @@ class Sft(ParityTest):
         self.assertGreater(compared, 2000)
         self.assertGreater(masks, 800)
 
+    def test_a_template_of_its_own_for_tools(self):
+        """Of a list of templates transformers takes "tool_use" for conversations with tools, as here, also from
+        the folder that is the result."""
+        from transformers import AutoTokenizer
+
+        names = {
+            "default": (TEMPLATES / "qwen2_5_training.jinja").read_text(),
+            "tool_use": "\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}\n"
+            "{%- for m in messages %}\n  {{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}\n",
+        }
+        path = self.tokenizer_folder / "tokenizer_config.json"
+        config = json.loads(path.read_text())
+        config["chat_template"] = [{"name": name, "template": text} for name, text in names.items()]
+        path.write_text(json.dumps(config))
+        tools = [{"type": "function", "function": {"name": "lamp", "parameters": {}}}]
+        rows = [{"messages": CHAT}, {"messages": CHAT, "tools": tools}]
+        tokenizer = AutoTokenizer.from_pretrained(self.tokenizer_folder)
+        self.assertEqual(sorted(tokenizer.chat_template), ["default", "tool_use"])
+
+        def rendered(of):
+            return [of.apply_chat_template(r["messages"], tools=r.get("tools"), tokenize=False) for r in rows]
+
+        theirs = rendered(tokenizer)
+        self.assertIn("lamp", theirs[1])
+        run_binary("train", self.config("list", rows, max_steps=1, per_device_train_batch_size=2))
+        self.assertEqual([row["text"] for row in self.prepared("list", rows)], theirs)
+        self.assertEqual(rendered(AutoTokenizer.from_pretrained(self.folder / "list")), theirs)
+        (path.parent / "chat_template.jinja").write_text(names["default"])
+        more = path.parent / "additional_chat_templates"
+        more.mkdir()
+        (more / "tool_use.jinja").write_text(names["tool_use"])
+        self.assertEqual([row["text"] for row in self.prepared("folder", rows)], theirs)
+
     def complete_characters(self, labels, ids, tokenizer, template, row):
         """transformers leaves out the last tokens of a character that ends what is marked."""
         text = tokenizer.apply_chat_template(

@@ -16,6 +16,7 @@ inline constexpr char kFinetuneStateFile[] = "finetune_state.json";
 inline constexpr char kDataRecordFile[] = "finetune_data.json";  // data/data_record.h
 inline constexpr char kGenerationConfigFile[] = "generation_config.json";
 inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
+inline constexpr char kMoreChatTemplates[] = "additional_chat_templates";  // a folder: NAME.jinja
 
 inline constexpr char kTokenizerFile[] = "tokenizer.json";
 inline constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";

@@ -98,6 +98,8 @@ class ChatRenderer {
   [[nodiscard]] std::vector<ByteRange> marked_turns(const Conversation& conversation,
                                                     const TracedText& text) const;
   [[nodiscard]] std::vector<ByteRange> between_markers(const std::string& text) const;
+  [[nodiscard]] static std::vector<ByteRange> without_unlearned_answers(
+      std::vector<ByteRange> ranges, const Conversation& conversation, const TracedText& text);
   [[nodiscard]] bool lacks_instruction(const std::string& text) const;
   [[nodiscard]] std::vector<ByteRange> learned_of(const Conversation& conversation,
                                                   const TracedText& text) const;

@@ -22,6 +22,8 @@ class GeneratedSamples {
                    const chat::ConversationNames& names, const chat::ChatRenderer& renderer,
                    const Tokenizer& tokenizer, const ModelConfig& model, int64_t count);
 
+  [[nodiscard]] int64_t size() const { return std::ssize(prompts_); }
+
   // Returns each row with the model's most probable answer, which ends with one of `end_ids`. It
   // depends only on weights and prompt. Throws Interrupted.
   [[nodiscard]] std::vector<nlohmann::ordered_json> answer(

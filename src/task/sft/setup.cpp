@@ -59,8 +59,12 @@ class SftSetup final : public LabelledSetup {
                  "says where learning stops, but response_template, which says where it begins, "
                  "is not set");
     }
+    warn_about_keys_without_effect();
     make_renderer();
   }
+
+  // Samples that are cut are counted when they are read; wrapped ones are not cut.
+  [[nodiscard]] int64_t truncation_length() const override { return 0; }
 
   std::shared_ptr<const Dataset> read(Split split) override {
     ChatOptions options;
@@ -81,6 +85,11 @@ class SftSetup final : public LabelledSetup {
       samples_ = std::make_unique<const GeneratedSamples>(
           files_of(split).files, options, options.names, *renderer_, context().tokenizer,
           context().model, args().generate_samples);
+      if (samples_->size() == 0) {
+        log::warning(context().config.where("generate_samples") +
+                     ": generate_samples: no row of the validation data asks anything (plain text "
+                     "has no question), so that no answers are written");
+      }
     }
     if (split == Split::kTrain && wraps()) return wrapped(*data, max_seq_length());
     return data;
@@ -128,6 +137,19 @@ class SftSetup final : public LabelledSetup {
   }
 
  private:
+  void warn_about_keys_without_effect() const {
+    const LoadedConfig& config = context().config;
+    const auto warn = [&](const char* key, bool has_effect, const char* needed) {
+      if (has_effect || !config.is_set(key)) return;
+      log::warning(format_text("{}: no effect without {}: {}", config.where(key), needed, key));
+    };
+    warn("packing_strategy", args().packing, "packing: true");
+    warn("generate_samples",
+         !args().validation_file.empty() || args().validation_split_percentage > 0,
+         "validation_file");
+    warn("chat_template_kwargs", template_ != nullptr, "a chat template");
+  }
+
   [[nodiscard]] bool wraps() const {
     return args().packing && args().packing_strategy == "wrapped";
   }
@@ -208,8 +230,10 @@ class SftSetup final : public LabelledSetup {
          "rows are left out: their answers lie beyond " + limit);
     warn(counts.nothing_learned, "row is left out: nothing in it is learned",
          "rows are left out: nothing in them is learned");
-    warn(counts.bad, "row is left out: it cannot be read, or the chat template refuses it",
-         "rows are left out: they cannot be read, or the chat template refuses them");
+    const std::string first =
+        counts.first_problem.empty() ? "" : "; the first: " + counts.first_problem;
+    warn(counts.bad, "row is left out: it cannot be read, or the chat template refuses it" + first,
+         "rows are left out: they cannot be read, or the chat template refuses them" + first);
     warn(args().special_tokens_in_text == "parse" ? counts.special_tokens : 0,
          "sample has a special token in the text of a message; it becomes that token's id; see "
          "special_tokens_in_text",
