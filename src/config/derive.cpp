@@ -109,6 +109,15 @@ void expand_default_cache(LoadedConfig& config, Problems& problems) {
   }
 }
 
+// bitsandbytes' paged states may move to host memory while a GPU lacks room.
+void note_paged_optimizer(LoadedConfig& config) {
+  const std::string& optim = config.args.optim;
+  if (!optim.starts_with("paged_")) return;
+  config.notes.push_back(config.where("optim") + ": 'optim: " + optim + "' has the states of '" +
+                         optim.substr(std::string("paged_").size()) +
+                         "', which stay on the device; memory_budget chooses what fits");
+}
+
 }  // namespace
 
 void derive(LoadedConfig& config, Problems& problems) {
@@ -120,6 +129,7 @@ void derive(LoadedConfig& config, Problems& problems) {
   derive_report_to(config, problems);
   derive_accumulation(config, problems);
   expand_default_cache(config, problems);
+  note_paged_optimizer(config);
   if (config.args.model_name_or_path && config.args.model_type) {
     config.notes.push_back(config.where("model_type") +
                            ": model_type has no effect, because model_name_or_path is given");

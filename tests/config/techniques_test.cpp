@@ -87,6 +87,8 @@ TEST(OptimizerKeys, KnowTransformersNames) {
       {"adamw_hf", "adamw"},
       {"adamw_8bit", "adamw_8bit"},
       {"adamw_bnb_8bit", "adamw_8bit"},
+      {"paged_adamw_32bit", "adamw"},
+      {"paged_adamw_8bit", "adamw_8bit"},
       {"adamw_companded_8bit", "adamw_companded_8bit"},
       {"adafactor", "adafactor"},
       {"sgd", "sgd"}};
@@ -123,8 +125,8 @@ TEST(OptimizerKeys, NameWhatTheOptimizerTakes) {
               HasSubstr("at least 0, not -1"));
   EXPECT_THAT(load_error("optim: lion_8bit\n"),
               HasSubstr("is not available in this version (adamw_torch_fused, adamw_torch, "
-                        "adamw_hf, adamw_8bit, adamw_bnb_8bit, adamw_companded_8bit, adafactor, "
-                        "sgd are)"));
+                        "adamw_hf, paged_adamw_32bit, adamw_8bit, adamw_bnb_8bit, "
+                        "paged_adamw_8bit, adamw_companded_8bit, adafactor, sgd are)"));
 }
 
 TEST(MemorySize, ReadsUnitsOfBothKinds) {
