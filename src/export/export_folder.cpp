@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "export/compare_logits.h"
 #include "export/nf4_tensors.h"
 #include "export/staged_output.h"
 #include "finetune/base/error.h"
@@ -11,6 +12,7 @@
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/export/export.h"
+#include "finetune/model/model_folder.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/weight_files.h"
 
@@ -137,10 +139,18 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
   }
   if (!options.manifest_id.empty()) output.write_manifest(options.manifest_id);
   if (options.verify) output.verify();
+  ExportReport report = {.bytes = output.bytes(),
+                         .tensors = std::ssize(model.tensors),
+                         .type = is_nf4 ? "nf4" : dtype_text(stated)};
+  if (options.compares_logits) {
+    ModelConfig written = model.config;
+    written.is_nf4 = written.is_nf4 || is_nf4;
+    report.logits = compare_logits(model, written, [&](Model& exported) {
+      (void)load_folder_weights(exported, output.path());
+    });
+  }
   output.commit();
-  return {.bytes = output.bytes(),
-          .tensors = std::ssize(model.tensors),
-          .type = is_nf4 ? "nf4" : dtype_text(stated)};
+  return report;
 }
 
 }  // namespace finetune

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "export/compare_logits.h"
 #include "export/gguf_model.h"
 #include "export/gguf_tokenizer.h"
 #include "export/staged_output.h"
@@ -28,7 +30,8 @@ GgmlType ggml_type(const std::string& outtype, at::ScalarType stored) {
 }
 
 // Ollama's recipe of a model: it takes the chat template from the file, and stops at these texts.
-std::string model_file(const GgufMetadata& metadata, const std::string& out) {
+std::string model_file(const GgufMetadata& metadata, const std::vector<int64_t>& ends,
+                       const std::string& out) {
   std::string text = "FROM ./" + file_name(out) + "\n";
   const auto find = [&](const std::string& name) -> const GgufMetadata::Value* {
     const auto found =
@@ -36,13 +39,40 @@ std::string model_file(const GgufMetadata& metadata, const std::string& out) {
     return found == metadata.all().end() ? nullptr : &found->second;
   };
   const auto* tokens = find("tokenizer.ggml.tokens");
+  if (tokens == nullptr) return text;
+  const auto& texts = std::get<std::vector<std::string>>(*tokens);
+  std::vector<size_t> stops;
+  const auto add = [&](int64_t id) {
+    const auto index = static_cast<size_t>(id);
+    if (id < 0 || index >= texts.size() || std::ranges::count(stops, index) > 0) return;
+    stops.push_back(index);
+    text += "PARAMETER stop " + nlohmann::json(texts[index]).dump() + "\n";
+  };
   for (const char* name : {"eos_token_id", "eot_token_id"}) {
     const auto* id = find(std::string("tokenizer.ggml.") + name);
-    if (id == nullptr || tokens == nullptr) continue;
-    const std::string& token = std::get<std::vector<std::string>>(*tokens)[std::get<uint32_t>(*id)];
-    text += "PARAMETER stop " + nlohmann::json(token).dump() + "\n";
+    if (id != nullptr) add(std::get<uint32_t>(*id));
   }
+  for (const int64_t id : ends) add(id);
   return text;
+}
+
+// Copies the weights of the file that was written, as its types hold them.
+void load_gguf(Model& model, const GgufModel& gguf, const std::string& path) {
+  const auto file = FileSystem::local().open(path);
+  const std::vector<uint64_t> offsets = gguf_offsets(gguf.metadata, gguf.tensors);
+  std::map<std::string, size_t> places;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < gguf.tensors.size(); ++i) {
+    if (!gguf.tensors[i].restored) continue;
+    places[gguf.tensors[i].source] = i;
+    names.push_back(gguf.tensors[i].source);
+  }
+  const auto read = [&](const std::string& name) {
+    const size_t place = places.at(name);
+    const GgufTensor& tensor = gguf.tensors[place];
+    return tensor.restored(read_gguf_tensor(*file, tensor, offsets[place]));
+  };
+  (void)load_weights(model, names, read, path);
 }
 
 }  // namespace
@@ -69,11 +99,17 @@ ExportReport export_gguf(const MergedModel& model, const std::string& out,
   file->sync();
   file->close();
   if (options.verify) output.verify();
+  ExportReport report = {.bytes = output.bytes(),
+                         .tensors = std::ssize(gguf.tensors),
+                         .type = std::string(traits_of(type).name)};
+  if (options.compares_logits) {
+    report.logits = compare_logits(
+        model, model.config, [&](Model& exported) { load_gguf(exported, gguf, output.path()); });
+  }
   output.commit();
-  FileSystem::local().write_atomically(recipe, model_file(gguf.metadata, out));
-  return {.bytes = output.bytes(),
-          .tensors = std::ssize(gguf.tensors),
-          .type = std::string(traits_of(type).name)};
+  FileSystem::local().write_atomically(recipe,
+                                       model_file(gguf.metadata, end_token_ids(model), out));
+  return report;
 }
 
 }  // namespace finetune

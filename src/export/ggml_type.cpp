@@ -25,6 +25,18 @@ void encode_values(std::span<const float> values, at::ScalarType type, uint8_t* 
       .copy_(at::from_blob(const_cast<float*>(values.data()), {count}, at::kFloat));
 }
 
+void decode_values(at::ScalarType type, const uint8_t* bytes, std::span<float> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  at::from_blob(values.data(), {count}, at::kFloat)
+      .copy_(at::from_blob(const_cast<uint8_t*>(bytes), {count}, type));
+}
+
+float scale_of(const uint8_t* block) {
+  at::Half scale;
+  std::memcpy(&scale, block, kScaleBytes);
+  return scale;
+}
+
 }  // namespace
 
 const GgmlTraits& traits_of(GgmlType type) {
@@ -76,6 +88,32 @@ bool encode_ggml(GgmlType type, std::span<const float> values, uint8_t* bytes) {
       break;
   }
   return largest < most;
+}
+
+void decode_ggml(GgmlType type, const uint8_t* bytes, std::span<float> values) {
+  switch (type) {
+    case GgmlType::kF32:
+      return decode_values(at::kFloat, bytes, values);
+    case GgmlType::kF16:
+      return decode_values(at::kHalf, bytes, values);
+    case GgmlType::kBF16:
+      return decode_values(at::kBFloat16, bytes, values);
+    case GgmlType::kQ8_0:
+      for (size_t i = 0; i < values.size(); ++i) {
+        const uint8_t* block = bytes + i / kBlock * traits_of(type).block_bytes;
+        values[i] = scale_of(block) * static_cast<int8_t>(block[kScaleBytes + i % kBlock]);
+      }
+      return;
+    case GgmlType::kQ4_0:  // the first half of a block is in the low bits
+      for (size_t i = 0; i < values.size(); ++i) {
+        const uint8_t* block = bytes + i / kBlock * traits_of(type).block_bytes;
+        const size_t at = i % kBlock;
+        const int pair = block[kScaleBytes + at % (kBlock / 2)];
+        const int code = at < kBlock / 2 ? pair & 15 : pair >> 4;
+        values[i] = scale_of(block) * static_cast<float>(code - 8);
+      }
+      return;
+  }
 }
 
 }  // namespace finetune

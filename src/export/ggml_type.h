@@ -25,4 +25,7 @@ struct GgmlTraits {
 // Returns false if a value, or the scale of a block, is beyond float16.
 [[nodiscard]] bool encode_ggml(GgmlType type, std::span<const float> values, uint8_t* bytes);
 
+// Returns what the bytes of this type mean.
+void decode_ggml(GgmlType type, const uint8_t* bytes, std::span<float> values);
+
 }  // namespace finetune

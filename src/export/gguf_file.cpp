@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "export/gguf_file.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -139,6 +141,26 @@ uint64_t gguf_bytes(const GgufMetadata& metadata, const std::vector<GgufTensor>&
   uint64_t bytes = header(metadata, tensors).size();
   for (const GgufTensor& tensor : tensors) bytes += padded(tensor.bytes());
   return bytes;
+}
+
+std::vector<uint64_t> gguf_offsets(const GgufMetadata& metadata,
+                                   const std::vector<GgufTensor>& tensors) {
+  uint64_t offset = header(metadata, tensors).size();
+  std::vector<uint64_t> offsets;
+  for (const GgufTensor& tensor : tensors) {
+    offsets.push_back(offset);
+    offset += padded(tensor.bytes());
+  }
+  return offsets;
+}
+
+Tensor read_gguf_tensor(const ReadableFile& file, const GgufTensor& tensor, uint64_t offset) {
+  std::vector<uint8_t> bytes(tensor.bytes());
+  file.read_at(offset, bytes.data(), bytes.size());
+  Tensor values = at::empty(tensor.shape, at::kFloat);
+  decode_ggml(tensor.type, bytes.data(),
+              {values.mutable_data_ptr<float>(), static_cast<size_t>(values.numel())});
+  return values;
 }
 
 void write_gguf(WritableFile& file, const GgufMetadata& metadata,

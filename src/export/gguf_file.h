@@ -34,6 +34,9 @@ struct GgufTensor {
   GgmlType type = GgmlType::kF32;
   // Returns rows [first, first + count) of the first dimension in float32.
   std::function<Tensor(int64_t first, int64_t count)> rows;
+  std::string source = {};  // its name in transformers
+  // Returns the values as transformers has them, of those in the file; null: it has no such tensor.
+  std::function<Tensor(const Tensor& values)> restored = {};
 
   [[nodiscard]] uint64_t bytes() const;
 };
@@ -41,6 +44,13 @@ struct GgufTensor {
 // Bytes of the file.
 [[nodiscard]] uint64_t gguf_bytes(const GgufMetadata& metadata,
                                   const std::vector<GgufTensor>& tensors);
+
+// Where each tensor's bytes begin in the file.
+[[nodiscard]] std::vector<uint64_t> gguf_offsets(const GgufMetadata& metadata,
+                                                 const std::vector<GgufTensor>& tensors);
+// Returns the values of a tensor of a file that write_gguf() wrote, in float32.
+[[nodiscard]] Tensor read_gguf_tensor(const ReadableFile& file, const GgufTensor& tensor,
+                                      uint64_t offset);
 
 // Writes version 3 with an alignment of 32 bytes, some MiB at a time; neither syncs nor closes.
 // Throws Error(kData) for NaN or Inf, and for names that are longer than ggml allows.

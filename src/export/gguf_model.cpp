@@ -136,6 +136,7 @@ class GgufBuilder {
       MergedTensor output = *words;
       output.name = "lm_head.weight";
       add(output);
+      result_.tensors.back().restored = {};  // the model has it once
     }
     return std::move(result_);
   }
@@ -416,12 +417,17 @@ class GgufBuilder {
   }
 
   void add(const MergedTensor& source) {
-    GgufTensor tensor{.name = name_of(source.name), .shape = source.shape, .rows = source.rows};
+    GgufTensor tensor{.name = name_of(source.name),
+                      .shape = source.shape,
+                      .rows = source.rows,
+                      .source = source.name,
+                      .restored = [](const Tensor& values) { return values; }};
     const bool is_norm = tensor.name.ends_with("norm.weight");
     if (family_.adds_one_to_norms && is_norm) {
       tensor.rows = [rows = source.rows](int64_t first, int64_t count) {
         return rows(first, count) + 1.0F;
       };
+      tensor.restored = [](const Tensor& values) { return values - 1.0F; };
     }
     const bool is_transposed = has_transposed_linear(config_) && tensor.shape.size() == 2 &&
                                !tensor.name.starts_with("token_embd") &&
@@ -444,6 +450,7 @@ class GgufBuilder {
   // GPT-2's matrices are small enough to be in memory one at a time.
   static void transpose(GgufTensor& tensor) {
     std::swap(tensor.shape[0], tensor.shape[1]);
+    tensor.restored = [](const Tensor& values) { return values.t(); };
     tensor.rows = [rows = tensor.rows, all = tensor.shape[0], inputs = tensor.shape[1],
                    turned = Tensor()](int64_t first, int64_t count) mutable {
       if (!turned.defined()) turned = rows(0, inputs).t().contiguous();
@@ -470,6 +477,11 @@ class GgufBuilder {
         row = end;
       }
       return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
+    };
+    tensor.restored = [heads, half](const Tensor& values) {
+      std::vector<int64_t> shape = values.sizes().vec();
+      const Tensor pairs = values.reshape({heads, half, 2, values.numel() / values.size(0)});
+      return pairs.transpose(1, 2).reshape(shape);
     };
   }
 

@@ -24,6 +24,7 @@ constexpr std::string_view kByteLevelSpace = "\xC4\xA0";    // "Ġ"
 constexpr std::string_view kDeepSeekMark = "\xEF\xBD\x9C";  // "｜"
 constexpr float kNoScore = -1000.0F;
 constexpr uint64_t kLongestFile = uint64_t{512} << 20;
+constexpr uint64_t kLongestTemplate = uint64_t{16} << 20;
 
 // llama_token_type.
 enum class TokenType : int32_t {
@@ -332,26 +333,11 @@ class TokenizerWriter {
       if (std::string_view(name) == "eos") eos = id;
     }
     // The other token that ends an answer.
-    for (const int64_t id : end_ids()) {
+    for (const int64_t id : end_token_ids(model_)) {
       if (id != eos && is_id(id)) set("eot_token_id", static_cast<uint32_t>(id));
     }
     set("add_bos_token", adds("bos"));
     set("add_eos_token", adds("eos"));
-  }
-
-  // What generation_config.json says ends a text.
-  [[nodiscard]] std::vector<int64_t> end_ids() const {
-    std::vector<int64_t> ids;
-    for (const std::string& folder : {model_.folder, model_.base}) {
-      const std::string path = join_path(folder, kGenerationConfigFile);
-      if (!FileSystem::local().exists(path)) continue;
-      const Json value = member(read_json_file(path, ErrorKind::kData), "eos_token_id");
-      for (const Json& id : value.is_array() ? value : Json::array({value})) {
-        if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
-      }
-      break;
-    }
-    return ids;
   }
 
   // Whether encoding a text adds the token: as the post-processor does, or as the configuration of
@@ -373,13 +359,13 @@ class TokenizerWriter {
     return false;
   }
 
+  // That of the tokenizer's folder, as in a merged folder.
   void add_chat_template() {
     FileSystem& files = FileSystem::local();
-    for (const std::string& folder : {model_.folder, model_.base}) {
-      const std::string path = join_path(folder, kChatTemplateFile);
-      if (!files.exists(path)) continue;
-      metadata_.set("tokenizer.chat_template", files.read_all(path, uint64_t{16} << 20));
-      return;
+    const std::string path = join_path(folder_, kChatTemplateFile);
+    if (files.exists(path)) {
+      metadata_.set("tokenizer.chat_template", files.read_all(path, kLongestTemplate));
+      return add_more_templates(join_path(folder_, kMoreChatTemplates));
     }
     const Json& value = member(config_, "chat_template");
     if (value.is_string()) metadata_.set("tokenizer.chat_template", value.get<std::string>());
@@ -397,6 +383,22 @@ class TokenizerWriter {
     if (!names.empty()) metadata_.set("tokenizer.chat_templates", names);
   }
 
+  // NAME.jinja beside chat_template.jinja.
+  void add_more_templates(const std::string& folder) {
+    constexpr std::string_view kEnd = ".jinja";
+    FileSystem& files = FileSystem::local();
+    if (files.type(folder) != FileType::kDirectory) return;
+    std::vector<std::string> names = files.list(folder);
+    std::erase_if(names, [&](const std::string& name) { return !name.ends_with(kEnd); });
+    std::ranges::sort(names);
+    for (std::string& name : names) {
+      const std::string text = files.read_all(join_path(folder, name), kLongestTemplate);
+      name.resize(name.size() - kEnd.size());
+      metadata_.set("tokenizer.chat_template." + name, text);
+    }
+    if (!names.empty()) metadata_.set("tokenizer.chat_templates", names);
+  }
+
   GgufMetadata& metadata_;
   const MergedModel& model_;
   std::string folder_;
@@ -408,6 +410,20 @@ class TokenizerWriter {
 };
 
 }  // namespace
+
+std::vector<int64_t> end_token_ids(const MergedModel& model) {
+  std::vector<int64_t> ids;
+  for (const std::string& folder : {model.folder, model.base}) {
+    const std::string path = join_path(folder, kGenerationConfigFile);
+    if (!FileSystem::local().exists(path)) continue;
+    const Json value = member(read_json_file(path, ErrorKind::kData), "eos_token_id");
+    for (const Json& id : value.is_array() ? value : Json::array({value})) {
+      if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
+    }
+    break;
+  }
+  return ids;
+}
 
 void add_tokenizer(GgufMetadata& metadata, const MergedModel& model) {
   TokenizerWriter(metadata, model).run();

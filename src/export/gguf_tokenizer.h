@@ -15,4 +15,7 @@ namespace finetune {
 // pre-tokenizer gives other ids without a message.
 void add_tokenizer(GgufMetadata& metadata, const MergedModel& model);
 
+// What generation_config.json says ends a text.
+[[nodiscard]] std::vector<int64_t> end_token_ids(const MergedModel& model);
+
 }  // namespace finetune

@@ -311,6 +311,7 @@ class Merger {
     model_ = shape_of(result_.config, head);
     tied_ = tied_names(result_.config);
     outputs_ = output_modules(result_.config, head);
+    result_.head = head;
     result_.architecture = model_->architecture();
     base_ = std::make_shared<const RowSource>(result_.base);
     if (!lora) return;

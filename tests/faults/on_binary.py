@@ -345,6 +345,78 @@ def kill_after_stop(row):
     run.close()
 
 
+def content_of(path):
+    """The bytes of a file, or of each file in a folder; None: there is nothing."""
+    if path.is_dir():
+        return {file.name: file.read_bytes() for file in path.iterdir()}
+    return path.read_bytes() if path.exists() else None
+
+
+def exports(row):
+    """R26: an export is killed, or the disk is full, at each of its changes and writes."""
+    run = Run(
+        task="clm",
+        model_type="llama",
+        tokenizer_name=str(ROOT / "tests" / "fixtures" / "tokenizers" / "causal"),
+        max_seq_length=16,
+        config_overrides={
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "max_position_embeddings": 32,
+        },
+        max_steps=1,
+        mlm_probability=0.15,
+    )
+    if run.start() != 0:
+        sys.exit(f"the run does not work at all: {run.said()}")
+    place = run.root / "exports"
+    count = run.root / "count"
+
+    def export(out, fault=None, **more):
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **more}
+        if fault:
+            env.update(LD_PRELOAD=str(Options.shim), FINETUNE_FAULT_FOLDER=str(place), FINETUNE_FAULT=fault)
+        command = [str(Options.binary), "export", str(run.out), str(out), "--overwrite"]
+        return subprocess.run(command, env=env, capture_output=True, text=True)
+
+    for name in ("merged", "model.gguf"):
+        out = place / name
+        first = export(out)
+        if first.returncode != 0:
+            sys.exit(f"the export does not work at all: {first.stderr}")
+        whole = content_of(out)
+        for calls, action in (("change", "kill"), ("change|write|pwrite|writev", str(int(errno.ENOSPC)))):
+            remove(out)
+            export(out, fault=f"{calls}@0=0", FINETUNE_FAULT_COUNT=str(count))
+            changes = int(count.read_text())
+            cases = min(changes, scaled(10))
+            for i in range(cases):
+                # Half of them begin with nothing, half replace an export.
+                if i % 2 == 0:
+                    remove(out)
+                n = 1 + i * changes // cases
+                result = export(out, fault=f"{calls}@{n}+{0 if action.isdigit() else 1}={action}")
+                found = content_of(out)
+                problem = ""
+                if found not in (None, whole):
+                    problem = "what is there is neither the export nor nothing"
+                elif result.returncode == 0 and found != whole:
+                    problem = "ended with 0 without an export"
+                elif action.isdigit() and result.returncode != 0 and "No space" not in result.stderr:
+                    problem = f"ended with {result.returncode}: {result.stderr}"
+                again = export(out)
+                if not problem and (again.returncode != 0 or content_of(out) != whole):
+                    problem = f"the next export differs: {again.stderr}"
+                left = [file for file in os.listdir(place) if ".partial" in file or ".replaced" in file]
+                if not problem and left:
+                    problem = f"left: {left}"
+                row.add(f"{name}, {calls} {n} of {changes}, {action}", problem)
+    run.close()
+
+
 def broken_folders(row):
     """R11: the output folder is missing, moved, not a folder, read-only, or too small."""
     run = Run()
@@ -633,6 +705,7 @@ ROWS = {
     "R12.machines": two_machines,
     "R15.binary": clocks,
     "R16": no_memory,
+    "R26": exports,
 }
 
 

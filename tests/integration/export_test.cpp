@@ -2,6 +2,7 @@
 // `finetune export`: the model of a run as other programs take it.
 #include <filesystem>
 #include <random>
+#include <tuple>
 
 #include "integration/adapter_run.h"
 
@@ -46,6 +47,26 @@ TEST_F(Export, AnswersAsTheRunAndTrainsOn) {
   const TinyRun next(more);
   const ProcessResult trained = next.train();
   EXPECT_EQ(trained.code, 0) << trained.err;
+}
+
+// Runs both models: what differs is the rounding of the type.
+TEST_F(Export, ComparesTheLogitsOfTheRunAndOfWhatItWrote) {
+  const TinyRun run(short_keys());
+  ASSERT_EQ(run.train().code, 0);
+  for (const auto& [name, type, most] :
+       {std::tuple("merged", "f32", 1e-5), std::tuple("m.gguf", "f32", 1e-5),
+        std::tuple("half", "bf16", 0.1), std::tuple("m2.gguf", "q8_0", 0.2),
+        std::tuple("four", "nf4", 2.0)}) {
+    const ProcessResult result = finetune(
+        {"export", run.out(), run.folder() / name, "--outtype", type, "--verify", "logits"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("the most probable is the same for"));
+    const size_t end = result.out.find(" of their spread");
+    ASSERT_NE(end, std::string::npos) << result.out;
+    const double share = std::stod(result.out.substr(result.out.rfind(' ', end - 1)));
+    EXPECT_LE(share, most) << result.out;
+    EXPECT_TRUE(share > 0 || std::string(type) == "f32") << result.out;
+  }
 }
 
 TEST_F(Export, HasTheSameBytesForAnyNumberOfThreadsAndAfterAStop) {

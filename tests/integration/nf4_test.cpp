@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // An adapter on a base of four bits (QLoRA): quantised once, resumed to the same bits.
+#include <cstdio>
 #include <filesystem>
 
 #include "integration/adapter_run.h"
@@ -59,6 +60,27 @@ TEST_F(Nf4Run, EndsInTheSameBitsWithEveryPrecisionAndTechnique) {
                                    {"gradient_checkpointing", "true"}}}) {
     expect_same_bits_after_a_stop(more);
   }
+}
+
+// The choice of --merge_base is one of numbers.
+TEST_F(Nf4Run, ComparesBothBasesOnTheValidationData) {
+  const TinyRun run(keys({{"load_in_4bit", "true"}, {"max_steps", "4"}, {"eval_steps", "4"}}));
+  const ProcessResult trained = run.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::string out = run.folder() / "merged";
+  const ProcessResult result = finetune({"export", run.out(), out, "--compare_bases"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  char own[32];
+  const double loss = Json::parse(read_file(run.out("eval_results.json"))).at("eval_loss");
+  std::snprintf(own, sizeof(own), "%.4f with trained", loss);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("with --merge_base original, "), HasSubstr(own)));
+  EXPECT_EQ(result.out.find(std::string(own).substr(0, 6)), result.out.rfind(own)) << result.out;
+  const TinyRun whole(keys({{"max_steps", "2"}, {"eval_strategy", "no"}, {"validation_file", ""}}));
+  ASSERT_EQ(whole.train().code, 0);
+  const ProcessResult refused =
+      finetune({"export", whole.out(), whole.folder() / "merged", "--compare_bases"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("did not keep its base in four bits"));
 }
 
 TEST_F(Nf4Run, QuantisesOnceAndMakesADamagedCopyAgain) {

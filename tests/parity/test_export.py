@@ -350,6 +350,27 @@ class Export(ParityTest):
         ranks = [scores[left + right] for left, right in merges]
         self.assertEqual(ranks, sorted(ranks, reverse=True))
 
+    def test_templates_and_ends_in_gguf_and_modelfile(self):
+        folder = self.folder / "chat"
+        shutil.copytree(self.bases["llama"], folder)
+        (folder / "chat_template.jinja").write_text("default")
+        more = folder / "additional_chat_templates"
+        more.mkdir()
+        (more / "tool_use.jinja").write_text("with tools")
+        (more / "notes.txt").write_text("no template")
+        generation = {"eos_token_id": [2, 5, 7]}
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+        fields = self.gguf(folder, "f32").fields
+        found = {name: fields[f"tokenizer.{name}"].contents() for name in ("chat_template", "chat_template.tool_use", "chat_templates")}
+        self.assertEqual(
+            found, {"chat_template": "default", "chat_template.tool_use": "with tools", "chat_templates": ["tool_use"]}
+        )
+        lines = (self.folder / "model.Modelfile").read_text().splitlines()
+        tokens = fields["tokenizer.ggml.tokens"].contents()
+        stops = [json.loads(line.removeprefix("PARAMETER stop ")) for line in lines[1:]]
+        self.assertEqual(set(stops), {tokens[i] for i in generation["eos_token_id"]})
+        self.assertEqual(len(stops), 3)
+
     def test_what_gguf_cannot_hold_is_refused(self):
         folder = self.folder / "changed"
         shutil.copytree(self.bases["llama"], folder)

@@ -21,14 +21,24 @@ struct ExportOptions {
   std::vector<std::string> skipped = {};
   // Not empty: a folder gets manifest.json with the checksums of its files and this name.
   std::string manifest_id = {};
-  bool overwrite = false;  // what is there is replaced, once the export is complete
-  bool verify = true;      // what was written is read again and compared
+  bool overwrite = false;        // what is there is replaced, once the export is complete
+  bool verify = true;            // what was written is read again and compared
+  bool compares_logits = false;  // LogitsDifference: the whole model has to fit into memory
+};
+
+// How far the export's logits of a built-in text are from those of what was exported.
+struct LogitsDifference {
+  double largest = 0.0;   // absolute
+  double spread = 0.0;    // the standard deviation of the logits of a position
+  int64_t positions = 0;  // that were compared
+  int64_t same = 0;       // positions with the same largest logit
 };
 
 struct ExportReport {
   uint64_t bytes = 0;  // of all files
   int64_t tensors = 0;
   std::string type = {};  // of the matrices: "bfloat16"
+  std::optional<LogitsDifference> logits = {};
 };
 
 // Both write under another name beside `out` and rename at the end, so that an interrupted export

@@ -33,6 +33,7 @@ struct MergedModel {
   // Without the adapter and quantisation; tie_word_embeddings is false where the adapter changed
   // one of two shared weights.
   ModelConfig config;
+  std::optional<Head> head;           // what it predicts; nullopt: words
   std::string architecture;           // "LlamaForCausalLM"
   std::vector<MergedTensor> tensors;  // in transformers' order; shared ones once
   at::ScalarType dtype = at::kFloat;  // the type of most values

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#include "export/compare_logits.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "finetune/model/model_folder.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+namespace {
+
+constexpr const char* kText =
+    "The lighthouse keeper lit the lamp at 6:45, as he had done for 30 years; nobody else knew "
+    "how. "
+    "ABC 123!";
+
+// Ids of the text, or some of the vocabulary where there is no tokenizer.
+std::vector<int64_t> ids_of(const MergedModel& source) {
+  std::vector<int64_t> ids;
+  try {
+    for (const int32_t id : load_tokenizer(source.folder)->encode(kText)) ids.push_back(id);
+  } catch (const Error&) {  // the folder may hold weights alone
+    ids.clear();
+  }
+  const auto is_outside = [&](int64_t id) { return id < 0 || id >= source.config.vocab_size; };
+  if (ids.empty() || std::ranges::any_of(ids, is_outside)) {
+    ids.clear();
+    for (int64_t i = 0; i < 24; ++i) ids.push_back(i * 37 % source.config.vocab_size);
+  }
+  ids.resize(std::min(ids.size(), static_cast<size_t>(source.config.max_length())));
+  return ids;
+}
+
+// Logits [N, V] in float32: of each token, or those of the head.
+Tensor logits_of(const ModelConfig& config, std::optional<Head> head, const BaseFormat& base,
+                 const std::vector<int64_t>& ids, const std::function<void(Model&)>& load) {
+  const c10::NoGradGuard no_grad;
+  const c10::Device cpu(c10::kCPU);
+  const ModelOptions options = {.fused = true, .draw_weights = false, .base = base};
+  const Tensor row = at::tensor(ids);
+  const ModelInput input = {.input_ids = row.view({1, -1}), .attention_mask = {}};
+  const Tensor positions = at::arange(row.numel(), at::kLong);
+  Tensor logits;
+  if (!head) {
+    const auto model = make_language_model(config, 0, cpu, options);
+    load(*model);
+    logits = model->logits(input, positions);
+  } else if (*head == Head::kPretraining) {
+    const auto model = make_pretraining_model(config, 0, cpu, options);
+    load(*model);
+    logits = model->logits(input, positions).words;
+  } else {
+    const auto model = make_head_model(*head, config, 0, cpu, options);
+    load(*model);
+    logits = model->logits(input);
+  }
+  return logits.to(at::kFloat).flatten(0, -2).contiguous();
+}
+
+}  // namespace
+
+LogitsDifference compare_logits(const MergedModel& source, const ModelConfig& exported,
+                                const std::function<void(Model&)>& load) {
+  const std::vector<int64_t> ids = ids_of(source);
+  const ModelConfig config = read_model_config(source.folder);
+  const Tensor own =
+      logits_of(config, source.head, base_format(config, source.folder), ids,
+                [&](Model& model) { (void)load_folder_weights(model, source.folder); });
+  const Tensor other = logits_of(exported, source.head, {}, ids, load);
+  LogitsDifference result;
+  result.positions = own.size(0);
+  result.largest = (own - other).abs().max().item<double>();
+  result.spread = (own - own.mean(-1, /*keepdim=*/true)).square().mean().sqrt().item<double>();
+  result.same = (own.argmax(-1) == other.argmax(-1)).sum().item<int64_t>();
+  return result;
+}
+
+}  // namespace finetune
