@@ -103,6 +103,10 @@ void ChatRenderer::probe() {
   }
 }
 
+const ChatTemplate& ChatRenderer::template_of(const Conversation& conversation) const {
+  return conversation.tools.is_none() ? *template_ : template_->for_tools();
+}
+
 TracedText ChatRenderer::render_messages(const Conversation& conversation, size_t count,
                                          bool add_generation_prompt) const {
   Variables variables{.values = options_.variables, .date = options_.date};
@@ -117,7 +121,7 @@ TracedText ChatRenderer::render_messages(const Conversation& conversation, size_
   set("tools", conversation.tools);
   set("documents", None{});
   set("add_generation_prompt", add_generation_prompt);
-  return template_->render(variables);
+  return template_of(conversation).render(variables);
 }
 
 // Returns the first special token in bytes [begin, end), or an empty range at `begin`.
@@ -338,8 +342,8 @@ std::vector<ByteRange> ChatRenderer::learned_of(const Conversation& conversation
                       unlearned_text(conversation, text));
   }
   if (options_.assistant_only || options_.turns == TurnChoice::kLast) {
-    return template_->has_generation() ? marked_turns(conversation, text)
-                                       : assistant_turns(conversation, text);
+    return template_of(conversation).has_generation() ? marked_turns(conversation, text)
+                                                      : assistant_turns(conversation, text);
   }
   return difference({{0, text.size()}}, unlearned_text(conversation, text));
 }
@@ -374,7 +378,7 @@ void ChatRenderer::note_reasoning(const Conversation& conversation, const Traced
 
 void ChatRenderer::note_tools(const Conversation& conversation, const TracedText& text,
                               RenderedChat& rendered) const {
-  rendered.drops_tools = !conversation.tools.is_none() && !template_->uses("tools");
+  rendered.drops_tools = !conversation.tools.is_none() && !template_of(conversation).uses("tools");
   if (std::ranges::none_of(conversation.messages, &Message::has_tool_calls)) return;
   std::vector<bool> has_calls(conversation.messages.size());
   for (const TracedText::Piece& piece : text.pieces()) {

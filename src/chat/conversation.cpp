@@ -129,11 +129,11 @@ Json from_value(const Json& message, const ConversationNames& names, const std::
 // A call under OpenAI's former name, which templates do not read, as tool_calls.
 void take_function_call(Json& json, const std::string& what) {
   if (!has_value(json, "function_call")) return;
-  if (has_value(json, "tool_calls")) {
+  if (has_value(json, "tool_calls") && !json["tool_calls"].empty()) {
     fail(what + "has both 'tool_calls' and 'function_call', its former name; keep one");
   }
   const Json call = parsed(json["function_call"], what + "'function_call'");
-  if (!call.is_object() || !has_value(call, "name")) {
+  if (!call.is_object() || !has_value(call, "name") || !has_value(call, "arguments")) {
     fail(what + "'function_call' must be an object with 'name' and 'arguments'");
   }
   json.erase("function_call");

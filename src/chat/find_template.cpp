@@ -105,28 +105,13 @@ constexpr ShippedTemplate kTemplates[] = {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 20;
 
-// jinja2 drops a line break at the end of a template.
-std::string_view without_last_break(std::string_view text) {
-  if (text.ends_with('\n')) text.remove_suffix(1);
-  return text;
-}
-
 // transformers renders a conversation with tools by the template "tool_use", where there is one.
-// One template that does the same; "+" keeps the texts' white space.
-std::string joined(std::string_view plain, std::string_view for_tools) {
-  return "{% if tools is not defined or tools is none +%}" +
-         std::string(without_last_break(plain)) + "{%+ else +%}" +
-         std::string(without_last_break(for_tools)) + "{%+ endif %}";
-}
-
 std::shared_ptr<const ChatTemplate> from_file(const std::string& path,
                                               const std::string& for_tools = "") {
   FileSystem& local = FileSystem::local();
-  std::string text = local.read_all(path, kMaxBytes);
-  if (!for_tools.empty() && local.exists(for_tools)) {
-    text = joined(text, local.read_all(for_tools, kMaxBytes));
-  }
-  return std::make_shared<const ChatTemplate>(std::move(text), path);
+  const bool has_other = !for_tools.empty() && local.exists(for_tools);
+  return std::make_shared<const ChatTemplate>(local.read_all(path, kMaxBytes), path,
+                                              has_other ? from_file(for_tools) : nullptr);
 }
 
 // The key chat_template of tokenizer_config.json: text, or a list of {name, template}.
@@ -153,9 +138,11 @@ std::shared_ptr<const ChatTemplate> from_tokenizer_config(const std::string& pat
   if (plain == texts.end()) {
     throw Error(ErrorKind::kData, where + ": no template is called 'default', only " + join(names));
   }
-  const auto for_tools = texts.find("tool_use");
-  return std::make_shared<const ChatTemplate>(
-      for_tools == texts.end() ? plain->second : joined(plain->second, for_tools->second), where);
+  const auto found = texts.find("tool_use");
+  auto for_tools = found == texts.end()
+                       ? nullptr
+                       : std::make_shared<const ChatTemplate>(found->second, where + " tool_use");
+  return std::make_shared<const ChatTemplate>(plain->second, where, std::move(for_tools));
 }
 
 std::shared_ptr<const ChatTemplate> from_folder(const std::string& folder) {

@@ -606,15 +606,31 @@ class Interpreter {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(std::string text, std::string where)
+ChatTemplate::ChatTemplate(std::string text, std::string where,
+                           std::shared_ptr<const ChatTemplate> for_tools)
     : text_(std::move(text)),
       where_(std::move(where)),
-      syntax_(std::make_unique<const Syntax>(parse(text_, where_))) {}
+      syntax_(std::make_unique<const Syntax>(parse(text_, where_))),
+      for_tools_(std::move(for_tools)) {}
 
 ChatTemplate::~ChatTemplate() = default;
 
 TracedText ChatTemplate::render(const Variables& variables) const {
   return Interpreter(*syntax_, where_, variables).run();
+}
+
+// A line break after a statement is dropped (trim_blocks), so each template begins a line, as it
+// does alone. The empty expressions keep the white space at its end (lstrip_blocks); jinja2 drops
+// one line break there.
+std::string ChatTemplate::joined_text() const {
+  if (!for_tools_) return text_;
+  const auto body = [](std::string_view text) {
+    if (text.ends_with('\n')) text.remove_suffix(1);
+    if (text.ends_with('\r')) text.remove_suffix(1);
+    return "\n" + std::string(text) + "{{ '' }}";
+  };
+  return "{% if tools is not defined or tools is none %}" + body(text_) + "{% else %}" +
+         body(for_tools_->text_) + "{% endif %}";
 }
 
 bool ChatTemplate::has_generation() const { return syntax_->has_generation; }

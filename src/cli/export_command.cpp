@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
@@ -186,6 +187,8 @@ LoadedConfig keys_of_run(const std::string& folder, const std::vector<std::strin
   for (const auto& [key, value] : defaults.items()) {
     if (keys.contains(key) && keys[key] == value) keys.erase(key);
   }
+  keys.erase("output_dir");  // else the evaluation would write its results there
+  keys.erase("mirror_dir");
   if (keys.value("load_in_4bit", nlohmann::ordered_json()) != true) {
     refuse("the run of '" + folder + "' did not keep its base in four bits (load_in_4bit)");
   }
@@ -232,9 +235,7 @@ std::string logits_text(const LogitsDifference& logits, const std::string& type)
       format_number("%g", usual_share(type)), logits.same);
 }
 
-}  // namespace
-
-int export_command(const Arguments& arguments) {
+int export_model(const Arguments& arguments) {
   Request request;
   CommandLine line("finetune export", kHelp);
   std::string verify = "true";
@@ -286,6 +287,18 @@ int export_command(const Arguments& arguments) {
             << "\n";
   if (report.logits) std::cout << logits_text(*report.logits, report.type) << "\n";
   return kExitFinished;
+}
+
+}  // namespace
+
+int export_command(const Arguments& arguments) {
+  try {
+    return export_model(arguments);
+  } catch (const Interrupted& stop) {  // which is no run that could be resumed
+    log::warning("stopped by " + interrupt::signal_name() + " while " + stop.what() +
+                 "; nothing of it is left: run the same command again");
+    return kExitStoppedEarly;
+  }
 }
 
 }  // namespace finetune::cli

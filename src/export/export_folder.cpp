@@ -78,6 +78,17 @@ std::vector<std::string> files_with_weights(FileSystem& files, const std::string
   return names;
 }
 
+// additional_chat_templates/NAME.jinja
+void write_more_templates(const std::string& folder, StagedOutput& output) {
+  FileSystem& files = FileSystem::local();
+  const std::string from = join_path(folder, kMoreChatTemplates);
+  if (files.type(from) != FileType::kDirectory) return;
+  for (const std::string& name : files.list(from)) {
+    if (!name.ends_with(".jinja")) continue;
+    output.write(join_path(kMoreChatTemplates, name), files.read_all(join_path(from, name)));
+  }
+}
+
 }  // namespace
 
 ExportReport export_folder(const MergedModel& model, const std::string& out,
@@ -137,6 +148,7 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
       output.write(name, files.read_all(join_path(model.base, name)));
     }
   }
+  write_more_templates(has_tokenizer(names) ? model.folder : model.base, output);
   if (!options.manifest_id.empty()) output.write_manifest(options.manifest_id);
   if (options.verify) output.verify();
   ExportReport report = {.bytes = output.bytes(),

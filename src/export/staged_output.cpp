@@ -114,7 +114,10 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes)
       return files_.type(join_path(out_, name)) == FileType::kDirectory;
     };
     for (const std::string& name : files_.list(out_)) {
-      if (is_exported_name(name) && !is_folder(name)) continue;
+      if (name == kMoreChatTemplates ? is_folder(name)
+                                     : is_exported_name(name) && !is_folder(name)) {
+        continue;
+      }
       throw Error(ErrorKind::kUsage, "'" + out_ + "' holds '" + name +
                                          "', which no export wrote and --overwrite does not "
                                          "replace; choose another name");
@@ -159,7 +162,7 @@ void StagedOutput::remove_leftovers() const {
 
 std::unique_ptr<WritableFile> StagedOutput::create(const std::string& name) {
   const std::string path = name.empty() ? path_ : join_path(path_, name);
-  if (!name.empty()) files_.make_directories(path_);
+  if (!name.empty()) files_.make_directories(parent_path(path));
   return std::make_unique<RecordedFile>(files_.create(path), written_[path]);
 }
 
@@ -172,7 +175,9 @@ void StagedOutput::write(const std::string& name, const std::string& text) {
 
 void StagedOutput::write_manifest(const std::string& id) {
   checkpoint::Manifest manifest = {.run_id = id, .files = {}};
-  for (const auto& [path, record] : written_) manifest.files[file_name(path)] = record;
+  for (const auto& [path, record] : written_) {
+    if (parent_path(path) == path_) manifest.files[file_name(path)] = record;
+  }
   write(checkpoint::kManifestFile, checkpoint::manifest_text(manifest));
 }
 

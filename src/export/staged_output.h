@@ -28,11 +28,11 @@ class StagedOutput {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  // Opens a file for writing, whose bytes verify() reads again. `name`: in the folder; empty: the
-  // output itself.
+  // Opens a file for writing, whose bytes verify() reads again. `name`: in the folder or in a
+  // folder there; empty: the output itself.
   [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& name = "");
   void write(const std::string& name, const std::string& text);
-  // Writes manifest.json, which has this id and the checksums of all files so far.
+  // Writes manifest.json, which has this id and the checksums of all files so far in the folder.
   void write_manifest(const std::string& id);
   // Throws Error(kIo) if a file does not have the bytes that were written.
   void verify() const;

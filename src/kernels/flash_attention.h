@@ -11,6 +11,8 @@ namespace finetune::kernels {
 struct FlashAttention {
   // Which operators it prefers, for a run's environment: "flash", ... Other ones give other bits.
   const char* (&name)();
+  // Whether torch has them for this device; pretend accelerators have none.
+  bool (&is_there)(c10::Device device);
   // Whether the device has it for these types and sizes, and gains by it.
   bool (&serves)(const Attention& inputs);
   // Returns the context and the log-sum-exp of each row, which the backward pass reads. Requires:

@@ -78,7 +78,7 @@ const char* kernels_in_use(c10::Device device) { return kernels::kernels_for(dev
 
 const char* attention_in_use(c10::Device device) {
   const kernels::FlashAttention* flash = kernels::kernels_for(device).flash_attention;
-  return flash == nullptr ? "row" : flash->name();
+  return flash == nullptr || !flash->is_there(device) ? "row" : flash->name();
 }
 
 std::string describe_kernels(c10::Device device) {

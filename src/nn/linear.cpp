@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <optional>
@@ -13,6 +14,27 @@
 
 namespace finetune::nn {
 namespace {
+
+bool is_packed(const Weight& weight, const Pass& p) {
+  return traits_of(p.options().parameters->at(weight).format.weight).unpack != nullptr;
+}
+
+// Rows of a matrix of four bits that are unpacked at a time, beside their product, so that no whole
+// copy in float32 exists; 0: all, as of other formats, and on a device, where one launch does it.
+int64_t unpacked_rows(const Weight& weight, const Pass& p) {
+  if (!is_packed(weight, p) || !p.options().parameters->tensor(weight).is_cpu()) return 0;
+  const int64_t rows = std::max<int64_t>(1, kUnpackedAtOnce / weight.size(1));
+  return rows < weight.size(0) ? rows : 0;
+}
+
+// Calls `visit` with rows [first, first + count) of a matrix.
+template <class Visit>
+void for_each_block(const Weight& weight, int64_t step, const Pass& p, const Visit& visit) {
+  for (int64_t first = 0; first < weight.size(0); first += step) {
+    const int64_t count = std::min(step, weight.size(0) - first);
+    visit(first, count, p.options().parameters->values_of_rows(weight, first, count));
+  }
+}
 
 // What the gradient of x is written into: x, if it was kept and nothing else refers to it.
 Tensor memory_for(Tensor x, at::IntArrayRef shape, const at::TensorOptions& options) {
@@ -84,6 +106,47 @@ Tensor give_magnitude(const Weight& magnitude, const Unscaled& unscaled, Tensor 
   return (overwrites ? to_overwrite(std::move(dy)) : dy.clone()).mul_(unscaled.factor);
 }
 
+// x W^T + b [N, out]
+Tensor product_of(const Matrix& matrix, const Tensor& bias, const Tensor& x, const Pass& p) {
+  const Precision precision = p.options().precision;
+  const int64_t step = matrix.is_transposed ? 0 : unpacked_rows(matrix.weight, p);
+  if (step == 0) return linear_in(precision, x, matrix.of(p.factor(matrix.weight)), bias);
+  const Tensor y =
+      at::empty({x.size(0), matrix.weight.size(0)}, x.options().dtype(scalar_type(precision)));
+  for_each_block(matrix.weight, step, p, [&](int64_t first, int64_t count, const Tensor& rows) {
+    const Tensor own = bias.defined() ? bias.narrow(0, first, count) : Tensor();
+    y.narrow(1, first, count).copy_(linear_in(precision, x, rows, own));
+  });
+  return y;
+}
+
+// dx += dy W. `shape`: of x; `spare`: memory for the first gradient.
+void give_input(const Matrix& matrix, const Tensor& dy, at::IntArrayRef shape, const Tensor& spare,
+                Slot& dx, const Pass& p) {
+  const Precision precision = p.options().precision;
+  const int64_t step = matrix.is_transposed ? 0 : unpacked_rows(matrix.weight, p);
+  if (step == 0) {
+    dx.give_product(precision, dy, matrix.of(p.factor(matrix.weight)), spare);
+  } else if (precision == Precision::kFloat32) {
+    for_each_block(matrix.weight, step, p, [&](int64_t first, int64_t count, const Tensor& rows) {
+      dx.give_product(precision, dy.narrow(1, first, count), rows, spare);
+    });
+  } else {  // the blocks' products are added in float32
+    const Tensor sum =
+        at::zeros({dy.size(0), matrix.weight.size(1)}, dy.options().dtype(at::kFloat));
+    const bool is_fast = has_fast_products(precision, dy.device());
+    for_each_block(matrix.weight, step, p, [&](int64_t first, int64_t count, const Tensor& rows) {
+      const Tensor block = dy.narrow(1, first, count);
+      if (is_fast) {
+        sum.add_(product_in(precision, block, rows));
+      } else {
+        product_into(Precision::kFloat32, sum, block.to(at::kFloat), rows, 1.0);
+      }
+    });
+    dx.give(dx.has_gradient() ? sum.view(shape) : spare.copy_(sum.view(shape)));
+  }
+}
+
 // Adds s drop(x) A^T B^T to y. Returns s drop(x) A^T [N, r].
 Tensor add_adapter(const Matrix& matrix, const Tensor& x, const Tensor& y, Pass& p) {
   const LoraTerm& lora = *matrix.lora;
@@ -129,12 +192,11 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
   const bool keeps_input = has_trained_weight || has_trained_adapter;
   const bool needs_gradient = p.trains(bias) || keeps_input || x.slot;
   // A view keeps the tensor that it is of, also without gradients, and would not own its memory.
-  Value y =
-      p.result(linear_in(p.options().precision, rows_of(x.tensor), matrix.of(p.factor(weight)),
-                         matrix.is_dora() ? Tensor() : p.factor(bias))
-                   .view(sizes)
-                   .detach(),
-               needs_gradient);
+  Value y = p.result(
+      product_of(matrix, matrix.is_dora() ? Tensor() : p.factor(bias), rows_of(x.tensor), p)
+          .view(sizes)
+          .detach(),
+      needs_gradient);
   Tensor low;
   if (matrix.lora) low = add_adapter(matrix, x.tensor, y.tensor, p);
   Unscaled unscaled;
@@ -144,6 +206,9 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
   }
   if (Scratch* scratch = p.scratch()) {
     scratch->matrix = std::max(scratch->matrix, weight.numel());
+    const bool adds_blocks = p.options().precision != Precision::kFloat32 && is_packed(weight, p) &&
+                             weight.numel() > kUnpackedAtOnce;
+    if (adds_blocks) scratch->adapter = std::max(scratch->adapter, 4 * x.tensor.numel());
     const bool is_table = x.tensor.dim() == 2;  // shared by all rows
     const int64_t values = is_table ? 0 : x.tensor.numel() + y.tensor.numel();
     scratch->factors = std::max(scratch->factors, values);
@@ -181,7 +246,7 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
     if (dx) {
       const Tensor spare =
           dx->has_gradient() ? Tensor() : memory_for(std::move(input), shape, options);
-      dx->give_product(p.options().precision, dy, matrix.of(p.factor(matrix.weight)), spare);
+      give_input(matrix, dy, shape, spare, *dx, p);
       if (matrix.lora) give_adapter(matrix, d_low, shape, *dx, p);
     }
     if (!completes) return;

@@ -14,6 +14,7 @@
 #include "finetune/distributed/shard_sum.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/nn/chunked_cross_entropy.h"
+#include "finetune/nn/linear.h"
 #include "finetune/optim/optimizer_kind.h"
 #include "finetune/params/gradients.h"
 
@@ -146,7 +147,16 @@ class Prediction {
             .block = scratch_.block,
             .sums = scratch_.sums,
             .element = element_,
-            .threads = threads_of(work_)};
+            .threads = threads_of(work_),
+            .flash = has_flash()};
+  }
+  // Of the attention that it serves.
+  [[nodiscard]] bool has_flash() const {
+    const bool drops = model_.attention_probs_dropout_prob > 0 && !is_causal(model_);
+    const DecoderConfig& decoder = model_.decoder;
+    const bool refuses = drops || (is_causal(model_) && decoder.attention_dropout > 0) ||
+                         decoder.attn_logit_softcapping || scratch_.block > 0;
+    return work_.has_flash && !refuses && (is_causal(model_) || work_.length > kernels::kShortRows);
   }
   [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
     // A row's first and last token are special and not predicted; the CPU's plans count them.
@@ -337,7 +347,9 @@ class Prediction {
   [[nodiscard]] int64_t layer_matrix() const { return 4 * scratch_.matrix; }
   [[nodiscard]] int64_t matrix() const {
     const bool is_there = read_format() == WeightFormat::kFloat32 || takes_weights_as_they_are();
-    return is_there ? 0 : layer_matrix();
+    if (is_there) return 0;
+    const bool in_blocks = traits_of(read_format()).unpack != nullptr && !work_.is_device;
+    return in_blocks ? std::min(layer_matrix(), 4 * nn::kUnpackedAtOnce) : layer_matrix();
   }
 
   // Bytes of one product at a time; in half precision also both factors of a gradient's product.
@@ -474,6 +486,28 @@ int64_t largest_micro_batch(const MemoryWorkload& workload, MemoryChoices choice
     (fits(middle) ? fitting : beyond) = middle;
   }
   return fitting;
+}
+
+std::vector<int64_t> longest_rows(MemoryWorkload workload, MemoryChoices choices,
+                                  const std::vector<int64_t>& bytes) {
+  choices.micro_batch = 1;
+  workload.eval_batch = std::min<int64_t>(workload.eval_batch, 1);
+  const int64_t most = workload.model.max_length();
+  std::vector<int64_t> longest(bytes.size());
+  for (int64_t power = std::min<int64_t>(128, most); power < 2 * most; power *= 2) {
+    for (const int64_t length : {power, power + power / 2}) {
+      workload.length = std::min(length, most);
+      const int64_t peak = predict_memory(workload, choices).peak();
+      bool fits_any = false;
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        if (peak > bytes[i]) continue;
+        longest[i] = workload.length;
+        fits_any = true;
+      }
+      if (!fits_any || workload.length == most) return longest;
+    }
+  }
+  return longest;
 }
 
 MemoryChoices choices_of(const TrainingArgs& args) {

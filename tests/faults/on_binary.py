@@ -353,7 +353,7 @@ def content_of(path):
 
 
 def exports(row):
-    """R26: an export is killed, or the disk is full, at each of its changes and writes."""
+    """R26: an export is killed, stopped, or finds the disk full, at its changes and writes."""
     run = Run(
         task="clm",
         model_type="llama",
@@ -388,11 +388,13 @@ def exports(row):
         if first.returncode != 0:
             sys.exit(f"the export does not work at all: {first.stderr}")
         whole = content_of(out)
-        for calls, action in (("change", "kill"), ("change|write|pwrite|writev", str(int(errno.ENOSPC)))):
+        stop = f"signal:{int(signal.SIGTERM)}"
+        full = str(int(errno.ENOSPC))
+        for calls, action in (("change", "kill"), ("change|write|pwrite|writev", full), ("change", stop)):
             remove(out)
             export(out, fault=f"{calls}@0=0", FINETUNE_FAULT_COUNT=str(count))
             changes = int(count.read_text())
-            cases = min(changes, scaled(10))
+            cases = min(changes, scaled(6))
             for i in range(cases):
                 # Half of them begin with nothing, half replace an export.
                 if i % 2 == 0:
@@ -407,6 +409,13 @@ def exports(row):
                     problem = "ended with 0 without an export"
                 elif action.isdigit() and result.returncode != 0 and "No space" not in result.stderr:
                     problem = f"ended with {result.returncode}: {result.stderr}"
+                elif action == stop and result.returncode == 75 and "nothing of it is left" not in result.stderr:
+                    problem = f"no word of what is left: {result.stderr}"
+                elif action == stop and result.returncode not in (0, 75):
+                    problem = f"ended with {result.returncode}: {result.stderr}"
+                left = [file for file in os.listdir(place) if ".partial" in file or ".replaced" in file]
+                if action == stop and result.returncode == 75 and left:
+                    problem = f"left by the stop: {left}"
                 again = export(out)
                 if not problem and (again.returncode != 0 or content_of(out) != whole):
                     problem = f"the next export differs: {again.stderr}"

@@ -68,10 +68,12 @@ TEST_F(Nf4Run, ComparesBothBasesOnTheValidationData) {
   const ProcessResult trained = run.train();
   ASSERT_EQ(trained.code, 0) << trained.err;
   const std::string out = run.folder() / "merged";
+  const std::string results = read_file(run.out("eval_results.json"));
   const ProcessResult result = finetune({"export", run.out(), out, "--compare_bases"});
   ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_file(run.out("eval_results.json")), results);
   char own[32];
-  const double loss = Json::parse(read_file(run.out("eval_results.json"))).at("eval_loss");
+  const double loss = Json::parse(results).at("eval_loss");
   std::snprintf(own, sizeof(own), "%.4f with trained", loss);
   EXPECT_THAT(result.out, AllOf(HasSubstr("with --merge_base original, "), HasSubstr(own)));
   EXPECT_EQ(result.out.find(std::string(own).substr(0, 6)), result.out.rfind(own)) << result.out;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // `finetune plan`: its prediction compared with what a run uses.
+#include <algorithm>
 #include <cmath>
 
 #include "integration/tiny_run.h"
@@ -199,10 +200,38 @@ TEST(Plan, SaysWhatAnswersWithoutWritingAnything) {
   ASSERT_EQ(result.code, 0) << result.err;
   for (const char* part : {"8 x 1 samples an update, up to 64 tokens each", "\nweights ",
                            "\noptimizer states ", "\nlibtorch and program ", "\npredicted peak ",
-                           "\nfits: ", "\nlargest per_device_train_batch_size within 1024 MiB: "}) {
+                           "\nfits: ", "\nlargest per_device_train_batch_size within 1024 MiB: ",
+                           "\nlongest row, one at a time, on a GPU of 8 GB: 128, 12 GB: 128, "}) {
     EXPECT_THAT(result.out, ::testing::HasSubstr(part));
   }
   EXPECT_TRUE(std::filesystem::is_empty(run.out()));
+}
+
+// Before anything is rented.
+TEST(Plan, NamesTheLongestRowOnGpusOfSomeSizes) {
+  const auto rows = [](const TinyRun::Keys& more) {
+    TinyRun::Keys keys = {{"task", "clm"},
+                          {"model_type", "llama"},
+                          {"config_overrides",
+                           "{hidden_size: 2048, num_hidden_layers: 16, num_attention_heads: 32, "
+                           "num_key_value_heads: 8, intermediate_size: 8192, "
+                           "max_position_embeddings: 8192}"}};
+    for (const auto& [key, value] : more) keys[key] = value;
+    const TinyRun run(planned(keys));
+    const ProcessResult result = finetune({"plan", run.config(), "--json", "--memory", "1GiB"});
+    const auto plan = parse_json(result.out, "plan");
+    std::vector<int64_t> lengths;
+    for (const auto& [name, length] : plan.at("longest_rows").items()) {
+      lengths.push_back(length.get<int64_t>());
+    }
+    return lengths;
+  };
+  const std::vector<int64_t> usual = rows({{"bf16", "true"}});
+  ASSERT_EQ(usual.size(), 5U);
+  EXPECT_EQ(usual.front(), 0);  // 1.0 billion weights with their moments take 16 GB
+  EXPECT_GT(usual.back(), 0);
+  const std::vector<int64_t> lean = rows({{"bf16", "true"}, {"gradient_checkpointing", "true"}});
+  EXPECT_GT(lean.back(), usual.back());
 }
 
 TEST(Plan, FindsALargerBatchInMoreMemory) {

@@ -65,8 +65,8 @@ TEST(Sft, KeepsVariablesOfTheTemplateAsItsDefaults) {
   const ProcessResult trained = run.train();
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_THAT(read_file(run.out("chat_template.jinja")),
-              HasSubstr("{% if mode is not defined %}{% set mode = \"it's on\" %}{% endif +%}"
-                        "{% if other is not defined %}{% set other = None %}{% endif +%}{% for"));
+              HasSubstr("{% if mode is not defined %}{% set mode = \"it's on\" %}{% endif %}\n"
+                        "{% if other is not defined %}{% set other = None %}{% endif %}\n{% for"));
   const ProcessResult reserved = run.train({"--chat_template_kwargs", "{messages: 3}"});
   EXPECT_EQ(reserved.code, 2) << reserved.err;
 }

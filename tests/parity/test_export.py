@@ -365,6 +365,9 @@ class Export(ParityTest):
         self.assertEqual(
             found, {"chat_template": "default", "chat_template.tool_use": "with tools", "chat_templates": ["tool_use"]}
         )
+        merged = self.export(folder)
+        self.assertEqual((merged / "additional_chat_templates" / "tool_use.jinja").read_text(), "with tools")
+        self.export(folder, "--overwrite")
         lines = (self.folder / "model.Modelfile").read_text().splitlines()
         tokens = fields["tokenizer.ggml.tokens"].contents()
         stops = [json.loads(line.removeprefix("PARAMETER stop ")) for line in lines[1:]]

@@ -180,8 +180,8 @@ class Sft(ParityTest):
 
         names = {
             "default": (TEMPLATES / "qwen2_5_training.jinja").read_text(),
-            "tool_use": "\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}\n"
-            "{%- for m in messages %}\n  {{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}\n",
+            "tool_use": "  {# calls #}\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}\n"
+            "{%- for m in messages %}\n  {{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}\r\n",
         }
         path = self.tokenizer_folder / "tokenizer_config.json"
         config = json.loads(path.read_text())
@@ -200,6 +200,9 @@ class Sft(ParityTest):
         run_binary("train", self.config("list", rows, max_steps=1, per_device_train_batch_size=2))
         self.assertEqual([row["text"] for row in self.prepared("list", rows)], theirs)
         self.assertEqual(rendered(AutoTokenizer.from_pretrained(self.folder / "list")), theirs)
+        # The marks of one template say nothing of the other.
+        answers = self.prepared("answers", rows, assistant_only_loss=True)
+        self.assertEqual([any(label != -100 for label in row["labels"]) for row in answers], [True, True])
         (path.parent / "chat_template.jinja").write_text(names["default"])
         more = path.parent / "additional_chat_templates"
         more.mkdir()

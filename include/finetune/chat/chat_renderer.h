@@ -73,6 +73,7 @@ class ChatRenderer {
   [[nodiscard]] bool is_probed() const { return is_probed_; }
 
  private:
+  [[nodiscard]] const ChatTemplate& template_of(const Conversation& conversation) const;
   [[nodiscard]] TracedText render_messages(const Conversation& conversation, size_t count,
                                            bool add_generation_prompt) const;
   void probe();

@@ -30,7 +30,9 @@ struct Variables {
 class ChatTemplate {
  public:
   // `where` (a path) begins all messages. Throws Error(kData) "WHERE:LINE:COLUMN: PROBLEM".
-  ChatTemplate(std::string text, std::string where);
+  // `for_tools`: what renders conversations with tools in its place; null: nothing does.
+  ChatTemplate(std::string text, std::string where,
+               std::shared_ptr<const ChatTemplate> for_tools = nullptr);
   ~ChatTemplate();
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
@@ -41,6 +43,10 @@ class ChatTemplate {
 
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] const std::string& where() const { return where_; }
+  // The template of conversations with tools, or this one.
+  [[nodiscard]] const ChatTemplate& for_tools() const { return for_tools_ ? *for_tools_ : *this; }
+  // One template that renders as both do; text() if there is one.
+  [[nodiscard]] std::string joined_text() const;
   // Whether {% generation %} marks what a model learns.
   [[nodiscard]] bool has_generation() const;
   // Whether the template's literal text contains `part`.
@@ -52,6 +58,7 @@ class ChatTemplate {
   std::string text_;
   std::string where_;
   std::unique_ptr<const Syntax> syntax_;
+  std::shared_ptr<const ChatTemplate> for_tools_;
 };
 
 }  // namespace finetune::chat

@@ -16,6 +16,10 @@ enum class KernelTable {
   kCuda,
 };
 
+// Rows of up to this many tokens, without a causal rule, are as fast by the row kernel as by flash
+// attention.
+inline constexpr int64_t kShortRows = 512;
+
 // One layer in a pass over a micro-batch.
 struct LayerSizes {
   int64_t tokens = 0;  // of all rows
@@ -27,6 +31,7 @@ struct LayerSizes {
   int64_t sums = 0;     // columns whose gradients are sums over rows: those of biases and norms
   int64_t element = 4;  // bytes of an activation
   int64_t threads = 1;  // of the CPU's kernels
+  bool flash = false;   // a kernel that keeps no scores computes attention
 };
 
 struct LayerScratch {  // bytes

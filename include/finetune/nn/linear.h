@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "finetune/nn/pass.h"
 #include "finetune/nn/scope.h"
 
 namespace finetune::nn {
+
+// Values of a matrix of four bits that a product on the CPU unpacks at a time: they stay in a
+// cache.
+inline constexpr int64_t kUnpackedAtOnce = int64_t{1} << 20;
 
 // y = x W^T + b, for x [..., in]. Keeps x if W trains; its memory is reused for dx if nothing else
 // refers to it.

@@ -39,6 +39,7 @@ struct MemoryWorkload {
   int64_t data = 0;             // samples and tokenizer, in host memory
   bool is_device = false;       // weights and everything else are in an accelerator's memory
   bool has_kernels = false;     // of that device; else torch's operators compute everything
+  bool has_flash = false;       // of causal and long rows; see attention_in_use()
   int64_t workspace = 0;        // of the device's library of matrix products
   int64_t threads = 1;          // of the CPU's kernels
   int64_t processes = 1;        // that train together (ranks)
@@ -87,6 +88,11 @@ struct MemoryParts {
 // Returns the largest micro-batch whose peak fits in `bytes`; 0 if none does.
 [[nodiscard]] int64_t largest_micro_batch(const MemoryWorkload& workload, MemoryChoices choices,
                                           int64_t bytes);
+
+// Returns the longest row, of a ladder of lengths up to the model's, that trains alone in each of
+// these numbers of bytes; 0 if none does.
+[[nodiscard]] std::vector<int64_t> longest_rows(MemoryWorkload workload, MemoryChoices choices,
+                                                const std::vector<int64_t>& bytes);
 
 // With full_determinism on the CPU, one thread computes one micro-batch. Returns how many can be
 // computed concurrently with a peak within `bytes` less the margin; at least 1.

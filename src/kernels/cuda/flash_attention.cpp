@@ -23,9 +23,6 @@
 namespace finetune::kernels::cuda {
 namespace {
 
-// Shorter rows without a causal rule are as fast by the row kernel.
-constexpr int64_t kShortRows = 512;
-
 enum class Operator { kNone, kFlash, kEfficient };
 
 // FINETUNE_FLASH_ATTENTION=0 leaves everything to the row kernel, =efficient all that it can do to
@@ -44,19 +41,18 @@ int64_t largest_flash_head(const GpuProperties& gpu) {
   return has_room ? 256 : 192;
 }
 
-// Pretend accelerators have neither operator.
-bool has_operators(const Tensor& x) {
+bool is_there(c10::Device device) {
   static const auto flash =
       c10::Dispatcher::singleton().findSchema({"aten::_flash_attention_forward", ""});
   static const auto efficient =
       c10::Dispatcher::singleton().findSchema({"aten::_efficient_attention_forward", ""});
-  const c10::DispatchKey key = x.options().computeDispatchKey();
+  const c10::DispatchKey key = at::TensorOptions(device).computeDispatchKey();
   return flash && flash->hasComputedKernelForDispatchKey(key) && efficient &&
          efficient->hasComputedKernelForDispatchKey(key);
 }
 
 Operator operator_of(const Attention& inputs) {
-  if (wish() == "0" || !has_operators(inputs.query)) return Operator::kNone;
+  if (wish() == "0" || !is_there(inputs.query.device())) return Operator::kNone;
   static const std::optional<GpuProperties> gpu = gpu_properties(inputs.query.device());
   const at::ScalarType type = inputs.query.scalar_type();
   const bool gains = inputs.rule.causal || inputs.longest() > kShortRows;
@@ -233,7 +229,10 @@ AttendedGradients backward_of(const Attention& inputs, const Attended& forward,
 
 }  // namespace
 
-const FlashAttention kFlashAttention = {
-    .name = name, .serves = serves, .forward = forward_of, .backward = backward_of};
+const FlashAttention kFlashAttention = {.name = name,
+                                        .is_there = is_there,
+                                        .serves = serves,
+                                        .forward = forward_of,
+                                        .backward = backward_of};
 
 }  // namespace finetune::kernels::cuda

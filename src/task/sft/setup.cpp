@@ -123,7 +123,7 @@ class SftSetup final : public LabelledSetup {
   [[nodiscard]] Files model_files(const Files& of_start) const override {
     Files files;
     if (template_ != nullptr) {
-      files.emplace_back(kChatTemplateFile, with_defaults(template_->text()));
+      files.emplace_back(kChatTemplateFile, with_defaults(template_->joined_text()));
     }
     Json config = config_in(of_start);
     const std::vector<int64_t> ends = end_ids(config);
@@ -180,9 +180,10 @@ class SftSetup final : public LabelledSetup {
     options.turns = args().train_turns == "last" ? chat::TurnChoice::kLast : chat::TurnChoice::kAll;
     options.instruction_template = args().instruction_template.value_or("");
     options.response_template = args().response_template.value_or("");
-    const bool uses_date = template_ != nullptr && template_->uses("strftime_now");
+    const bool uses_date = template_ != nullptr && (template_->uses("strftime_now") ||
+                                                    template_->for_tools().uses("strftime_now"));
     identity_ = Json{{"version", 2},
-                     {"template", template_ != nullptr ? template_->text() : ""},
+                     {"template", template_ != nullptr ? template_->joined_text() : ""},
                      {"kwargs", args().chat_template_kwargs.text},
                      {"date", uses_date ? context().chat_date : ""},
                      {"assistant_only", options.assistant_only},
@@ -278,7 +279,7 @@ class SftSetup final : public LabelledSetup {
     const Json json = parse_json(kwargs, "chat_template_kwargs");
     for (const auto& [name, value] : json.items()) {
       defaults += "{% if " + name + " is not defined %}{% set " + name + " = " +
-                  chat::to_repr(chat::Value::from_json(value)).str() + " %}{% endif +%}";
+                  chat::to_repr(chat::Value::from_json(value)).str() + " %}{% endif %}\n";
     }
     return defaults + text;
   }

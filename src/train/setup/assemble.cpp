@@ -351,7 +351,7 @@ std::string hash_tokenizer(const Tokenizer& tokenizer) {
 std::string hash_chat_template(const chat::ChatTemplate* chat_template) {
   if (chat_template == nullptr) return "";
   Hasher hasher;
-  hasher.update(chat_template->text());
+  hasher.update(chat_template->joined_text());
   return hasher.hex();
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 
 #include "finetune/base/error.h"
 #include "finetune/base/memory_status.h"
@@ -70,6 +71,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
       .threads = num_threads(),
       .processes = processes_of(args, parts)};
   workload.has_kernels = has_compiled_kernels(parts.device);
+  workload.has_flash = attention_in_use(parts.device) != std::string_view("row");
   workload.divides_states = args.zero_stage > 0;
   workload.sums_shards = args.full_determinism && args.grad_accum_dtype == "float32";
   int64_t longest = 1;

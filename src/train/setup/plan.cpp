@@ -72,6 +72,41 @@ std::string measured_lines(const Json& plan) {
   return text;
 }
 
+// GPUs by the memory that their name says, less what the driver and a desktop take.
+struct NamedGpu {
+  const char* name;
+  int64_t mebibytes;
+};
+constexpr NamedGpu kGpus[] = {
+    {"8 GB", 7'400}, {"12 GB", 11'400}, {"T4", 14'400}, {"16 GB", 15'200}, {"24 GB", 23'200}};
+constexpr int64_t kGpuWorkspace = int64_t{40} << 20;  // of cuBLAS
+
+Json longest_rows_on_gpus(MemoryWorkload workload, const MemoryChoices& choices) {
+  workload.is_device = workload.has_kernels = workload.has_flash = true;
+  workload.workspace = kGpuWorkspace;
+  std::vector<int64_t> bytes;
+  for (const NamedGpu& gpu : kGpus) bytes.push_back(gpu.mebibytes << 20);
+  const std::vector<int64_t> lengths = longest_rows(workload, choices, bytes);
+  Json rows = Json::object();
+  for (size_t i = 0; i < lengths.size(); ++i) rows[kGpus[i].name] = lengths[i];
+  // A T4 has no attention without scores in bfloat16.
+  if (choices.precision == Precision::kBFloat16) {
+    workload.has_flash = false;
+    rows["T4"] = longest_rows(workload, choices, {bytes[2]})[0];
+  }
+  return rows;
+}
+
+std::string gpu_lines(const Json& rows) {
+  std::string text;
+  for (const auto& [name, tokens] : rows.items()) {
+    const int64_t length = tokens.get<int64_t>();
+    text += (text.empty() ? "" : ", ") + name + ": " +
+            (length == 0 ? "none" : number(static_cast<double>(length), "%.0f"));
+  }
+  return "longest row, one at a time, on a GPU of " + text + " tokens\n";
+}
+
 }  // namespace
 
 Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
@@ -120,8 +155,9 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["flops"] = flops_of_update(workload, choices);
   MemoryWorkload elsewhere = workload;
   elsewhere.is_device = !workload.is_device;
-  elsewhere.has_kernels = elsewhere.is_device;
+  elsewhere.has_kernels = elsewhere.has_flash = elsewhere.is_device;
   plan["peak_elsewhere"] = predict_memory(elsewhere, choices).peak();
+  plan["longest_rows"] = longest_rows_on_gpus(workload, choices);
   return plan;
 }
 
@@ -155,7 +191,9 @@ std::string plan_text(const Json& plan) {
   text += largest == 0        ? "none"
           : largest > samples ? "all " + std::to_string(samples) + " samples"
                               : std::to_string(largest);
-  return text + '\n' + costs_text(plan);
+  text += '\n';
+  if (plan.contains("longest_rows")) text += gpu_lines(plan["longest_rows"]);
+  return text + costs_text(plan);
 }
 
 }  // namespace finetune
