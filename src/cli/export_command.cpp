@@ -25,6 +25,7 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/task/predictor.h"
 #include "finetune/task/tasks.h"
+#include "finetune/tensor/device.h"
 #include "finetune/train/run.h"
 
 namespace finetune::cli {
@@ -254,6 +255,9 @@ int export_model(const Arguments& arguments) {
     throw Error(ErrorKind::kUsage,
                 "finetune export needs SOURCE and OUT; see 'finetune export --help'");
   }
+  // Aligned pieces of some MiB, allocated and freed in turns, would leave holes in malloc's heap.
+  return_freed_memory();
+  keep_freed_memory();
   request.source = line.rest()[0];
   request.out = line.rest()[1];
   if (verify != "true" && verify != "false" && verify != "logits") {
