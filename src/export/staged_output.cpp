@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <set>
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -196,7 +197,11 @@ void StagedOutput::verify() const {
 }
 
 void StagedOutput::commit() {
-  if (files_.type(path_) == FileType::kDirectory) files_.sync_directory(path_);
+  if (files_.type(path_) == FileType::kDirectory) {
+    std::set<std::string> folders = {path_};
+    for (const auto& [path, record] : written_) folders.insert(parent_path(path));
+    for (const std::string& folder : folders) files_.sync_directory(folder);
+  }
   const FileType type = files_.type(out_);
   const std::string replaced =
       out_ + std::string(kReplaced) + name_space() + std::to_string(::getpid());
