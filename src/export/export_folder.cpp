@@ -115,7 +115,7 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
   if (files.type(out) == FileType::kFile) {
     throw Error(ErrorKind::kUsage, "'" + out + "' is a file; choose another name for the folder");
   }
-  StagedOutput output(out, options.overwrite, bytes + (uint64_t{4} << 20));
+  StagedOutput output(out, options.overwrite, bytes + (uint64_t{4} << 20), options.sync);
   const std::vector<ModelShard> shards = plan_shards(tensors);
   for (const ModelShard& shard : shards) {
     const auto file = output.create(shard.file_name);

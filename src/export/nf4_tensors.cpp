@@ -4,7 +4,9 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "finetune/kernels/nf4.h"
@@ -22,12 +24,30 @@ struct Quantized {
   kernels::NestedNf4Scales nested;
 };
 
+constexpr int64_t kAtOnce = int64_t{1} << 20;  // values: they stay in a core's cache
+
+// The fewest rows of `columns` values that are whole blocks.
+int64_t rows_of_whole_blocks(int64_t columns) {
+  return kernels::kNf4Block / std::gcd(columns, kernels::kNf4Block);
+}
+
 Quantized quantized(const MergedTensor& source, at::ScalarType type, bool nested) {
-  const Tensor matrix = source.rows(0, source.shape.front()).to(type);
-  refuse_nonfinite(source.name, matrix, 0);
-  const WeightFormatTraits& format = traits_of(WeightFormat::kNf4);
-  Quantized result{.stored = format.allocate(matrix.sizes(), at::kCPU), .nested = {}};
-  format.assign(result.stored, matrix);
+  const int64_t rows = source.shape.front();
+  const int64_t columns = source.shape.back();
+  Quantized result{.stored = traits_of(WeightFormat::kNf4).allocate(source.shape, at::kCPU),
+                   .nested = {}};
+  const int64_t whole = rows_of_whole_blocks(columns);
+  const int64_t step = std::max<int64_t>(1, kAtOnce / (columns * whole)) * whole;
+  for (int64_t row = 0; row < rows; row += step) {
+    const Tensor values = source.rows(row, std::min(step, rows - row)).to(type);
+    const int64_t first = row * columns;
+    refuse_nonfinite(source.name, values, first);
+    const int64_t count = values.numel();
+    kernels::quantize_nf4(
+        values.to(at::kFloat).contiguous(),
+        result.stored.weight.narrow(0, first / 2, kernels::nf4_code_bytes(count)),
+        result.stored.scales.narrow(0, first / kernels::kNf4Block, kernels::nf4_blocks(count)));
+  }
   if (nested) result.nested = kernels::quantize_nf4_scales(result.stored.scales);
   return result;
 }

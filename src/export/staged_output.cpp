@@ -70,15 +70,17 @@ bool goes_with_weights(std::string_view name) {
 // Records what is written when it is closed.
 class StagedOutput::RecordedFile final : public WritableFile {
  public:
-  RecordedFile(std::unique_ptr<WritableFile> file, checkpoint::FileRecord& record)
-      : file_(std::move(file)), recording_(*file_), record_(record) {}
+  RecordedFile(std::unique_ptr<WritableFile> file, checkpoint::FileRecord& record, bool syncs)
+      : file_(std::move(file)), recording_(*file_), record_(record), syncs_(syncs) {}
 
   using WritableFile::write;
   void write(const void* data, size_t size) override {
     interrupt::throw_if_requested("exporting");
     recording_.write(data, size);
   }
-  void sync() override { file_->sync(); }
+  void sync() override {
+    if (syncs_) file_->sync();
+  }
   void close() override {
     file_->close();
     record_ = recording_.record();
@@ -88,12 +90,14 @@ class StagedOutput::RecordedFile final : public WritableFile {
   std::unique_ptr<WritableFile> file_;
   checkpoint::RecordingFile recording_;
   checkpoint::FileRecord& record_;
+  bool syncs_;
 };
 
-StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes)
+StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes, bool sync)
     : files_(FileSystem::local()),
       out_(without_last_slashes(std::move(out))),
       overwrite_(overwrite),
+      sync_(sync),
       path_(out_ + std::string(kPartial) + name_space() + std::to_string(::getpid())) {
   if (file_name(out_).size() > kLongestOutName) {
     throw Error(ErrorKind::kUsage, format_text("the name '{}' is longer than {} bytes; choose a "
@@ -127,11 +131,9 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes)
   files_.make_directories(parent_path(out_));
   const uint64_t free = files_.free_bytes(parent_path(out_));
   if (bytes > free) {
-    throw Error(
-        ErrorKind::kIo,
-        format_text("the export needs {}, and the disk of '{}' has {}; make room, or choose "
-                    "another disk or a smaller --outtype",
-                    bytes_text(bytes), out_, bytes_text(free)));
+    throw Error(ErrorKind::kIo,
+                format_text("'{}' takes {}, and its disk has {}; make room or choose another disk",
+                            out_, bytes_text(bytes), bytes_text(free)));
   }
 }
 
@@ -164,7 +166,7 @@ void StagedOutput::remove_leftovers() const {
 std::unique_ptr<WritableFile> StagedOutput::create(const std::string& name) {
   const std::string path = name.empty() ? path_ : join_path(path_, name);
   if (!name.empty()) files_.make_directories(parent_path(path));
-  return std::make_unique<RecordedFile>(files_.create(path), written_[path]);
+  return std::make_unique<RecordedFile>(files_.create(path), written_[path], sync_);
 }
 
 void StagedOutput::write(const std::string& name, const std::string& text) {
@@ -197,7 +199,7 @@ void StagedOutput::verify() const {
 }
 
 void StagedOutput::commit() {
-  if (files_.type(path_) == FileType::kDirectory) {
+  if (sync_ && files_.type(path_) == FileType::kDirectory) {
     std::set<std::string> folders = {path_};
     for (const auto& [path, record] : written_) folders.insert(parent_path(path));
     for (const std::string& folder : folders) files_.sync_directory(folder);
@@ -218,7 +220,7 @@ void StagedOutput::commit() {
     throw;
   }
   is_committed_ = true;
-  files_.sync_directory(parent_path(out_));
+  if (sync_) files_.sync_directory(parent_path(out_));
   files_.remove_tree(replaced);
 }
 

@@ -20,8 +20,8 @@ namespace finetune {
 class StagedOutput {
  public:
   // Throws Error(kUsage) if `out` exists and may not be replaced, Error(kIo) if `bytes` do not fit
-  // on the disk.
-  StagedOutput(std::string out, bool overwrite, uint64_t bytes);
+  // on the disk. Without `sync` a power cut after commit() may leave damaged files.
+  StagedOutput(std::string out, bool overwrite, uint64_t bytes, bool sync = true);
   StagedOutput(const StagedOutput&) = delete;
   StagedOutput& operator=(const StagedOutput&) = delete;
   ~StagedOutput();  // removes what was not committed
@@ -46,6 +46,7 @@ class StagedOutput {
   FileSystem& files_;
   std::string out_;
   bool overwrite_;
+  bool sync_;
   std::string path_;
   std::map<std::string, checkpoint::FileRecord> written_;  // by path
   bool is_committed_ = false;

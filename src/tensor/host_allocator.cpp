@@ -21,6 +21,7 @@ namespace {
 
 constexpr uintptr_t kHostAlignment = 64;  // c10::gAlignment: cache line and AVX512 register
 constexpr size_t kPooled = size_t{1} << 20;
+constexpr int kTopPad = 128 << 10;  // malloc's own
 constexpr size_t kPoolAddresses = size_t{1} << 42;
 
 // True from the first step on.
@@ -109,6 +110,17 @@ void keep_freed_memory() {
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
   ::mallopt(M_TOP_PAD, 64 << 20);
   uses_pool = true;
+}
+
+KeptMemory::KeptMemory() : was_kept_(uses_pool) { keep_freed_memory(); }
+
+KeptMemory::~KeptMemory() {
+  if (was_kept_) return;
+  uses_pool = false;
+  pool().release_holes();
+  ::mallopt(M_TOP_PAD, kTopPad);
+  return_freed_memory();
+  ::malloc_trim(0);
 }
 
 void release_unused_memory(const c10::Device& device) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <new>
 
+#include "finetune/base/memory_status.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/tensor.h"
 
@@ -26,7 +28,7 @@ TEST(HostAllocator, AlignsToCacheLines) {
 // Memory that every step allocates and frees must be reused, otherwise memory grows.
 TEST(HostAllocator, FillsAHoleWithATensorOfItsSize) {
   return_freed_memory();
-  keep_freed_memory();
+  const KeptMemory kept;
   constexpr int64_t kBytes = 3 << 20;
   const Tensor before = at::empty({kBytes}, at::kByte);
   Tensor between = at::empty({kBytes}, at::kByte);
@@ -34,6 +36,20 @@ TEST(HostAllocator, FillsAHoleWithATensorOfItsSize) {
   const uintptr_t hole = address_of(between);
   between = Tensor();
   EXPECT_EQ(address_of(at::empty({kBytes}, at::kByte)), hole);
+}
+
+// What a long step kept for itself is not the next one's.
+TEST(HostAllocator, GivesBackWhatWasKeptForAWhile) {
+  return_freed_memory();
+  constexpr int64_t kBytes = 64 << 20;
+  const int64_t before = resident_memory();
+  {
+    const KeptMemory kept;
+    const auto touch = [] { return address_of(at::ones({kBytes}, at::kByte)); };
+    EXPECT_EQ(touch(), touch());
+    EXPECT_GE(resident_memory(), before + kBytes / 2);
+  }
+  EXPECT_LE(resident_memory(), before + kBytes / 8);
 }
 
 TEST(HostAllocator, ThrowsWhereThereIsNoMore) {

@@ -23,6 +23,7 @@ struct ExportOptions {
   std::string manifest_id = {};
   bool overwrite = false;        // what is there is replaced, once the export is complete
   bool verify = true;            // what was written is read again and compared
+  bool sync = true;              // it survives a power cut
   bool compares_logits = false;  // LogitsDifference: the whole model has to fit into memory
 };
 

@@ -40,6 +40,18 @@ void return_freed_memory();
 // and faulted in again.
 void keep_freed_memory();
 
+// The second phase for a while within the first: for long work that allocates and frees pieces.
+class KeptMemory {
+ public:
+  KeptMemory();
+  KeptMemory(const KeptMemory&) = delete;
+  KeptMemory& operator=(const KeptMemory&) = delete;
+  ~KeptMemory();  // returns what was kept to the system
+
+ private:
+  bool was_kept_;
+};
+
 // Returns unused memory to the system or the device, so that a retry after OOM can allocate blocks
 // of other sizes.
 void release_unused_memory(const c10::Device& device);

@@ -17,6 +17,7 @@
 #include "finetune/data/cache_entries.h"
 #include "finetune/export/export.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/tensor/device.h"
 #include "train/setup/weights_hash.h"
 
 namespace finetune {
@@ -82,13 +83,19 @@ void wait_for(LockedFile& lock, const std::string& path) {
 
 void quantize(const std::string& base, const BaseFormat& format, const std::string& entry) {
   log::info("base: quantizing '" + base + "' to four bits, once, into '" + entry + "'");
+  const KeptMemory pieces;
   const MergedModel model = merge_model(base, std::nullopt);
+  // Each start compares the checksums, so a power cut costs the entry and nothing else.
   (void)export_folder(model, entry,
                       {.outtype = "nf4",
                        .nested = format.matrices == WeightFormat::kNf4Nested,
                        .quantized_from = traits_of(format.weights).type,
                        .skipped = format.skipped,
-                       .manifest_id = file_name(entry)});
+                       .manifest_id = file_name(entry),
+                       .verify = false,
+                       .sync = false});
+  const std::string problem = problem_of(entry);
+  if (!problem.empty()) throw Error(ErrorKind::kIo, problem);
 }
 
 }  // namespace
