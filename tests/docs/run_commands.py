@@ -13,6 +13,7 @@ A page is read from top to bottom in an empty folder:
 Marks are comments, which the site and GitHub do not show, so that a block can be copied and run.
 
     run_commands.py --binary build/finetune [PAGE...]     default: README.md and docs/**/*.md
+    run_commands.py --part long                           the pages whose commands take minutes; short: the others
 """
 
 import argparse
@@ -28,6 +29,7 @@ FENCE = re.compile(r"^ *(```+)(.*)$")
 EXITS = re.compile(r"<!-- exits with ([\d ]+) -->$")
 PRINTED = "<!-- printed -->"
 NOT_RUN = "<!-- not run: "
+LONG = {ROOT / "README.md", ROOT / "docs" / "quickstart.md"}
 SHELLS = ("sh", "shell", "console", "shell-session")
 
 
@@ -133,9 +135,12 @@ class Reader:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--binary", type=Path, default=ROOT / "build" / "finetune")
+    parser.add_argument("--part", choices=("short", "long"))
     parser.add_argument("page", type=Path, nargs="*")
     args = parser.parse_args()
     pages = args.page or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if args.part:
+        pages = [page for page in pages if (page.resolve() in LONG) == (args.part == "long")]
     failures, runs = [], 0
     for page in pages:
         with tempfile.TemporaryDirectory(prefix="finetune-docs-") as folder:
@@ -147,7 +152,7 @@ def main():
     print(f"{runs} commands, {len(failures)} failures", file=sys.stderr)
     for failure in failures:
         print(failure, file=sys.stderr)
-    return 1 if failures or (not args.page and runs < 40) else 0
+    return 1 if failures or (not args.page and runs < (20 if args.part == "long" else 40)) else 0
 
 
 if __name__ == "__main__":

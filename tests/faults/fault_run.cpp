@@ -312,6 +312,12 @@ int64_t scaled(int64_t usual) {
                    1, static_cast<int64_t>(std::atof(scale) * static_cast<double>(usual)));
 }
 
+bool is_chosen(int64_t i) {
+  constexpr int64_t kParts = 1000;
+  const int64_t every = std::max<int64_t>(1, kParts / scaled(kParts));
+  return (i + static_cast<int64_t>(base_seed())) % every == 0;
+}
+
 uint64_t base_seed() {
   const char* seed = std::getenv("FINETUNE_FAULTS_SEED");
   return seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10);

@@ -152,6 +152,8 @@ class Row {
 
 // Returns the number of cases of a row: `usual` times FINETUNE_FAULTS_SCALE.
 [[nodiscard]] int64_t scaled(int64_t usual);
+// Whether the i-th of all cases runs: with a scale of 1/n every n-th does.
+[[nodiscard]] bool is_chosen(int64_t i);
 // Returns FINETUNE_FAULTS_SEED, or 1.
 [[nodiscard]] uint64_t base_seed();
 

@@ -23,7 +23,7 @@ bool is_worth_it(const Entries& entries, size_t i) {
 
 void kill_at_every_change(FaultRun& run, Row& row) {
   for (size_t i = 0; i < run.changes().size(); ++i) {
-    if (!is_worth_it(run.changes(), i)) continue;
+    if (!is_worth_it(run.changes(), i) || !is_chosen(static_cast<int64_t>(i))) continue;
     const bool is_write = run.changes()[i].operation == Operation::kWrite;
     const auto at = static_cast<int64_t>(i + 1);
     for (int torn = 0; torn <= (is_write ? 1 : 0); ++torn) {
@@ -69,8 +69,8 @@ TEST(R1b, KilledAtEveryChangeOfTheEndWithoutCheckpoints) {
            starts(entry, "finetune_state.json") || entry.operation == Operation::kSyncDirectory;
   };
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (!is_export(entries[i]) || !is_worth_it(entries, i)) continue;
     const auto at = static_cast<int64_t>(i + 1);
+    if (!is_export(entries[i]) || !is_worth_it(entries, i) || !is_chosen(at)) continue;
     for (const auto action : {Fault::Action::kKill, Fault::Action::kPowerCut}) {
       run.begin_anew();
       const Session killed = run.start({.action = action, .at = at, .seed = base_seed()});
@@ -91,8 +91,8 @@ bool deletes(const CaseRecord::Entry& entry) {
 void kill_while_deleting(FaultRun& run, Row& row, const std::string& state, int64_t committed) {
   const Entries entries = run.changes_from(state);
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (!deletes(entries[i])) continue;
     const auto at = static_cast<int64_t>(i + 1);
+    if (!deletes(entries[i]) || !is_chosen(at)) continue;
     run.take(state);
     const Session killed = run.start({.action = Fault::Action::kKill, .at = at});
     const std::string what = state + ", " + describe(at, entries[i]);

@@ -12,7 +12,7 @@ from support import TEXT
 from test_tokenizer import HARD_LINES, OffsetsTest, encode, encode_json, unigram_vocabulary
 
 # Set 10 MB for a thorough run.
-SIZE = float(os.environ.get("FINETUNE_TEST_MIXED_MB", "0.1")) * 1e6
+SIZE = float(os.environ.get("FINETUNE_TEST_MIXED_MB", "0.03")) * 1e6
 
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
