@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -15,6 +16,8 @@
 
 namespace finetune {
 namespace {
+
+std::atomic<int64_t> counted_pages = kMappedCode;  // bytes
 
 std::string system_path(const std::string& path) {
   const char* root = std::getenv("FINETUNE_TEST_MEMORY_ROOT");
@@ -61,7 +64,7 @@ class Status {
     return bytes("VmRSS:").value_or(0);  // Linux before 4.5
   }
   [[nodiscard]] int64_t reclaimable() const {
-    return std::max<int64_t>(0, bytes("RssFile:").value_or(0) - kMappedCode);
+    return std::max<int64_t>(0, bytes("RssFile:").value_or(0) - counted_pages);
   }
   [[nodiscard]] int64_t peak() const {
     if (const std::optional<int64_t> peak = bytes("VmHWM:")) return *peak;
@@ -140,6 +143,8 @@ std::optional<int64_t> left_in_address_space() {
 }
 
 }  // namespace
+
+void count_mapped_memory(int64_t bytes) { counted_pages += bytes; }
 
 int64_t resident_memory() { return Status().resident(); }
 

@@ -190,7 +190,8 @@ LoadedConfig keys_of_run(const std::string& folder, const std::vector<std::strin
   }
   keys.erase("output_dir");  // else the evaluation would write its results there
   keys.erase("mirror_dir");
-  if (keys.value("load_in_4bit", nlohmann::ordered_json()) != true) {
+  const auto four_bits = keys.value("load_in_4bit", nlohmann::ordered_json());
+  if (four_bits != true && four_bits != "true") {
     refuse("the run of '" + folder + "' did not keep its base in four bits (load_in_4bit)");
   }
   LoadedConfig config = load_config_text(keys.dump(), kFinetuneStateFile, overrides);

@@ -69,8 +69,12 @@ void AdapterArgs::describe(FieldList& field) {
   field(
       "load_in_4bit", &AdapterArgs::load_in_4bit,
       "With use_peft, keep the matrices of the frozen model's linear layers in four bits (QLoRA), "
-      "quantized as bitsandbytes does; the rest keeps dtype.",
-      {.resume = ResumePolicy::kFixed});
+      "quantized as bitsandbytes does; the rest keeps dtype. \"auto\": if memory_budget is too "
+      "small for them otherwise; a run keeps what was decided at its start.",
+      {.choices = {"true", "false", "auto"},
+       .spellings = {{"true", "true"}, {"false", "false"}},
+       .resume = ResumePolicy::kFixed,
+       .decided = "auto"});
   field("bnb_4bit_quant_type", &AdapterArgs::bnb_4bit_quant_type,
         "The type of four bits: nf4 (NormalFloat).",
         {.choices = {"nf4"}, .resume = ResumePolicy::kFixed});

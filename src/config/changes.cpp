@@ -50,6 +50,9 @@ const Json& stored_value(const Json& args, const Field& field, const Json& defau
 }
 
 bool are_equal(const Field& field, const Json& before, const Json& after) {
+  if (!field.spec.decided.empty() && after == field.spec.decided) return true;
+  // An earlier version stored true or false for a key that has more choices now.
+  if (holds<std::string>(field) && before.is_boolean()) return plain_text(before) == after;
   if (!holds<std::vector<std::string>>(field)) return before == after;
   return as_list(before) == as_list(after);
 }

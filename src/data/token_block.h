@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/mapped_file.h"
+#include "finetune/base/mapped_file.h"
 #include "finetune/data/token_dataset.h"
 
 // One file of a tokenised cache: consecutive samples, column by column. All numbers are little

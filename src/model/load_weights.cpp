@@ -176,6 +176,10 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
   const NameMap map(model.config(), model.weights(), names);
   LoadReport report;
   report.unexpected = map.unexpected();
+  const auto set = [&](Parameter& parameter, const auto& values) {
+    const bool is_shared = options.shares_files && !parameter.format.trainable;
+    is_shared ? model.store().share(parameter, values) : model.store().assign(parameter, values);
+  };
   Faults faults;
   for (Parameter& parameter : model.store().parameters()) {
     const std::string name = map.source_of(parameter.name());
@@ -193,7 +197,7 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                    shape_text(quantized->sizes) + ", but config.json asks for " +
                    shape_text(parameter.handle.sizes()));
       } else {
-        model.store().assign(parameter, *quantized);
+        set(parameter, *quantized);
       }
       continue;
     }
@@ -214,7 +218,7 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
         faults.add("tensor '" + name + "' has values that " +
                    c10::toString(*options.quantized_from) + " cannot hold; leave dtype out");
       } else {
-        model.store().assign(parameter, rounded);
+        set(parameter, rounded);
       }
     }
   }

@@ -190,7 +190,7 @@ void read_four_bits(const std::string& folder, BaseFormat& format) {
   if (!state.is_object() || keys == state.end() || !keys->is_object()) return;
   const auto is_true = [&](const char* key) {
     const auto found = keys->find(key);
-    return found != keys->end() && *found == true;
+    return found != keys->end() && (*found == true || *found == "true");
   };
   if (!is_true("load_in_4bit")) return;
   format.matrices = is_true("use_bnb_nested_quant") ? WeightFormat::kNf4Nested : WeightFormat::kNf4;
@@ -258,7 +258,7 @@ bool is_of_base(const Model& model, const Weight& weight, const Tensor& saved) {
 LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadOptions& options,
                             const std::map<std::string, Weight>& left_out = {}) {
   const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
-  const ModelTensors tensors = load_model_tensors(*files, folder);
+  const ModelTensors tensors = load_model_tensors(*files, folder, options.shares_files);
   const Nf4Files quantized(tensors);
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors.tensors()) {

@@ -97,6 +97,16 @@ ParameterStore::ParameterStore(const Weights& weights, const std::vector<Tensor>
                                WeightFormat weight, GradientFormat gradient)
     : ParameterStore(adopted(weights, tensors, {.weight = weight, .gradient = gradient})) {}
 
+namespace {
+
+bool is_stored_as(const Tensor& stored, const Tensor& values) {
+  return stored.defined() && stored.device() == values.device() &&
+         stored.scalar_type() == values.scalar_type() && stored.sizes() == values.sizes() &&
+         stored.is_contiguous() && values.is_contiguous();
+}
+
+}  // namespace
+
 ParameterStore::ParameterStore(const NamedTensors& tensors, WeightFormat weight,
                                GradientFormat gradient)
     : ParameterStore(weights_of(tensors), tensors_of(tensors), weight, gradient) {}
@@ -165,6 +175,29 @@ void ParameterStore::assign(Parameter& parameter, const Nf4Values& values) {
   }
   parameter.weight.copy_(values.codes);
   parameter.scales.copy_(values.scales);
+}
+
+void ParameterStore::share(Parameter& parameter, const Tensor& values) {
+  FT_CHECK(!parameter.format.trainable, "a frozen parameter");
+  FT_CHECK(values.sizes() == parameter.handle.sizes(), "values of another shape");
+  if (!parameter.correction.defined() && is_stored_as(parameter.weight, values)) {
+    parameter.weight = values;
+  } else {
+    assign(parameter, values);
+  }
+}
+
+void ParameterStore::share(Parameter& parameter, const Nf4Values& values) {
+  FT_CHECK(!parameter.format.trainable, "a frozen parameter");
+  FT_CHECK(at::IntArrayRef(values.sizes) == parameter.handle.sizes(), "values of another shape");
+  if (traits_of(parameter.format.weight).unpack != nullptr &&
+      is_stored_as(parameter.weight, values.codes) &&
+      is_stored_as(parameter.scales, values.scales)) {
+    parameter.weight = values.codes;
+    parameter.scales = values.scales;
+  } else {
+    assign(parameter, values);
+  }
 }
 
 }  // namespace finetune

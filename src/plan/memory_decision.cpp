@@ -14,6 +14,7 @@ struct Formats {
   GradientFormat gradients;
   WeightFormat weights;
   OptimizerChoice optimizer;
+  bool four_bits = false;
 };
 
 bool is_one_threaded(const MemoryWorkload& workload) {
@@ -24,10 +25,11 @@ bool is_set(const LoadedConfig& config, std::initializer_list<const char*> keys)
   return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return config.is_set(key); });
 }
 
+// `four_bits`: whether the base may have them, as the last step.
 // Returns the formats that the keys ask for, then those with gradients, states or both in fewer
 // bits (the faster first), then those with weights in fewer bits too.
 std::vector<std::vector<Formats>> allowed_formats(const LoadedConfig& config,
-                                                  const MemoryChoices& asked) {
+                                                  const MemoryChoices& asked, bool four_bits) {
   std::vector<GradientFormat> gradients = {asked.gradients};
   if (!is_set(config, {"grad_accum_dtype"})) gradients.push_back(GradientFormat::kBFloat16);
   std::vector<OptimizerChoice> optimizers = {asked.optimizer};
@@ -36,13 +38,21 @@ std::vector<std::vector<Formats>> allowed_formats(const LoadedConfig& config,
   }
   std::vector<WeightFormat> weights = {asked.weights};
   if (!is_set(config, {"param_dtype"})) weights.push_back(WeightFormat::kSplit);
-  std::vector<std::vector<Formats>> steps = {{{asked.gradients, asked.weights, asked.optimizer}}};
+  const Formats first = {asked.gradients, asked.weights, asked.optimizer};
+  std::vector<std::vector<Formats>> steps = {{first}};
   for (const WeightFormat weight : weights) {
     steps.emplace_back();
     for (const OptimizerChoice& optimizer : optimizers) {
       for (const GradientFormat gradient : gradients) {
         steps.back().push_back({gradient, weight, optimizer});
       }
+    }
+  }
+  if (four_bits) {
+    const std::vector<std::vector<Formats>> others = steps;
+    for (std::vector<Formats> step : others) {
+      for (Formats& formats : step) formats.four_bits = true;
+      steps.push_back(step);
     }
   }
   return steps;
@@ -128,12 +138,14 @@ MemoryDecision decide_memory(const MemoryWorkload& workload, const LoadedConfig&
                           .budget = budget,
                           .effective_batch = workload.effective_batch};
   Search found;
-  for (const std::vector<Formats>& step : allowed_formats(config, decision.asked)) {
+  const auto steps = allowed_formats(config, decision.asked, workload.four_bits.has_value());
+  for (const std::vector<Formats>& step : steps) {
     for (const Formats& formats : step) {
       MemoryChoices choices = decision.asked;
       choices.gradients = formats.gradients;
       choices.weights = formats.weights;
       choices.optimizer = formats.optimizer;
+      choices.four_bits = formats.four_bits;
       search(workload, config, choices, budget, found);
     }
     if (!found.fastest) continue;

@@ -40,6 +40,21 @@ kernels::KernelTable table_of(const MemoryWorkload& work) {
 
 int64_t threads_of(const MemoryWorkload& work) { return work.sums_shards ? 1 : work.threads; }
 
+// What of an adapter decides about parameters and memory.
+std::string text_of(const nn::LoraConfig& lora) {
+  const int64_t flags = int64_t{lora.lora_dropout > 0} + 2 * int64_t{lora.use_dora} +
+                        4 * int64_t{lora.ensure_weight_tying};
+  std::string text = format_text("{} {} {}", lora.r, flags, lora.bias);
+  for (const std::vector<std::string>* names :
+       {&lora.target_modules.names, &lora.exclude_modules.names, &lora.modules_to_save}) {
+    text += "; " + join(*names);
+  }
+  for (const auto& [pattern, rank] : lora.rank_pattern)
+    text += format_text("; {} {}", pattern, rank);
+  for (const int64_t layer : lora.layers_to_transform) text += format_text("; {}", layer);
+  return text;
+}
+
 // Cached, because every step of a search asks for the same model.
 std::shared_ptr<const MeasuredModel> measure(const MemoryWorkload& work, Precision precision) {
   static std::mutex mutex;
@@ -47,10 +62,10 @@ std::shared_ptr<const MeasuredModel> measure(const MemoryWorkload& work, Precisi
   static std::shared_ptr<const MeasuredModel> model;
   const int64_t head = work.head ? static_cast<int64_t>(*work.head) : -1;
   const nn::Scratch where = {.table = table_of(work), .threads = threads_of(work)};
-  const std::string asked =
-      format_text("{} {} {} {} {} {} {}", model_config_json(work.model, ""), join(work.freeze),
-                  head, work.length, static_cast<int64_t>(precision),
-                  static_cast<int64_t>(where.table), where.threads);
+  const std::string asked = format_text(
+      "{} {} {} {} {} {} {} {}", model_config_json(work.model, ""),
+      work.model.lora ? text_of(*work.model.lora) : "", join(work.freeze), head, work.length,
+      static_cast<int64_t>(precision), static_cast<int64_t>(where.table), where.threads);
   const std::lock_guard lock(mutex);
   if (asked != measured) {
     const auto kept = [&](bool selective) {
@@ -467,6 +482,11 @@ int64_t largest_batches_at_once(MemoryWorkload workload, const MemoryChoices& ch
 
 MemoryParts predict_memory(const MemoryWorkload& workload, const MemoryChoices& choices) {
   FT_CHECK(choices.micro_batch > 0 && workload.length > 0, "a batch without tokens");
+  if (choices.four_bits) {
+    MemoryWorkload quantized = workload;
+    quantized.base.matrices = workload.four_bits;
+    return Prediction(quantized, choices).parts();
+  }
   return Prediction(workload, choices).parts();
 }
 

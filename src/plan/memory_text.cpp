@@ -41,6 +41,7 @@ Json choices_json(const MemoryChoices& choices) {
                {"optimizer", choices.optimizer.kind}};
   json.update(arguments_json(choices.optimizer));
   json["optimizer_in_backward"] = choices.optimizer_in_backward;
+  json["four_bits"] = choices.four_bits;
   return json;
 }
 
@@ -121,7 +122,8 @@ MemoryChoices read_choices(const Json& json, const std::string& where) {
           .precision = in.one_of("precision", std::array{Precision::kFloat32, Precision::kBFloat16,
                                                          Precision::kFloat16}),
           .optimizer = in.optimizer(),
-          .optimizer_in_backward = in.flag("optimizer_in_backward")};
+          .optimizer_in_backward = in.flag("optimizer_in_backward"),
+          .four_bits = json.contains("four_bits") && in.flag("four_bits")};
 }
 
 }  // namespace
@@ -158,6 +160,7 @@ std::string MemoryDecision::line() const {
   deviate(choices.gradients != asked.gradients, "bfloat16 gradients", "grad_accum_dtype: float32");
   deviate(choices.optimizer != asked.optimizer, "8-bit AdamW", "optim: adamw_torch");
   deviate(choices.weights != asked.weights, "24-bit weights", "param_dtype: float32");
+  deviate(choices.four_bits, "four bits for the base", "load_in_4bit: false");
   text += "; predicted peak " + mebibytes(predicted);
   if (!keys.empty()) text += "; formats change results a little, to forbid it set " + keys;
   return text;
@@ -169,6 +172,7 @@ bool MemoryDecision::is_for(const LoadedConfig& config, int64_t batch) const {
   if (!most || predicted > *most || choices_of(config.args) != asked || effective_batch != batch) {
     return false;
   }
+  if (choices.four_bits && config.args.load_in_4bit == "false") return false;
   if (choices.weights != asked.weights && is_set("param_dtype")) return false;
   if (choices.gradients != asked.gradients && is_set("grad_accum_dtype")) return false;
   if (choices.optimizer != asked.optimizer && (is_set("optim") || is_set("optim_args"))) {
@@ -185,6 +189,7 @@ LoadedConfig MemoryDecision::recorded_in(const LoadedConfig& config) const {
   args.gradient_accumulation_steps = effective_batch / choices.micro_batch;
   args.param_dtype = name_of(choices.weights);
   args.grad_accum_dtype = name_of(choices.gradients);
+  if (args.load_in_4bit == "auto") args.load_in_4bit = choices.four_bits ? "true" : "false";
   if (choices.optimizer != asked.optimizer) {
     FT_CHECK(choices.optimizer.kind == "adamw_companded_8bit", "the one that is picked");
     args.optim = choices.optimizer.kind;

@@ -110,12 +110,12 @@ void ModelTensors::read_into(const std::string& name, Tensor& target) const {
   file_of(name).read_into(info(name), target);
 }
 
-ModelTensors load_model_tensors(FileSystem& files, const std::string& folder) {
+ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps) {
   const WeightFiles weights = find_weight_files(files, folder);
   ModelTensors model;
   for (const std::string& path : weights.paths) {
     model.files_.push_back(weights.format == WeightFiles::Format::kSafetensors
-                               ? open_safetensors_weights(files, path)
+                               ? open_safetensors_weights(files, path, maps)
                                : open_torch_weights(files, path));
     if (weights.is_adapter) {
       model.files_.back() = std::make_shared<const AdapterWeights>(model.files_.back());

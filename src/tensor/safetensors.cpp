@@ -2,12 +2,16 @@
 #include "finetune/tensor/safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/base/mapped_file.h"
+#include "finetune/base/memory_status.h"
+#include "finetune/base/mount.h"
 #include "finetune/tensor/weight_files.h"
 #include "tensor/safetensors_dtype.h"
 #include "tensor/weight_file.h"
@@ -15,6 +19,7 @@
 namespace finetune {
 namespace {
 
+constexpr size_t kAddressMultiple = 64;  // of allocated memory
 // Reads are split so that a pread's length never reaches the system's limit of 2 GiB.
 constexpr size_t kReadBytes = size_t{64} << 20;
 
@@ -28,11 +33,15 @@ TensorInfo describe(const LazyTensor& tensor) {
 
 class SafetensorsWeights final : public WeightFile {
  public:
-  explicit SafetensorsWeights(SafetensorsFile file) : file_(std::move(file)) {}
+  // `pages`: of the file; null: it is not mapped.
+  SafetensorsWeights(SafetensorsFile file, std::shared_ptr<const MappedFile> pages)
+      : file_(std::move(file)), pages_(std::move(pages)) {}
 
   [[nodiscard]] const std::string& path() const override { return file_.path(); }
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
-  [[nodiscard]] Tensor read(const TensorInfo& info) const override { return file_.read(info.name); }
+  [[nodiscard]] Tensor read(const TensorInfo& info) const override {
+    return is_mapped(info) ? mapped(info) : file_.read(info.name);
+  }
   [[nodiscard]] bool reads_rows() const override { return true; }
   [[nodiscard]] Tensor read_rows(const TensorInfo& info, int64_t first,
                                  int64_t count) const override {
@@ -43,8 +52,40 @@ class SafetensorsWeights final : public WeightFile {
   }
 
  private:
+  // A boolean's byte has to be checked. The last bits of a product of float32 may depend on the
+  // address, which has to be as that of other memory; narrower types are converted first.
+  [[nodiscard]] bool is_mapped(const TensorInfo& info) const {
+    const size_t size = c10::elementSize(scalar_type(info.dtype));
+    return pages_ && info.dtype != DType::kBool && info.bytes > 0 &&
+           info.offset + info.bytes <= pages_->size() &&
+           info.offset % (size < 4 ? size : kAddressMultiple) == 0;
+  }
+  [[nodiscard]] Tensor mapped(const TensorInfo& info) const {
+    return at::from_blob(
+        const_cast<std::byte*>(pages_->data()) + info.offset, info.shape,
+        [pages = pages_](void*) {}, at::TensorOptions().dtype(scalar_type(info.dtype)));
+  }
+
   SafetensorsFile file_;
+  std::shared_ptr<const MappedFile> pages_;
 };
+
+// Null: the file is remote, where a page may be missing for a while, or the system refuses.
+std::shared_ptr<const MappedFile> map_file(const std::string& path) {
+  const std::optional<Mount> mount = mount_of(path);
+  if (!mount || is_remote_type(mount->type)) return nullptr;
+  try {
+    auto* const pages = new MappedFile(path);
+    const auto bytes = static_cast<int64_t>(pages->size());
+    count_mapped_memory(bytes);
+    return {pages, [bytes](const MappedFile* mapped) {
+              count_mapped_memory(-bytes);
+              delete mapped;
+            }};
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
 
 }  // namespace
 
@@ -185,8 +226,9 @@ void SafetensorsFile::read_into(const std::string& name, Tensor& target) const {
 }
 
 std::shared_ptr<const WeightFile> open_safetensors_weights(FileSystem& files,
-                                                           const std::string& path) {
-  return std::make_shared<SafetensorsWeights>(SafetensorsFile::open(files, path));
+                                                           const std::string& path, bool maps) {
+  SafetensorsFile file = SafetensorsFile::open(files, path);
+  return std::make_shared<SafetensorsWeights>(std::move(file), maps ? map_file(path) : nullptr);
 }
 
 }  // namespace finetune

@@ -29,8 +29,10 @@ class WeightFile {
   virtual void read_into(const TensorInfo& info, Tensor& target) const = 0;
 };
 
+// `maps`: tensors that are read share the file's pages where that is possible; see MappedFile.
 [[nodiscard]] std::shared_ptr<const WeightFile> open_safetensors_weights(FileSystem& files,
-                                                                         const std::string& path);
+                                                                         const std::string& path,
+                                                                         bool maps = false);
 [[nodiscard]] std::shared_ptr<const WeightFile> open_torch_weights(FileSystem& files,
                                                                    const std::string& path);
 

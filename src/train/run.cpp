@@ -40,6 +40,7 @@
 #include "train/save/best_model.h"
 #include "train/session/session_trackers.h"
 #include "train/session/shared_start.h"
+#include "train/setup/adapter.h"
 #include "train/setup/assemble.h"
 #include "train/setup/evaluated_model.h"
 #include "train/setup/memory_budget.h"
@@ -366,14 +367,13 @@ Error out_of_memory_error(const Parts& parts, const OutOfMemoryAt& at, const std
 }
 
 // The part of train() for a run whose files are in `storage`.
-int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
+int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& options,
              bool again) {
-  const TrainingArgs& args = config.args;
   const SessionStart start = SessionStart::read();
   const std::shared_ptr<World> world = options.world ? options.world : make_single_process_world();
   std::optional<int> code;
   const std::optional<CheckpointEntry> newest = share_checkpoint(*world, [&] {
-    Beginning beginning = begin_run(storage, config, options, start, again);
+    Beginning beginning = begin_run(storage, asked, options, start, again);
     code = beginning.code;
     return beginning.newest;
   });
@@ -384,11 +384,13 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   std::string stand_in;
   if (newest && !newest->foreign) {
     saved = reading_checkpoint([&] { return state_of(*newest); });
-    check_fixed_keys(*saved, config, {.folder = newest->path});
+    check_fixed_keys(*saved, asked, {.folder = newest->path});
     stand_in = share_text(
-        *world, [&] { return check_starting_model(config, *saved, {.folder = newest->path}); });
-    reuse_threads(*saved, args, world->size());
+        *world, [&] { return check_starting_model(asked, *saved, {.folder = newest->path}); });
+    reuse_threads(*saved, asked.args, world->size());
   }
+  const LoadedConfig config = saved ? with_decided_keys(asked, *saved) : asked;
+  const TrainingArgs& args = config.args;
   const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
   if (world->any(!session)) return kExitStoppedEarly;
   ProgressRecord record(storage.files(), join_path(args.output_dir, kProgressFile));
@@ -416,6 +418,7 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   if (decision) {
     parts.memory = decision->to_json();
     request.memory = decision->choices;
+    if (parts.four_bits) choose_base_format(budgeted, parts);
   }
   parts.batches_at_once = batches_at_once(budgeted, parts, saved ? &*saved : nullptr, decision);
   OutOfMemoryAt at;

@@ -146,6 +146,18 @@ TEST(ChangedKeys, TakesAMissingKeyForItsDefault) {
   EXPECT_EQ(changes[0].old_text, "42");
 }
 
+TEST(ChangedKeys, LeavesToTheRunWhatItDecidesAtItsStart) {
+  Json before = to_json(load_yaml("load_in_4bit: true").args);
+  const Json left = to_json(load_yaml("load_in_4bit: auto").args);
+  EXPECT_THAT(changed_keys(before, left), IsEmpty());
+  EXPECT_EQ(changed_keys(before, to_json(load_yaml("").args)).size(), 1U);
+  // An earlier version stored a boolean.
+  before["load_in_4bit"] = true;
+  EXPECT_THAT(changed_keys(before, to_json(load_yaml("load_in_4bit: true").args)), IsEmpty());
+  EXPECT_THAT(changed_keys(before, left), IsEmpty());
+  EXPECT_EQ(changed_keys(before, to_json(load_yaml("").args)).size(), 1U);
+}
+
 TEST(ChangedKeys, TakesNullForTheDefaultOfAKeyThatAlwaysHasAValue) {
   const Json present = to_json(load_yaml("max_steps: 3").args);
   Json before = present;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 // An adapter on a base of four bits (QLoRA): quantised once, resumed to the same bits.
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <thread>
+#include <utility>
 
 #include "integration/adapter_run.h"
 
@@ -60,6 +64,110 @@ TEST_F(Nf4Run, EndsInTheSameBitsWithEveryPrecisionAndTechnique) {
                                    {"gradient_checkpointing", "true"}}}) {
     expect_same_bits_after_a_stop(more);
   }
+}
+
+// load_in_4bit: auto. The base has 17 million values in layers, 64 MiB in float32, 9 in four bits.
+TEST_F(Nf4Run, ChoosesFourBitsWhereTheWholeBaseDoesNotFit) {
+  const TinyRun base({{"task", "clm"},
+                      {"model_type", "llama"},
+                      {"config_overrides",
+                       "{num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 4, "
+                       "hidden_size: 512, intermediate_size: 2048, max_position_embeddings: 64}"},
+                      {"max_steps", "1"},
+                      {"save_strategy", "no"},
+                      {"eval_strategy", "no"},
+                      {"validation_file", ""}});
+  ASSERT_EQ(base.train().code, 0);
+  const auto keys_with = [&](const std::string& bits, int64_t budget) {
+    return four_bits({{"model_name_or_path", base.out()},
+                      {"load_in_4bit", bits},
+                      {"memory_budget", budget == 0 ? "" : std::to_string(budget)},
+                      {"max_steps", "4"},
+                      {"save_steps", "2"},
+                      {"per_device_train_batch_size", "1"},
+                      {"gradient_accumulation_steps", "1"},
+                      {"gradient_checkpointing", "true"},
+                      {"optim", "adamw_torch"},
+                      {"param_dtype", "float32"},
+                      {"grad_accum_dtype", "float32"}});
+  };
+  const auto peak_with = [&](const char* bits) {
+    const TinyRun run(keys_with(bits, 0));
+    const ProcessResult plan = finetune({"plan", run.config(), "--json"});
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    return parse_json(plan.out, "plan").at("peak").get<int64_t>();
+  };
+  const int64_t whole = peak_with("false");
+  const int64_t four = peak_with("true");
+  ASSERT_GT(whole, four + (40 << 20));
+  const int64_t between = (whole + four) / 2 + (10 << 20);
+
+  const TinyRun chosen(keys_with("auto", between));
+  const ProcessResult result = chosen.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("four bits for the base"), HasSubstr("NF4")));
+  const TinyRun asked(keys_with("true", between));
+  EXPECT_TRUE(trained(asked) == adapter_of(chosen));
+
+  // The decision stays, whatever fits later.
+  fs::remove_all(chosen.out("checkpoint-4"));
+  fs::remove(chosen.out("finetune_state.json"));
+  fs::remove(chosen.out("manifest.json"));
+  fs::remove(chosen.out("adapter_model.safetensors"));
+  const ProcessResult again = chosen.train({"--memory_budget", std::to_string(8 * whole)});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("checkpoint-2"));
+  EXPECT_TRUE(adapter_of(chosen) == adapter_of(asked));
+
+  const TinyRun enough(keys_with("auto", 2 * whole));
+  const ProcessResult unchanged = enough.train();
+  ASSERT_EQ(unchanged.code, 0) << unchanged.err;
+  EXPECT_THAT(unchanged.err, Not(HasSubstr("NF4")));
+  EXPECT_TRUE(trained(TinyRun(keys_with("false", 0))) == adapter_of(enough));
+
+  const ProcessResult without = TinyRun(keys_with("auto", 0)).train();
+  EXPECT_EQ(without.code, 2);
+  EXPECT_THAT(without.err, HasSubstr("set memory_budget, or true or false here"));
+}
+
+// Bytes of the base's file that are in a process's memory, and the process's share of them.
+std::pair<int64_t, int64_t> mapped_of(pid_t process) {
+  std::ifstream maps("/proc/" + std::to_string(process) + "/smaps");
+  int64_t resident = 0;
+  int64_t share = 0;
+  bool is_base = false;
+  for (std::string line; std::getline(maps, line);) {
+    const bool is_region = line.find(':') > line.find(' ');
+    if (is_region) is_base = line.find("/nf4/") != std::string::npos;
+    if (!is_base || is_region) continue;
+    if (line.starts_with("Rss:")) resident += 1024 * std::atoll(line.c_str() + 4);
+    if (line.starts_with("Pss:")) share += 1024 * std::atoll(line.c_str() + 4);
+  }
+  return {resident, share};
+}
+
+TEST_F(Nf4Run, SharesTheBaseBetweenProcesses) {
+  const TinyRun place;
+  const std::string cache = place.folder() / "cache";
+  const auto keys_of_run = [&] {
+    return four_bits({{"cache_dir", cache},
+                      {"dtype", "bfloat16"},
+                      {"max_steps", "100000"},
+                      {"save_strategy", "no"}});
+  };
+  const TinyRun first(keys_of_run());
+  const TinyRun second(keys_of_run());
+  Process one(finetune_command({"train", first.config()}));
+  ASSERT_TRUE(one.wait_for_output("starts"));
+  Process other(finetune_command({"train", second.config()}));
+  ASSERT_TRUE(other.wait_for_output("quantized before"));
+  ASSERT_TRUE(other.wait_for_output("starts"));
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto [resident, share] = mapped_of(one.id());
+  const auto [other_resident, other_share] = mapped_of(other.id());
+  EXPECT_GT(resident, 20000);
+  EXPECT_EQ(resident, other_resident);
+  EXPECT_LT(share + other_share, 1.1 * static_cast<double>(resident));
 }
 
 // The choice of --merge_base is one of numbers.

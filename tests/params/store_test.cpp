@@ -266,5 +266,29 @@ TEST(ParameterStore, RefusesToFreezeWhatHasAGradient) {
   EXPECT_THROW(f.store.freeze([](const std::string&) { return true; }), std::logic_error);
 }
 
+TEST(ParameterStore, TakesTensorsForItsMemoryWhereTheyAreAsItStoresThem) {
+  for (const WeightFormat format : {WeightFormat::kFloat32, WeightFormat::kBFloat16}) {
+    Fixture made(format);
+    made.store.freeze([](const std::string&) { return true; });
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const Tensor values = at::arange(24).view({6, 4}).to(type);
+      made.store.share(made.first(), values);
+      EXPECT_TRUE(made.store.values(made.matrix).equal(values.to(at::kFloat)));
+      EXPECT_EQ(made.store.tensor(made.matrix).const_data_ptr() == values.const_data_ptr(),
+                type == traits_of(format).type);
+    }
+  }
+}
+
+TEST(ParameterStore, TakesCodesForItsMemory) {
+  const Weights weights = {Weight(0, "matrix", {4, 64}, ParameterRole::kLinear)};
+  ParameterStore store(weights, {{.weight = WeightFormat::kNf4, .trainable = false}});
+  const ParameterTensors stored = traits_of(WeightFormat::kNf4).allocate({4, 64}, at::kCPU);
+  traits_of(WeightFormat::kNf4).assign(stored, at::randn({4, 64}));
+  store.share(store.parameters()[0],
+              Nf4Values{.sizes = {4, 64}, .codes = stored.weight, .scales = stored.scales});
+  EXPECT_EQ(store.tensor(weights[0]).const_data_ptr(), stored.weight.const_data_ptr());
+}
+
 }  // namespace
 }  // namespace finetune

@@ -238,6 +238,40 @@ TEST(MemoryBudget, KeepsWhatTheUserSet) {
   EXPECT_EQ(whole.choices.micro_batch, 64) << "gradients that are freed cannot be accumulated";
 }
 
+// load_in_4bit: auto
+TEST(MemoryBudget, TakesFourBitsForTheBaseOnlyWhere16DoNotFit) {
+  MemoryWorkload workload = esperanto();
+  workload.model.lora = nn::LoraConfig{};
+  workload.base.weights = WeightFormat::kBFloat16;
+  const std::string text = "per_device_train_batch_size: 64\nuse_peft: true\nmemory_budget: ";
+  const auto least_of = [&] {
+    try {
+      (void)decide_memory(workload, config_of(text + "16MiB\n"), 16 * kMiB);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      return int64_t{std::stoll(message.substr(message.find("at least ") + 9))} * kMiB;
+    }
+    return int64_t{0};
+  };
+  const int64_t least_with_16 = least_of();
+  workload.four_bits = WeightFormat::kNf4;
+  EXPECT_LT(least_of(), least_with_16 - 40 * kMiB);
+  const auto decide = [&](int64_t budget) {
+    const LoadedConfig config = config_of(text + std::to_string(budget) + "\nload_in_4bit: auto\n");
+    MemoryDecision decision = decide_memory(workload, config, budget);
+    EXPECT_EQ(decision.recorded_in(config).args.load_in_4bit,
+              decision.choices.four_bits ? "true" : "false");
+    EXPECT_EQ(MemoryDecision::from_json(decision.to_json(), "state").choices, decision.choices);
+    EXPECT_TRUE(decision.is_for(config, 64));
+    return decision;
+  };
+  EXPECT_FALSE(decide(least_with_16 + kMiB).choices.four_bits);
+  const MemoryDecision decision = decide(least_with_16 - 2 * kMiB);
+  EXPECT_TRUE(decision.choices.four_bits);
+  EXPECT_THAT(decision.line(), HasSubstr("four bits for the base"));
+  EXPECT_THAT(decision.line(), HasSubstr("to forbid it set load_in_4bit: false"));
+}
+
 TEST(MemoryBudget, SaysTheLeastThatCanBeReached) {
   const std::string text = "per_device_train_batch_size: 64\nmemory_budget: 400MiB\n";
   int64_t least = 0;

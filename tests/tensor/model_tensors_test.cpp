@@ -7,8 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "finetune/base/memory_status.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/torch_file.h"
 #include "finetune/tensor/weight_files.h"
@@ -158,6 +161,59 @@ TEST(ModelTensors, SayWhereAPickledTensorIsDamaged) {
   folder.write("pytorch_model.bin", bytes);
   const ModelTensors model = load(folder);
   EXPECT_THAT(message_of<Error>([&] { (void)model.read("a"); }), HasSubstr("checksum"));
+}
+
+class MappedModel : public ::testing::Test {
+ protected:
+  MappedModel() { folder_.write(kModelFile, bytes_of(model_)); }
+  [[nodiscard]] ModelTensors load(bool maps) const {
+    return load_model_tensors(FileSystem::local(), folder_.path(), maps);
+  }
+  // Whether a second reading has the same memory.
+  static bool is_mapped(const ModelTensors& tensors, const std::string& name) {
+    const Tensor one = tensors.read(name);
+    return one.const_data_ptr() == tensors.read(name).const_data_ptr();
+  }
+
+  const TemporaryFolder folder_;
+  // In files wider types come first, so that each address is a multiple of its size.
+  const NamedTensors model_ = {{"floats", values({1024, 4096})},
+                               {"halves", values({1024, 4096}).to(at::kBFloat16)},
+                               {"odd", values({7}).to(at::kByte)},
+                               {"true", values({3}).to(at::kBool)}};
+};
+
+TEST_F(MappedModel, HasTheValuesOfOneThatIsRead) {
+  const ModelTensors mapped = load(true);
+  for (const NamedTensor& named : model_) {
+    EXPECT_TRUE(at::equal(mapped.read(named.name), named.tensor)) << named.name;
+    EXPECT_EQ(mapped.read(named.name).scalar_type(), named.tensor.scalar_type());
+  }
+  const uint64_t place = mapped.info("floats").offset;
+  EXPECT_EQ(is_mapped(mapped, "floats"), place % 64 == 0) << "else products have other bits";
+  EXPECT_TRUE(is_mapped(mapped, "halves"));
+  EXPECT_TRUE(is_mapped(mapped, "odd"));
+  EXPECT_FALSE(is_mapped(load(false), "halves"));
+}
+
+TEST_F(MappedModel, OutlivesItsFileAndItsReader) {
+  const Tensor halves = load(true).read("halves");
+  FileSystem::local().remove_tree(folder_.path() + "/" + kModelFile);
+  EXPECT_TRUE(at::equal(halves, model_[1].tensor));
+}
+
+TEST_F(MappedModel, IsReadFromRemoteFolders) {
+  ::setenv("FINETUNE_TEST_MOUNT", (folder_.path() + "=fuse.drive").c_str(), 1);
+  EXPECT_FALSE(is_mapped(load(true), "halves"));
+  ::unsetenv("FINETUNE_TEST_MOUNT");
+}
+
+// As the same bytes would that were read.
+TEST_F(MappedModel, CountsAsMemoryOfTheProcess) {
+  const int64_t before = reclaimable_resident_memory();
+  const Tensor halves = load(true).read("halves");
+  EXPECT_GT(halves.to(at::kFloat).sum().item<float>(), 0.0F);
+  EXPECT_LE(reclaimable_resident_memory(), before);
 }
 
 }  // namespace

@@ -16,13 +16,18 @@ namespace finetune {
 // demand.
 inline constexpr int64_t kMappedCode = int64_t{40} << 20;
 
+// Adds `bytes` (may be negative) to the mapped file pages that count as this process's memory, for
+// data that a training reads in every step.
+void count_mapped_memory(int64_t bytes);
+
 // Returns the memory that only this process can free: its anonymous and shared pages (RssAnon +
 // RssShmem of /proc/self/status), without mapped file pages.
 [[nodiscard]] int64_t resident_memory();
 // Returns the most memory that this program had resident since it began, without the mapped file
 // pages that are reclaimable now. (What getrusage() reports includes the program that started it.)
 [[nodiscard]] int64_t peak_resident_memory();
-// Returns the mapped file pages beyond kMappedCode, which the system includes in resident memory.
+// Returns the mapped file pages beyond those that count as this process's memory, which the system
+// includes in resident memory.
 [[nodiscard]] int64_t reclaimable_resident_memory();
 // Returns the memory that this process may still allocate.
 [[nodiscard]] int64_t available_memory();

@@ -33,7 +33,7 @@ struct AdapterArgs {
   std::optional<double> loraplus_lr_ratio;
   double loraplus_lr_embedding = 1e-6;
   std::string dtype = "auto";
-  bool load_in_4bit = false;
+  std::string load_in_4bit = "false";  // "true", "false", "auto": memory_budget decides
   std::string bnb_4bit_quant_type = "nf4";
   bool use_bnb_nested_quant = false;
   std::vector<std::string> llm_int8_skip_modules;

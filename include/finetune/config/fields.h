@@ -53,6 +53,8 @@ struct FieldSpec {
   std::string_view reason{};
   ResumePolicy resume = ResumePolicy::kFreeAnnounced;
   PathKind path = PathKind::kNone;
+  // A choice by which the run decides once: a resumed run keeps the stored value.
+  std::string_view decided{};
   bool steps = false;  // a number of steps, or below 1 a fraction of all steps; an integer above 1
   bool list_only = false;  // a list of strings that cannot be written as a single string
   bool named = false;      // a mapping that may also be a name or path

@@ -165,6 +165,8 @@ struct LoadOptions {
   bool ignore_mismatched_sizes = false;  // false: a different shape is an error
   // Where the base of an adapter is read, if not in its own folder: a copy in four bits.
   std::string base_folder = {};
+  // Frozen weights may share the pages of their files, which nobody changes.
+  bool shares_files = false;
   // The type to which values are rounded before they are quantised; unset: their own.
   std::optional<at::ScalarType> quantized_from = {};
   // Returns the matrix that this tensor of the source holds as NF4; nullopt: it holds its values.

@@ -86,6 +86,10 @@ class ParameterStore {
   void assign(Parameter& parameter, const Tensor& values);
   // Sets codes and scales as they are; in another format the values that they mean.
   void assign(Parameter& parameter, const Nf4Values& values);
+  // The same for a frozen parameter, whose memory these tensors become where they are as it stores
+  // them. Requires: nobody writes to them.
+  void share(Parameter& parameter, const Tensor& values);
+  void share(Parameter& parameter, const Nf4Values& values);
 
   [[nodiscard]] Gradients& gradients() { return gradients_; }
   [[nodiscard]] const Gradients& gradients() const { return gradients_; }

@@ -28,24 +28,26 @@ struct MemoryWorkload {
   std::optional<Head> head;              // nullopt: masked language modelling
   std::vector<std::string> freeze = {};  // patterns of FrozenParameters
   BaseFormat base = {};                  // of the frozen base, if the model has an adapter
-  int64_t choices = 1;                   // rows per sample
-  int64_t length = 512;                  // tokens of the longest row
-  double predicted_share = 0.15;         // share of the tokens that are predicted
-  bool scores_in_chunks = false;         // evaluation makes head_rows_per_chunk logits at a time
-  int64_t effective_batch = 8;           // samples of an update in one process
-  int64_t eval_batch = 0;                // samples evaluated at a time; 0: nothing is evaluated
-  int64_t program = 0;          // libtorch and the program, in addition to all that is planned
-  int64_t start = 0;            // peak of the startup, before the model is made
-  int64_t data = 0;             // samples and tokenizer, in host memory
-  bool is_device = false;       // weights and everything else are in an accelerator's memory
-  bool has_kernels = false;     // of that device; else torch's operators compute everything
-  bool has_flash = false;       // of causal and long rows; see attention_in_use()
-  int64_t workspace = 0;        // of the device's library of matrix products
-  int64_t threads = 1;          // of the CPU's kernels
-  int64_t processes = 1;        // that train together (ranks)
-  bool divides_states = false;  // sharded optimizer states (zero_stage: 1)
-  bool sums_shards = false;     // each rank has its own gradients (full_determinism)
-  int64_t batches_at_once = 1;  // each computed by one thread (full_determinism on the CPU)
+  // What base.matrices may become to save memory (load_in_4bit: auto).
+  std::optional<WeightFormat> four_bits = {};
+  int64_t choices = 1;            // rows per sample
+  int64_t length = 512;           // tokens of the longest row
+  double predicted_share = 0.15;  // share of the tokens that are predicted
+  bool scores_in_chunks = false;  // evaluation makes head_rows_per_chunk logits at a time
+  int64_t effective_batch = 8;    // samples of an update in one process
+  int64_t eval_batch = 0;         // samples evaluated at a time; 0: nothing is evaluated
+  int64_t program = 0;            // libtorch and the program, in addition to all that is planned
+  int64_t start = 0;              // peak of the startup, before the model is made
+  int64_t data = 0;               // samples and tokenizer, in host memory
+  bool is_device = false;         // weights and everything else are in an accelerator's memory
+  bool has_kernels = false;       // of that device; else torch's operators compute everything
+  bool has_flash = false;         // of causal and long rows; see attention_in_use()
+  int64_t workspace = 0;          // of the device's library of matrix products
+  int64_t threads = 1;            // of the CPU's kernels
+  int64_t processes = 1;          // that train together (ranks)
+  bool divides_states = false;    // sharded optimizer states (zero_stage: 1)
+  bool sums_shards = false;       // each rank has its own gradients (full_determinism)
+  int64_t batches_at_once = 1;    // each computed by one thread (full_determinism on the CPU)
 };
 
 // How the model is trained: decided by keys or by memory_budget.
@@ -58,6 +60,7 @@ struct MemoryChoices {
   Precision precision = Precision::kFloat32;
   OptimizerChoice optimizer = {};
   bool optimizer_in_backward = false;
+  bool four_bits = false;  // the base's matrices have MemoryWorkload::four_bits
 
   friend bool operator==(const MemoryChoices&, const MemoryChoices&) = default;
 };
@@ -130,7 +133,8 @@ struct MemoryDecision {
 // Keeps the effective batch and what the user set, and chooses the rest so that the predicted peak
 // stays below `budget`: first choices that do not change results (micro-batch size, recomputation,
 // chunks of the head), fastest first, then those that do (bfloat16 gradients or 8-bit states,
-// whichever is faster; then split weights). Throws Error(kConfig) with the smallest peak that is
+// whichever is faster; then split weights; last, where load_in_4bit allows it, four bits for the
+// base). Throws Error(kConfig) with the smallest peak that is
 // possible.
 [[nodiscard]] MemoryDecision decide_memory(const MemoryWorkload& workload,
                                            const LoadedConfig& config, int64_t budget);

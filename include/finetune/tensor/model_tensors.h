@@ -36,7 +36,7 @@ class ModelTensors {
   void read_into(const std::string& name, Tensor& target) const;
 
  private:
-  friend ModelTensors load_model_tensors(FileSystem& files, const std::string& folder);
+  friend ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps);
 
   struct Place {
     size_t file = 0;
@@ -52,6 +52,9 @@ class ModelTensors {
 // Opens what find_weight_files() finds and checks it against the index. A pickled file is a
 // dictionary of tensors by name, or a dictionary that has one under "state_dict" or "model". The
 // tensors of an adapter have the names of the model that it adapts, without kAdapterPrefix.
-[[nodiscard]] ModelTensors load_model_tensors(FileSystem& files, const std::string& folder);
+// `maps`: what read() returns may share its file's pages (MappedFile) and is not written to;
+// requires local files that nobody changes.
+[[nodiscard]] ModelTensors load_model_tensors(FileSystem& files, const std::string& folder,
+                                              bool maps = false);
 
 }  // namespace finetune

@@ -158,7 +158,7 @@ void note_tied_embedding(const ModelConfig& config, std::optional<Head> head,
 
 // GPT-2's matrices are stored as [in, out], which bitsandbytes does not quantise either.
 void check_four_bits(const LoadedConfig& config, const Parts& parts) {
-  if (!has_transposed_linear(parts.model_config)) return;
+  if (!has_transposed_linear(parts.model_config) || config.args.load_in_4bit == "auto") return;
   refuse_key(config, "load_in_4bit",
              "is not available for " + parts.model_config.model_type +
                  ", whose matrices are stored as [in, out]; dtype: bfloat16 halves the base");
@@ -208,7 +208,7 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
                      "' holds weights of four bits, which cannot be trained; set use_peft: true, "
                      "or name the model's folder in 16 or 32 bits");
     }
-    if (args.load_in_4bit) {
+    if (args.load_in_4bit != "false") {
       refuse_key(config, "load_in_4bit",
                  "is for the frozen weights under an adapter: weights of four bits cannot be "
                  "trained; set use_peft: true, or save memory with param_dtype and memory_budget");
@@ -281,19 +281,13 @@ std::unique_ptr<Optimizer> make_run_optimizer(const TrainingArgs& args, Model& m
   return std::make_unique<Optimizer>(model.store(), std::move(groups));
 }
 
-void settle_base(const LoadedConfig& config, Parts& parts) {
-  if (!parts.model_config.lora) return;
+void choose_base_format(const LoadedConfig& config, Parts& parts) {
   const TrainingArgs& args = config.args;
-  try {
-    const std::optional<Head> head = task_of(args).head(args);
-    note_tied_embedding(parts.model_config, head, parameter_shapes(parts.model_config, head));
-    train_what_base_lacks(config, head, parts);
-  } catch (const nn::LoraError& error) {
-    refuse_key(config, error.key(), error.what());
-  }
+  const bool is_auto = args.load_in_4bit == "auto";
   BaseFormat& base = parts.base_format;
   base = base_format(parts.model_config, parts.pretrained);
-  if (!parts.model_config.is_nf4) base.matrices.reset();  // the keys decide
+  // The keys decide, or what the run of the folder did.
+  if (!parts.model_config.is_nf4 && !is_auto) base.matrices.reset();
   if (args.dtype == "float32") base.weights = WeightFormat::kFloat32;
   if (args.dtype == "bfloat16") base.weights = WeightFormat::kBFloat16;
   if (args.dtype == "float16") base.weights = WeightFormat::kFloat16;
@@ -303,15 +297,38 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
       refuse_key(config, key,
                  "is decided by the quantized folder '" + parts.pretrained + "'; leave it out");
     }
-    if (!args.load_in_4bit) {
+    if (args.load_in_4bit == "false") {
       log::warning(config.where(key) + ": no effect without load_in_4bit: true: " + key);
     }
   }
-  if (!args.load_in_4bit || parts.model_config.is_nf4) return;
+  if (args.load_in_4bit == "false" || parts.model_config.is_nf4) return;
   check_four_bits(config, parts);
+  if (has_transposed_linear(parts.model_config)) return;
+  const std::optional<WeightFormat> before = base.matrices;
   base.matrices = args.use_bnb_nested_quant ? WeightFormat::kNf4Nested : WeightFormat::kNf4;
   base.skipped = args.llm_int8_skip_modules;
   check_skipped_layers(config, parts);
+  if (!is_auto) return;
+  parts.four_bits = base.matrices;
+  base.matrices = before;
+}
+
+void settle_base(const LoadedConfig& config, Parts& parts) {
+  if (!parts.model_config.lora) return;
+  const TrainingArgs& args = config.args;
+  if (args.load_in_4bit == "auto" && !args.memory_budget) {
+    refuse_key(
+        config, "load_in_4bit",
+        "auto lets memory_budget choose four bits; set memory_budget, or true or false here");
+  }
+  try {
+    const std::optional<Head> head = task_of(args).head(args);
+    note_tied_embedding(parts.model_config, head, parameter_shapes(parts.model_config, head));
+    train_what_base_lacks(config, head, parts);
+  } catch (const nn::LoraError& error) {
+    refuse_key(config, error.key(), error.what());
+  }
+  choose_base_format(config, parts);
 }
 
 }  // namespace finetune

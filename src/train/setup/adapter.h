@@ -18,5 +18,7 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start);
 // Checks that the model's adapter, if it has one, fits the model, and chooses the type of its base.
 // Throws Error(kConfig).
 void settle_base(const LoadedConfig& config, Parts& parts);
+// The last part of it, again, with the keys that memory_budget has decided about.
+void choose_base_format(const LoadedConfig& config, Parts& parts);
 
 }  // namespace finetune

@@ -190,12 +190,17 @@ OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoi
 
 // Missing tensors are initialised if the model is trained; otherwise they are an error, because an
 // untrained head would answer at random.
-void load_pretrained(const LoadedConfig& config, const Parts& parts, bool is_trained) {
+void load_pretrained(const LoadedConfig& config, const Parts& parts, Precision precision,
+                     bool is_trained) {
   const std::string& folder = parts.pretrained;
   Model& model = *parts.model;
   LoadOptions options = {.ignore_mismatched_sizes = true};
   if (parts.base_format.matrices) {
     options.base_folder = quantized_base(config.args, parts);
+    // An entry of the cache, which nobody changes. Products in float32 convert weights of 16 bits;
+    // others take them as they are, and their last bits may depend on the address.
+    options.shares_files = parts.device.is_cpu() && precision == Precision::kFloat32 &&
+                           options.base_folder != config_folder(folder);
     options.quantized_from = traits_of(parts.base_format.weights).type;
   }
   const LoadReport report = load_folder_weights(model, folder, options);
@@ -551,7 +556,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.task = std::move(task);
   if (is_loaded) {
     checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
-    load_pretrained(config, parts, request.train);
+    load_pretrained(config, parts, options.precision, request.train);
     if (!parts.adapter.empty() && request.load_weights) {
       load_adapter_weights(*parts.model, parts.adapter);
     }

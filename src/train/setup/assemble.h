@@ -35,6 +35,8 @@ struct Parts {
   std::string chat_date;        // RunState::chat_date
   ModelConfig model_config;
   BaseFormat base_format;  // of an adapter's frozen base
+  // What memory_budget may choose for its matrices (load_in_4bit: auto).
+  std::optional<WeightFormat> four_bits;
   std::unique_ptr<TaskSetup> setup;
   std::shared_ptr<const Dataset> train_data;       // null if nothing is trained
   std::shared_ptr<const Dataset> validation_data;  // null if nothing is evaluated

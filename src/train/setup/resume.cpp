@@ -128,6 +128,16 @@ void check_fixed_keys(const RunState& saved, const LoadedConfig& config, const F
   if (!faults.empty()) refuse(faults);
 }
 
+LoadedConfig with_decided_keys(const LoadedConfig& config, const RunState& saved) {
+  LoadedConfig decided = config;
+  std::string& four_bits = decided.args.load_in_4bit;
+  if (four_bits != "auto") return decided;
+  const auto stored = saved.config.find("load_in_4bit");
+  const bool is_true = stored != saved.config.end() && (*stored == true || *stored == "true");
+  four_bits = is_true ? "true" : "false";
+  return decided;
+}
+
 BatchSplit resumed_split(const LoadedConfig& config, const RunState& saved, int64_t ranks) {
   const TrainingArgs& args = config.args;
   const int64_t effective = args.effective_batch_size.value_or(saved.effective_batch_size);

@@ -23,6 +23,9 @@ struct FoundRun {
 void check_identity(const RunIdentity& saved, const RunIdentity& present, const FoundRun& run,
                     const std::function<std::string()>& explain_data = {});
 
+// Returns the keys with what the run decided at its start for those that leave it to the run.
+[[nodiscard]] LoadedConfig with_decided_keys(const LoadedConfig& config, const RunState& saved);
+
 // Throws Error(kConfig) for every key that may not change within a run, with both values.
 void check_fixed_keys(const RunState& saved, const LoadedConfig& config, const FoundRun& run);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/mapped_file.h"
+#include "finetune/base/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/bus_error.h"
+#include "finetune/base/bus_error.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -33,8 +33,8 @@ void note_bus_error(const void* address) {
        range = range->next) {
     if (at < range->begin || at >= range->end) continue;
     constexpr std::string_view kMessage =
-        "error: a file of tokenised data in cache_dir was truncated while it was in use, or its "
-        "disk cannot be read; run the same command again, and what is missing is tokenised again\n";
+        "error: a file in cache_dir was truncated while it was in use, or its disk cannot be read; "
+        "run the same command again, and what is missing is made again\n";
     [[maybe_unused]] const ssize_t written =
         ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
     ::_exit(kExitFailed);

@@ -7,13 +7,13 @@
 #include <memory>
 #include <string>
 
-#include "data/bus_error.h"
+#include "finetune/base/bus_error.h"
 
 namespace finetune {
 
 // A file mapped for reading and shared by all processes that map it. Only for files that are
 // replaced by renaming: if a mapped file is truncated, reading a missing page ends the process with
-// a message (BusErrorGuard).
+// a message (BusErrorGuard). For files of cache_dir.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);  // Throws Error(kIo).
