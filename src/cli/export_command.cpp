@@ -26,6 +26,7 @@
 #include "finetune/task/predictor.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
+#include "finetune/train/adapter_base.h"
 #include "finetune/train/run.h"
 
 namespace finetune::cli {
@@ -276,6 +277,7 @@ int export_model(const Arguments& arguments) {
   const std::string folder = find_source(request);
   check_places(folder, request.out);
   check_undamaged(folder);
+  check_adapter_base(folder);
   if (compares_bases) compare_bases(folder);
   const TaskDescriptor& task = find_predict_task(folder);
   const MergedModel model =

@@ -27,6 +27,7 @@
 #include "finetune/report/progress.h"
 #include "finetune/task/predictor.h"
 #include "finetune/task/tasks.h"
+#include "finetune/train/adapter_base.h"
 
 namespace finetune::cli {
 namespace {
@@ -517,6 +518,11 @@ void answer_file(const AnsweredFile& file, int64_t texts, Predictor& model, Answ
   if (count == 0 && file.reads_input) refuse_without_texts();
 }
 
+void check_model(const std::string& folder) {
+  checkpoint::require_undamaged_model(FileSystem::local(), folder);
+  check_adapter_base(folder);
+}
+
 }  // namespace
 
 int predict_command(const Arguments& arguments) {
@@ -559,11 +565,11 @@ int predict_command(const Arguments& arguments) {
   }
   words.options.return_full_text = words.return_full_text.value_or(true);
   if (!has_texts && !reads_input) {
-    checkpoint::require_undamaged_model(FileSystem::local(), folder);
+    check_model(folder);
     return answer_prompts(task, folder, words.options);
   }
   std::vector<Query> queries = make_queries(task, std::move(lists));
-  checkpoint::require_undamaged_model(FileSystem::local(), folder);
+  check_model(folder);
   const auto model = task.pipeline.make_predictor(folder, words.options);
   std::error_code ignored;
   const bool may_resume = input && std::filesystem::is_regular_file(*input, ignored);

@@ -22,10 +22,13 @@ bool is_entry(std::string_view name) {
          });
 }
 
-// Whether this is the temporary folder of an interrupted copy.
-bool is_unfinished_copy(std::string_view name) {
+// Whether this is the temporary folder of an interrupted copy, or of a base that was not quantised
+// to its end.
+bool is_unfinished(std::string_view name) {
   const size_t dot = std::min(name.find('.'), name.size());
-  return is_entry(name.substr(0, dot)) && name.substr(dot).starts_with(".tmp-");
+  const std::string_view end = name.substr(dot);
+  return is_entry(name.substr(0, dot)) &&
+         (end.starts_with(".tmp-") || end.starts_with(".partial-"));
 }
 
 struct Seen {
@@ -101,7 +104,7 @@ CacheContent remove_unused_entries(const std::string& folder, std::chrono::secon
   }
   try {
     for (const std::string& name : FileSystem::local().list(folder)) {
-      if (!is_entry(name) && !is_unfinished_copy(name)) continue;
+      if (!is_entry(name) && !is_unfinished(name)) continue;
       try {
         const std::string entry = join_path(folder, name);
         const Seen seen = look_at(entry);

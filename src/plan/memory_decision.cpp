@@ -25,9 +25,9 @@ bool is_set(const LoadedConfig& config, std::initializer_list<const char*> keys)
   return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return config.is_set(key); });
 }
 
-// `four_bits`: whether the base may have them, as the last step.
 // Returns the formats that the keys ask for, then those with gradients, states or both in fewer
-// bits (the faster first), then those with weights in fewer bits too.
+// bits (the faster first), then those with weights in fewer bits too; where the base may have
+// `four_bits`, then the same with them.
 std::vector<std::vector<Formats>> allowed_formats(const LoadedConfig& config,
                                                   const MemoryChoices& asked, bool four_bits) {
   std::vector<GradientFormat> gradients = {asked.gradients};

@@ -630,22 +630,25 @@ TEST_F(TokenCache, RemovesWhatElseNobodyHasUsedForLong) {
   EXPECT_GT(count(), 0);
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24 * 31);
   fs::create_directories(cache / "labels");
-  fs::create_directories(cache / (std::string(32, 'a') + ".tmp-0123456789abcdef"));
   for (const char* name : {"/labels/", "/labels/mine-"}) {
     const std::string path = cache.string() + name + std::string(32, 'b') + ".json";
     std::ofstream(path) << "{}";
     fs::last_write_time(path, old);
   }
-  const std::string part =
-      (cache / (std::string(32, 'a') + ".tmp-0123456789abcdef") / "block-00000").string();
-  std::ofstream(part) << "part of a copy";
-  fs::last_write_time(part, old);
+  std::vector<fs::path> unfinished;  // a copy, and a base that was being quantised
+  for (const char* end : {".tmp-0123456789abcdef", ".partial-4026531836-77"}) {
+    unfinished.push_back(cache / (std::string(32, 'a') + end));
+    fs::create_directories(unfinished.back());
+    const fs::path part = unfinished.back() / "part";
+    std::ofstream(part.string()) << "part of a file";
+    fs::last_write_time(part, old);
+  }
   const std::string rows = fs::directory_iterator(cache / "rows")->path().string();
   fs::last_write_time(rows, old);
   EXPECT_GT(count(), 0);  // the use is recorded
   static_cast<void>(build(options_));
   EXPECT_TRUE(fs::exists(rows));
-  EXPECT_FALSE(fs::exists(fs::path(part).parent_path()));
+  for (const fs::path& folder : unfinished) EXPECT_FALSE(fs::exists(folder)) << folder;
   EXPECT_FALSE(fs::exists(cache / "labels" / (std::string(32, 'b') + ".json")));
   EXPECT_TRUE(fs::exists(cache / "labels" / ("mine-" + std::string(32, 'b') + ".json")));
 

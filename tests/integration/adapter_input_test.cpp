@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Adapters from anywhere: what does not fit is refused with file, reason and what to do.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "integration/adapter_run.h"
@@ -163,6 +164,38 @@ TEST_F(AdapterInput, OfTrainingIsRefusedOrHinted) {
   EXPECT_THAT(dry_run({{"learning_rate", "2e-5"}}).err, Not(HasSubstr("is low for")));
   EXPECT_THAT(dry_run({{"learning_rate", "1e-5"}, {"use_peft", "false"}}).err,
               Not(HasSubstr("is low for")));
+}
+
+// A base that was downloaded again, or trained on in its folder, answers as another model.
+TEST_F(AdapterInput, OfARunIsRefusedOnAnotherBaseUnderItsName) {
+  const std::string own = copies_ / "base";
+  fs::copy(base(), own, fs::copy_options::recursive);
+  for (const char* name : {"manifest.json", ".finetune.files", "finetune_state.json"}) {
+    fs::remove(own + "/" + name);
+  }
+  const TinyRun run(keys({{"model_name_or_path", own}, {"max_steps", "2"}, {"eval_steps", "2"}}));
+  ASSERT_EQ(run.train().code, 0);
+  const std::string answer = predict(run.out()).out;
+  EXPECT_NE(answer, "");
+  const std::string weights = own + "/model.safetensors";
+  const std::string before = read_file(weights);
+  fs::last_write_time(weights, fs::file_time_type::clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(predict(run.out()).out, answer) << "the same content at another time";
+
+  std::string other = before;
+  other[other.size() - 2] = static_cast<char>(other[other.size() - 2] ^ 4);
+  write_file(weights, other);
+  const std::string kWhy = "was trained on other weights than those of its base '" + own + "'";
+  expect_refused(run.out(), 1, kWhy);
+  const ProcessResult exported = finetune({"export", run.out(), std::string(copies_ / "merged")});
+  EXPECT_EQ(exported.code, 1);
+  EXPECT_THAT(exported.err, HasSubstr(kWhy));
+  EXPECT_FALSE(fs::exists(copies_ / "merged"));
+  const ProcessResult evaluated = finetune({"evaluate", run.config()});
+  EXPECT_EQ(evaluated.code, 1);
+  EXPECT_THAT(evaluated.err, HasSubstr(kWhy));
+  write_file(weights, before);
+  EXPECT_EQ(predict(run.out()).out, answer);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
+#include "finetune/train/adapter_base.h"
 #include "train/setup/adapter.h"
 #include "train/setup/check_data.h"
 #include "train/setup/evaluated_model.h"
@@ -190,7 +191,7 @@ OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoi
 
 // Missing tensors are initialised if the model is trained; otherwise they are an error, because an
 // untrained head would answer at random.
-void load_pretrained(const LoadedConfig& config, const Parts& parts, Precision precision,
+void load_pretrained(const LoadedConfig& config, const Parts& parts, const ModelOptions& made_with,
                      bool is_trained) {
   const std::string& folder = parts.pretrained;
   Model& model = *parts.model;
@@ -199,8 +200,9 @@ void load_pretrained(const LoadedConfig& config, const Parts& parts, Precision p
     options.base_folder = quantized_base(config.args, parts);
     // An entry of the cache, which nobody changes. Products in float32 convert weights of 16 bits;
     // others take them as they are, and their last bits may depend on the address.
-    options.shares_files = parts.device.is_cpu() && precision == Precision::kFloat32 &&
-                           options.base_folder != config_folder(folder);
+    options.shares_files = parts.device.is_cpu() && options.base_folder != config_folder(folder) &&
+                           made_with.precision == Precision::kFloat32 &&
+                           made_with.evaluation_precision == Precision::kFloat32;
     options.quantized_from = traits_of(parts.base_format.weights).type;
   }
   const LoadReport report = load_folder_weights(model, folder, options);
@@ -556,7 +558,8 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.task = std::move(task);
   if (is_loaded) {
     checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
-    load_pretrained(config, parts, options.precision, request.train);
+    if (!request.train) check_adapter_base(parts.pretrained);
+    load_pretrained(config, parts, options, request.train);
     if (!parts.adapter.empty() && request.load_weights) {
       load_adapter_weights(*parts.model, parts.adapter);
     }
