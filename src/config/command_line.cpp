@@ -57,8 +57,10 @@ std::string key_of(const std::string& word) {
 
 // Whether a key needs no value. Unknown keys are reported later.
 bool may_be_flag(const std::string& key, const Field* field) {
-  return field == nullptr || is_known<bool>(field) || is_known<std::optional<bool>>(field) ||
-         find_alias(key) != nullptr;
+  if (field == nullptr || find_alias(key) != nullptr) return true;
+  const auto is_true = [](const auto& spelling) { return spelling.first == "true"; };
+  return is_known<bool>(field) || is_known<std::optional<bool>>(field) ||
+         std::ranges::any_of(field->spec.spellings, is_true);
 }
 
 bool is_flag_value(const std::string& word) {

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -70,10 +72,19 @@ class SafetensorsWeights final : public WeightFile {
   std::shared_ptr<const MappedFile> pages_;
 };
 
+// A page that could not be written is dropped one day and read again with other bytes.
+bool is_on_the_disk(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool is_synced = ::fsync(descriptor) == 0;
+  ::close(descriptor);
+  return is_synced;
+}
+
 // Null: the file is remote, where a page may be missing for a while, or the system refuses.
 std::shared_ptr<const MappedFile> map_file(const std::string& path) {
   const std::optional<Mount> mount = mount_of(path);
-  if (!mount || is_remote_type(mount->type)) return nullptr;
+  if (!mount || is_remote_type(mount->type) || !is_on_the_disk(path)) return nullptr;
   try {
     auto* const pages = new MappedFile(path);
     const auto bytes = static_cast<int64_t>(pages->size());

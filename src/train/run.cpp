@@ -391,6 +391,11 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
   }
   const LoadedConfig config = saved ? with_decided_keys(asked, *saved) : asked;
   const TrainingArgs& args = config.args;
+  if (args.load_in_4bit == "auto" && args.use_peft && !args.memory_budget) {
+    refuse_key(
+        config, "load_in_4bit",
+        "auto lets memory_budget choose four bits; set memory_budget, or true or false here");
+  }
   const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
   if (world->any(!session)) return kExitStoppedEarly;
   ProgressRecord record(storage.files(), join_path(args.output_dir, kProgressFile));

@@ -113,6 +113,8 @@ TEST(LoadConfig, LetsTheCommandLineWin) {
 
 TEST(LoadConfig, AcceptsAFaultInTheFileThatTheCommandLineMends) {
   EXPECT_EQ(load_yaml("fp16: true\nseed: x\n", {"--fp16", "false", "--seed", "3"}).args.seed, 3);
+  EXPECT_EQ(load_yaml("", {"--load_in_4bit", "--seed", "3"}).args.load_in_4bit, "true");
+  EXPECT_EQ(load_yaml("", {"--load_in_4bit", "auto"}).args.load_in_4bit, "auto");
 }
 
 TEST(LoadConfig, ReadsTheCommandLineAlone) {

@@ -298,7 +298,7 @@ void choose_base_format(const LoadedConfig& config, Parts& parts) {
                  "is decided by the quantized folder '" + parts.pretrained + "'; leave it out");
     }
     if (args.load_in_4bit == "false") {
-      log::warning(config.where(key) + ": no effect without load_in_4bit: true: " + key);
+      log::warning(config.where(key) + ": no effect where load_in_4bit is not true: " + key);
     }
   }
   if (args.load_in_4bit == "false" || parts.model_config.is_nf4) return;
@@ -316,11 +316,6 @@ void choose_base_format(const LoadedConfig& config, Parts& parts) {
 void settle_base(const LoadedConfig& config, Parts& parts) {
   if (!parts.model_config.lora) return;
   const TrainingArgs& args = config.args;
-  if (args.load_in_4bit == "auto" && !args.memory_budget) {
-    refuse_key(
-        config, "load_in_4bit",
-        "auto lets memory_budget choose four bits; set memory_budget, or true or false here");
-  }
   try {
     const std::optional<Head> head = task_of(args).head(args);
     note_tied_embedding(parts.model_config, head, parameter_shapes(parts.model_config, head));

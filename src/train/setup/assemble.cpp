@@ -197,10 +197,11 @@ void load_pretrained(const LoadedConfig& config, const Parts& parts, const Model
   Model& model = *parts.model;
   LoadOptions options = {.ignore_mismatched_sizes = true};
   if (parts.base_format.matrices) {
-    options.base_folder = quantized_base(config.args, parts);
-    // An entry of the cache, which nobody changes. Products in float32 convert weights of 16 bits;
-    // others take them as they are, and their last bits may depend on the address.
-    options.shares_files = parts.device.is_cpu() && options.base_folder != config_folder(folder) &&
+    const QuantizedBase base = quantized_base(config.args, parts);
+    options.base_folder = base.folder;
+    // Products in float32 convert weights of 16 bits; others take them as they are, and their last
+    // bits may depend on the address.
+    options.shares_files = parts.device.is_cpu() && base.was_there &&
                            made_with.precision == Precision::kFloat32 &&
                            made_with.evaluation_precision == Precision::kFloat32;
     options.quantized_from = traits_of(parts.base_format.weights).type;

@@ -76,7 +76,9 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
   log::info(decision.line());
   const std::optional<MemoryDecision> before =
       saved != nullptr ? saved_decision(config, *saved, processes) : std::nullopt;
-  if (before && before->choices != decision.choices) {
+  MemoryChoices same_base = decision.choices;  // which is four bits by its key now
+  if (before) same_base.four_bits = before->choices.four_bits;
+  if (before && before->choices != same_base) {
     log::warning("not bit-exact from here: micro-batch or storage formats differ from before");
   }
   return decision;

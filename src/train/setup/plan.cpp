@@ -119,7 +119,9 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   MemoryWorkload workload = workload_of(config, parts, std::max<int64_t>(1, effective / processes));
   Json plan;
   MemoryChoices choices = choices_of(args);
-  if (const std::optional<int64_t> budget = memory_budget_of(args)) {
+  std::optional<int64_t> budget = memory_budget_of(args);
+  if (!budget && parts.four_bits) budget = options.memory.value_or(device_memory(parts.device));
+  if (budget) {
     const MemoryDecision decision = decide_memory(workload, config, *budget);
     choices = decision.choices;
     plan["decision"] = decision.to_json();

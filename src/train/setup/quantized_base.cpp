@@ -100,10 +100,10 @@ void quantize(const std::string& base, const BaseFormat& format, const std::stri
 
 }  // namespace
 
-std::string quantized_base(const TrainingArgs& args, const Parts& parts) {
+QuantizedBase quantized_base(const TrainingArgs& args, const Parts& parts) {
   const std::string base = config_folder(parts.pretrained);
   BaseFormat format = parts.base_format;
-  if (!format.matrices || parts.model_config.is_nf4 || args.cache_dir.empty()) return base;
+  if (!format.matrices || parts.model_config.is_nf4 || args.cache_dir.empty()) return {base};
   const std::string cache = join_path(args.cache_dir, "nf4");
   FileSystem& files = FileSystem::local();
   try {
@@ -125,13 +125,13 @@ std::string quantized_base(const TrainingArgs& args, const Parts& parts) {
       quantize(base, format, entry);
     }
     const EntryUse use(entry);
-    return entry;
+    return {entry, problem.empty()};
   } catch (const Error& error) {
     // What is wrong with the base itself is said where it is loaded; a base without the head of a
     // language model is quantised in memory.
-    if (error.kind() != ErrorKind::kIo) return base;
+    if (error.kind() != ErrorKind::kIo) return {base};
     log::warning("the base is quantized in memory, at each start: " + std::string(error.what()));
-    return base;
+    return {base};
   }
 }
 

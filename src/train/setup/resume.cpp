@@ -135,6 +135,8 @@ LoadedConfig with_decided_keys(const LoadedConfig& config, const RunState& saved
   const auto stored = saved.config.find("load_in_4bit");
   const bool is_true = stored != saved.config.end() && (*stored == true || *stored == "true");
   four_bits = is_true ? "true" : "false";
+  log::info(std::string("load_in_4bit: this run keeps its base ") +
+            (is_true ? "in four bits" : "whole") + ", as it began");
   return decided;
 }
 
