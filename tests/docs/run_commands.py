@@ -29,7 +29,8 @@ FENCE = re.compile(r"^ *(```+)(.*)$")
 EXITS = re.compile(r"<!-- exits with ([\d ]+) -->$")
 PRINTED = "<!-- printed -->"
 NOT_RUN = "<!-- not run: "
-LONG = {ROOT / "README.md", ROOT / "docs" / "quickstart.md"}
+LONG = {ROOT / "README.md", *(ROOT / "docs" / name for name in ("quickstart.md", "tasks/mlm.md", "tasks/lora.md",
+                                                                 "tasks/clm.md", "tasks/pretraining.md"))}  # fmt: skip
 SHELLS = ("sh", "shell", "console", "shell-session")
 
 
