@@ -184,6 +184,15 @@ class FinishedRun {
   FaultRun run;
 
  private:
+  // Whether a file is in a checkpoint that the output folder no longer has. The mirror's thread may
+  // end, after the last save, before it has deleted it there; nothing resumes from it.
+  [[nodiscard]] bool is_left_over(const std::string& name) const {
+    constexpr std::string_view kStart = "mirror/checkpoint-";
+    if (!name.starts_with(kStart)) return false;
+    const std::string checkpoint = name.substr(7, name.find('/', kStart.size()) - 7);
+    return !fs::exists(run.root() + "/out/" + checkpoint);
+  }
+
   void collect(const std::string& folder) {
     const std::string top = run.root() + "/" + folder;
     if (!fs::exists(top)) return;
@@ -193,6 +202,7 @@ class FinishedRun {
       if (!entry.is_regular_file() || name.ends_with(checkpoint::kLockFile)) continue;
       if (name.ends_with(checkpoint::kWrittenFile)) continue;  // only makes a run keep more files
       if (name.starts_with("mirror/tokens/")) continue;
+      if (is_left_over(name)) continue;
       // The user may edit the model card.
       if (name.ends_with("/README.md")) continue;
       // Logs contain times; each session continues what it can (tests of MetricsLog).
