@@ -61,6 +61,12 @@ bool runs_ahead(const std::vector<Parameter>& parameters) {
   return !parameters.empty() && is_asynchronous(parameters.front().weight.device());
 }
 
+bool is_stored_as(const Tensor& stored, const Tensor& values) {
+  return stored.defined() && stored.device() == values.device() &&
+         stored.scalar_type() == values.scalar_type() && stored.sizes() == values.sizes() &&
+         stored.is_contiguous() && values.is_contiguous();
+}
+
 }  // namespace
 
 size_t index_in(const std::vector<Parameter>& parameters, const Weight& weight) {
@@ -96,16 +102,6 @@ ParameterStore::ParameterStore(const Weights& weights, WeightFormat weight, Grad
 ParameterStore::ParameterStore(const Weights& weights, const std::vector<Tensor>& tensors,
                                WeightFormat weight, GradientFormat gradient)
     : ParameterStore(adopted(weights, tensors, {.weight = weight, .gradient = gradient})) {}
-
-namespace {
-
-bool is_stored_as(const Tensor& stored, const Tensor& values) {
-  return stored.defined() && stored.device() == values.device() &&
-         stored.scalar_type() == values.scalar_type() && stored.sizes() == values.sizes() &&
-         stored.is_contiguous() && values.is_contiguous();
-}
-
-}  // namespace
 
 ParameterStore::ParameterStore(const NamedTensors& tensors, WeightFormat weight,
                                GradientFormat gradient)

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/alignment.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -21,7 +22,6 @@
 namespace finetune {
 namespace {
 
-constexpr size_t kAddressMultiple = 64;  // of allocated memory
 // Reads are split so that a pread's length never reaches the system's limit of 2 GiB.
 constexpr size_t kReadBytes = size_t{64} << 20;
 
@@ -60,7 +60,7 @@ class SafetensorsWeights final : public WeightFile {
     const size_t size = c10::elementSize(scalar_type(info.dtype));
     return pages_ && info.dtype != DType::kBool && info.bytes > 0 &&
            info.offset + info.bytes <= pages_->size() &&
-           info.offset % (size < 4 ? size : kAddressMultiple) == 0;
+           info.offset % (size < 4 ? size : c10::gAlignment) == 0;
   }
   [[nodiscard]] Tensor mapped(const TensorInfo& info) const {
     return at::from_blob(

@@ -186,7 +186,7 @@ class Nf4(ParityTest):
         trainer.train(**more)
         return [row["loss"] for row in trainer.state.log_history if "loss" in row][-11:]
 
-    def test_all_losses_after_a_resume_are_those_of_the_whole_run_and_none_of_trl(self):
+    def test_all_losses_after_a_resume_are_those_of_the_whole_run_but_not_trls(self):
         keys = {"max_steps": 22, "save_steps": 11, "eval_strategy": "no", "validation_file": None}
         config = self.configured("ours", self.bases["llama"], **keys)
         output = self.folder / "ours"
