@@ -23,7 +23,7 @@ struct BusErrorGuard::Range {
 namespace {
 
 std::atomic<void*> newest = nullptr;  // Range
-struct sigaction before = {};
+struct sigaction previous_action = {};
 
 }  // namespace
 
@@ -45,7 +45,7 @@ namespace {
 
 void on_bus_error(int, siginfo_t* info, void*) {
   note_bus_error(info->si_addr);
-  ::sigaction(SIGBUS, &before, nullptr);  // the access is repeated and then handled by `before`
+  ::sigaction(SIGBUS, &previous_action, nullptr);  // the access is repeated and then handled by it
 }
 
 void install() {
@@ -54,7 +54,7 @@ void install() {
     struct sigaction action = {};
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO;
-    ::sigaction(SIGBUS, &action, &before);
+    ::sigaction(SIGBUS, &action, &previous_action);
   });
 }
 
