@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -185,6 +186,24 @@ struct Lease::Shared {
     }
   }
 
+  void release() {
+    if (!look()) return;
+    try {
+      write(released_text(self.token));
+    } catch (const Error& error) {
+      log::debug("the lease on '" + options.shown + "' could not be released: " + error.what());
+    }
+  }
+
+  // Nothing above the heartbeat's thread catches what it throws; the next beat may succeed.
+  template <typename Action>
+  static void unless_out_of_memory(const Action& action) {
+    try {
+      action();
+    } catch (const std::bad_alloc&) {
+    }
+  }
+
   void beat_until_stopped() {
     double pause = options.kernel_lock ? options.heartbeat_seconds : kFirstBeatSeconds;
     std::unique_lock lock(mutex);
@@ -196,17 +215,11 @@ struct Lease::Shared {
       if (stopping) break;
       pause = options.heartbeat_seconds;
       lock.unlock();
-      renew();
+      unless_out_of_memory([this] { renew(); });
       lock.lock();
     }
     lock.unlock();
-    if (look()) {
-      try {
-        write(released_text(self.token));
-      } catch (const Error& error) {
-        log::debug("the lease on '" + options.shown + "' could not be released: " + error.what());
-      }
-    }
+    unless_out_of_memory([this] { release(); });
     live_tokens().remove(self.token);
     lock.lock();
     ended = true;

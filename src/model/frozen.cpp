@@ -2,34 +2,30 @@
 #include "finetune/model/frozen.h"
 
 #include <algorithm>
-#include <regex>
 
 #include "finetune/base/error.h"
+#include "finetune/base/name_pattern.h"
 
 namespace finetune {
 
 struct FrozenParameters::Pattern {
   std::string text;
-  std::regex components;
+  NamePattern components;
 
-  [[nodiscard]] bool chooses(const std::string& name) const {
-    return std::regex_match(name, components);
-  }
+  [[nodiscard]] bool chooses(const std::string& name) const { return components.matches(name); }
 };
 
 FrozenParameters::FrozenParameters(const std::vector<std::string>& patterns) {
-  constexpr size_t kLongest = 1000;  // std::regex recurses
   for (const std::string& text : patterns) {
     try {
-      if (text.empty() || text.size() > kLongest)
-        throw std::regex_error(std::regex_constants::error_complexity);
+      if (text.empty()) throw Error(ErrorKind::kConfig, "it is empty");
+      (void)NamePattern(text);  // so that "a)(b" is none
       patterns_.push_back(std::make_shared<const Pattern>(
-          Pattern{text, std::regex("(?:.*\\.)?(?:" + text + ")(?:\\..*)?")}));
-    } catch (const std::regex_error&) {
-      throw Error(ErrorKind::kConfig,
-                  "'" + text +
-                      "' is no regular expression; name a module or parameter as in "
-                      "model.safetensors, for example embeddings or layer.[0-5]");
+          Pattern{text, NamePattern("(?:.*\\.)?(?:" + text + ")(?:\\..*)?")}));
+    } catch (const Error& error) {
+      throw Error(ErrorKind::kConfig, "'" + text + "' is no regular expression: " + error.what() +
+                                          "; name a module or parameter as in model.safetensors, "
+                                          "for example embeddings or layer.[0-5]");
     }
   }
 }

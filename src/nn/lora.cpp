@@ -2,12 +2,14 @@
 #include "finetune/nn/lora.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <regex>
+#include <optional>
 #include <set>
 #include <string_view>
 
 #include "finetune/base/error.h"
+#include "finetune/base/name_pattern.h"
 #include "finetune/base/text.h"
 
 namespace finetune::nn {
@@ -23,14 +25,21 @@ bool ends_with_components(std::string_view name, std::string_view end) {
 
 std::string last_component(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-// Compiles what a key or file names, for whole texts.
-std::regex compiled(const std::string& text, const char* key) {
-  constexpr size_t kLongest = 1000;  // std::regex recurses
+// Compiles what a key or file names, for whole texts; `before`: what may stand before it.
+NamePattern compiled(const std::string& text, const char* key, const std::string& before = "") {
   try {
-    if (text.size() > kLongest) throw std::regex_error(std::regex_constants::error_complexity);
-    return std::regex(text);
-  } catch (const std::regex_error&) {
-    throw LoraError(key, "'" + text + "' is no regular expression (ECMAScript)");
+    NamePattern pattern(text);
+    return before.empty() ? pattern : NamePattern(before + "(?:" + text + ")");
+  } catch (const Error& error) {
+    throw LoraError(key, "'" + text + "' is no regular expression: " + error.what());
+  }
+}
+
+bool matches(const NamePattern& pattern, const std::string& module, const char* key) {
+  try {
+    return pattern.matches(module);
+  } catch (const Error& error) {  // too many steps
+    throw LoraError(key, error.what());
   }
 }
 
@@ -38,14 +47,14 @@ std::regex compiled(const std::string& text, const char* key) {
 
 class LoraTargets::Names {
  public:
-  Names(const ModuleNames& modules, const char* key) : names_(modules.names) {
+  Names(const ModuleNames& modules, const char* key) : names_(modules.names), key_(key) {
     if (!modules.is_pattern) return;
     FT_CHECK(names_.size() == 1, "one pattern");
-    regex_ = compiled(names_.front(), key);
+    pattern_ = compiled(names_.front(), key);
   }
 
   [[nodiscard]] bool has(const std::string& module) const {
-    if (regex_) return std::regex_match(module, *regex_);
+    if (pattern_) return matches(*pattern_, module, key_);
     return std::ranges::any_of(
         names_, [&](const std::string& name) { return ends_with_components(module, name); });
   }
@@ -53,7 +62,7 @@ class LoraTargets::Names {
   [[nodiscard]] std::string without(const std::vector<std::string>& modules) const {
     for (const std::string& name : names_) {
       const bool is_used = std::ranges::any_of(modules, [&](const std::string& module) {
-        return regex_ ? has(module) : ends_with_components(module, name);
+        return pattern_ ? has(module) : ends_with_components(module, name);
       });
       if (!is_used) return name;
     }
@@ -61,15 +70,16 @@ class LoraTargets::Names {
   }
   // Whether the module is named by its end alone.
   [[nodiscard]] bool has_end(const std::string& module) const {
-    return !regex_ && std::ranges::find(names_, module) == names_.end();
+    return !pattern_ && std::ranges::find(names_, module) == names_.end();
   }
   [[nodiscard]] bool is_all_linear() const {
-    return !regex_ && names_ == std::vector<std::string>{kAllLinear};
+    return !pattern_ && names_ == std::vector<std::string>{kAllLinear};
   }
 
  private:
   std::vector<std::string> names_;
-  std::optional<std::regex> regex_;
+  const char* key_;
+  std::optional<NamePattern> pattern_;
 };
 
 // Values by regular expressions for the last components of names.
@@ -78,14 +88,14 @@ class LoraTargets::Patterns {
  public:
   Patterns(const std::vector<std::pair<std::string, T>>& patterns, const char* key) : key_(key) {
     for (const auto& [text, value] : patterns) {
-      entries_.push_back({text, compiled("(?:.*\\.)?(?:" + text + ")", key), value});
+      entries_.push_back({text, compiled(text, key, "(?:.*\\.)?"), value});
     }
   }
 
   [[nodiscard]] T value_or(const std::string& module, T otherwise) {
     const Entry* found = nullptr;
     for (Entry& entry : entries_) {
-      if (!std::regex_match(module, entry.regex)) continue;
+      if (!matches(entry.pattern, module, key_)) continue;
       entry.is_used = true;
       // PEFT takes the first, but its files do not keep their order.
       if (found != nullptr && found->value != entry.value) {
@@ -106,7 +116,7 @@ class LoraTargets::Patterns {
  private:
   struct Entry {
     std::string text;
-    std::regex regex;
+    NamePattern pattern;
     T value;
     bool is_used = false;
   };
@@ -137,12 +147,20 @@ bool LoraTargets::is_target(const std::string& module) const {
   return config_.layers_to_transform.empty() || !targets_->has_end(module) || is_in_layers(module);
 }
 
-// The number after the first two components or more, as PEFT finds it.
+// The first number among the components after the first two, as PEFT finds it; one follows it.
 bool LoraTargets::is_in_layers(const std::string& module) const {
-  static const std::regex kFirstNumber(R"([^.]*(?:\.[^.]*)*?\.[^.]*\.(\d{1,9})\..*)");
-  std::smatch match;
-  if (!std::regex_match(module, match, kFirstNumber)) return false;
-  return std::ranges::count(config_.layers_to_transform, std::stoll(match[1].str())) > 0;
+  size_t begin = 0;
+  for (int before = 0;; ++before) {
+    const size_t end = module.find('.', begin);
+    if (end == std::string::npos) return false;
+    const char* const last = module.data() + end;
+    int64_t number = -1;
+    const auto [rest, error] = std::from_chars(module.data() + begin, last, number);
+    if (before >= 2 && error == std::errc() && rest == last && number >= 0) {
+      return std::ranges::count(config_.layers_to_transform, number) > 0;
+    }
+    begin = end + 1;
+  }
 }
 
 std::optional<LoraSettings> LoraTargets::find(const std::string& module, bool is_output) {

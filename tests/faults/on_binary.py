@@ -8,6 +8,7 @@ same command without a fault, and a comparison with the undisturbed run.
 """
 
 import argparse
+import atexit
 import errno
 import json
 import os
@@ -119,6 +120,8 @@ class Run:
         ]
         return max(steps, default=0)
 
+    weights = "model.safetensors"
+
     def outcome(self):
         last = self.out / f"checkpoint-{self.steps}"
         state = json.loads((self.out / "trainer_state.json").read_text())
@@ -126,7 +129,7 @@ class Run:
             {k: v for k, v in e.items() if "runtime" not in k and "per_second" not in k}
             for e in state["log_history"]
         ]
-        found = {"weights": (self.out / "model.safetensors").read_bytes(), "log": log}
+        found = {"weights": (self.out / self.weights).read_bytes(), "log": log}
         if last.exists():
             found["optimizer"] = (last / "optimizer.pt").read_bytes()
             found["schedule"] = (last / "scheduler.pt").read_bytes()
@@ -163,6 +166,41 @@ class Run:
 
     def close(self):
         remove(self.root)
+
+
+class AdapterRun(Run):
+    """A LoRA adapter on a base outside the run's folders, which is trained once."""
+
+    weights = "adapter_model.safetensors"
+    base = None
+
+    def __init__(self, **keys):
+        if AdapterRun.base is None:
+            AdapterRun.base = Path(tempfile.mkdtemp(prefix="finetune-base-")) / "out"
+            atexit.register(remove, AdapterRun.base.parent)
+            sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 64, "intermediate_size": 96,
+                     "max_position_embeddings": 16}  # fmt: skip
+            fresh = Run(task="clm", model_type="llama", config_overrides=sizes, max_steps=2, save_strategy="no",
+                        output_dir=str(AdapterRun.base), eval_strategy="no")  # fmt: skip
+            del fresh.keys["mlm_probability"]
+            fresh.config.write_text(json.dumps(fresh.keys))
+            if fresh.start() != 0:
+                sys.exit(f"the base cannot be trained: {fresh.said()}")
+            fresh.close()
+        super().__init__(task="clm", model_name_or_path=str(AdapterRun.base), use_peft=True, lora_r=2,
+                         lora_dropout=0.1, **keys)  # fmt: skip
+        for key in ("model_type", "tokenizer_name", "config_overrides", "mlm_probability"):
+            del self.keys[key]
+        self.config.write_text(json.dumps(self.keys))
+
+
+class QloraRun(AdapterRun):
+    """The same on four bits; each run quantizes the base in a cache of its own, so that kills meet it, too."""
+
+    def __init__(self):
+        super().__init__(load_in_4bit=True)
+        self.keys["cache_dir"] = str(self.root / "cache")
+        self.config.write_text(json.dumps(self.keys))
 
 
 def remove(path):
@@ -258,13 +296,13 @@ def kills_at_calls(row):
     run.close()
 
 
-def random_kills(row):
+def random_kills(row, kind=Run, usual=100):
     """R2: kill -9 at any time, up to 20 times per run, with other options after each kill."""
-    unbroken(Run)
+    unbroken(kind)
     chance = random.Random(Options.seed)
     kills = 0
-    while kills < scaled(100):
-        run = Run()
+    while kills < scaled(usual):
+        run = kind()
         for _ in range(20):
             # Change what may change between sessions.
             run.keys["dataloader_num_workers"] = chance.choice([0, 0, 1, 2])
@@ -282,12 +320,20 @@ def random_kills(row):
             newest = run.committed()
             problem = "" if newest >= before else f"step {before} was lost, {newest} is the newest"
             row.add(f"kill {kills}", problem)
-            if kills >= scaled(100):
+            if kills >= scaled(usual):
                 break
         problem = run.finish(run.committed())
         if problem:
             row.add("the end", problem)
         run.close()
+
+
+def kills_of_adapters(row):
+    random_kills(row, AdapterRun, 40)
+
+
+def kills_on_four_bits(row):
+    random_kills(row, QloraRun, 40)
 
 
 def signals(row):
@@ -602,9 +648,9 @@ def two_machines(row):
     whole.close()
 
 
-def clocks(row):
+def clocks(row, kind=Run):
     """R15: the clock jumps during the run."""
-    run = Run()
+    run = kind()
     year = 365 * 86400
     for jump in [3600, -3600, year, -year, 10 * year, -10 * year][: scaled(6)]:
         run.begin_anew()
@@ -614,6 +660,10 @@ def clocks(row):
         problem = problem or ("" if code == 0 else f"ended with {code}: {run.said()}")
         row.add(f"by {jump} s", problem or run.finish())
     run.close()
+
+
+def clocks_of_adapters(row):
+    clocks(row, AdapterRun)
 
 
 def no_memory(row):
@@ -706,12 +756,15 @@ def failing_calls(row):
 ROWS = {
     "R1.binary": kills_at_calls,
     "R2": random_kills,
+    "R2.adapter": kills_of_adapters,
+    "R2.qlora": kills_on_four_bits,
     "R6.binary": failing_calls,
     "R8": signals,
     "R9": kill_after_stop,
     "R11": broken_folders,
     "R12": two_processes,
     "R12.machines": two_machines,
+    "R15.adapter": clocks_of_adapters,
     "R15.binary": clocks,
     "R16": no_memory,
     "R26": exports,

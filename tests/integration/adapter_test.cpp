@@ -81,6 +81,25 @@ TEST_F(AdapterRun, SavesTheAdapterAloneAndAnswersWithItsBase) {
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
 }
 
+// Its loss, beside which that of the adapter is judged.
+TEST_F(AdapterRun, LeavesABaseThatIsEvaluatedByItself) {
+  const TinyRun run(keys({{"max_steps", "4"}}));
+  ASSERT_EQ(run.train().code, 0);
+  const auto loss_of = [](const ProcessResult& result) {
+    EXPECT_EQ(result.code, 0) << result.err;
+    return parse_json(result.out, "").value("eval_loss", 0.0);
+  };
+  const TinyRun alone(keys({{"use_peft", "false"}}));
+  const double expected = loss_of(finetune({"evaluate", alone.config(), "--checkpoint", "base"}));
+  EXPECT_GT(expected, 0);
+  for (const std::string& name : {std::string("base"), base()}) {
+    EXPECT_EQ(loss_of(finetune({"evaluate", run.config(), "--checkpoint", name})), expected);
+  }
+  EXPECT_NE(loss_of(finetune({"evaluate", run.config()})), expected);
+  EXPECT_EQ(loss_of(finetune({"evaluate", run.config(), "--checkpoint", run.out()})),
+            loss_of(finetune({"evaluate", run.config()})));
+}
+
 // What PEFT's loaders accept without a word, each is an error here.
 TEST_F(AdapterRun, RefusesAnotherBaseAMissingOneAndADamagedAdapter) {
   const TemporaryFolder copies;

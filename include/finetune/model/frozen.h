@@ -8,7 +8,7 @@
 namespace finetune {
 
 // The parameters that are not trained, chosen by patterns (the key freeze). A pattern is a regular
-// expression (ECMAScript) for one or more whole components of a parameter's name: "embeddings",
+// expression (NamePattern) for one or more whole components of a parameter's name: "embeddings",
 // "encoder.layer.0" and "layer.[0-5]" choose everything below these modules, "LayerNorm.weight" the
 // weight of every norm. Thread-safe.
 class FrozenParameters {

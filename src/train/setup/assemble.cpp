@@ -408,7 +408,9 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
     start.model_config = read_named_config(config);
   }
   settle_random_blocks(config, request.train, start.model_config);
-  if (request.model_folder.empty()) add_adapter(config, request.train, start);
+  // A named model is evaluated as it is, without the adapter that use_peft would train on it.
+  const bool is_as_it_is = !request.model_folder.empty() || (!request.train && args.use_peft);
+  if (!is_as_it_is) add_adapter(config, request.train, start);
   check_tokenizer(config, *start.tokenizer, start.model_config);
   return start;
 }
