@@ -195,7 +195,7 @@ class AdapterRun(Run):
 
 
 class QloraRun(AdapterRun):
-    """The same on four bits; each run quantizes the base in a cache of its own, so that kills meet it, too."""
+    """The same on four bits; each run quantizes the base in its own cache, so that kills meet it, too."""
 
     def __init__(self):
         super().__init__(load_in_4bit=True)

@@ -81,7 +81,7 @@ TEST_F(AdapterRun, SavesTheAdapterAloneAndAnswersWithItsBase) {
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;
 }
 
-// Its loss, beside which that of the adapter is judged.
+// The loss before training.
 TEST_F(AdapterRun, LeavesABaseThatIsEvaluatedByItself) {
   const TinyRun run(keys({{"max_steps", "4"}}));
   ASSERT_EQ(run.train().code, 0);
