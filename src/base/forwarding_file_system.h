@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,6 +35,12 @@ class ForwardingFileSystem : public FileSystem {
   void remove_file(const std::string& path) override { inner_->remove_file(path); }
   void remove_directory(const std::string& path) override { inner_->remove_directory(path); }
   void truncate(const std::string& path, uint64_t size) override { inner_->truncate(path, size); }
+  bool is_object_store() const override { return inner_->is_object_store(); }
+  bool upload(const std::vector<Upload>& files, const std::function<void()>& may_go_on,
+              const std::function<void(const Upload&)>& stored) override {
+    return inner_->upload(files, may_go_on, stored);
+  }
+  bool checks_uploads() override { return inner_->checks_uploads(); }
   void drop_cached(const std::string& path) override { inner_->drop_cached(path); }
   FileType type(const std::string& path) override { return inner_->type(path); }
   std::vector<std::string> list(const std::string& path) override { return inner_->list(path); }

@@ -150,12 +150,6 @@ void quarantine(const BringBackOptions& options, const CheckpointEntry& entry,
                  where);
 }
 
-// Whether the entry is an interrupted copy, which is ignored and does not count as corruption.
-bool is_unfinished_copy(FileSystem& files, const CheckpointEntry& entry) {
-  return !files.exists(join_path(entry.path, kManifestFile)) &&
-         files.exists(join_path(entry.path, kFinetuneStateFile));
-}
-
 CheckpointEntry look_again(const BringBackOptions& options, const std::string& path) {
   CheckpointEntry entry;
   try {
@@ -314,7 +308,7 @@ std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
       continue;
     }
     if (!entry.whole) {
-      if (is_unfinished_copy(files, entry)) {
+      if (is_unfinished_copy(files, entry.path)) {
         log::info("the mirror's " + checkpoint_name(entry.step) + " was not copied to its end");
         continue;
       }

@@ -69,7 +69,8 @@ struct Mirror::Worker {
                       lease->check();
                     },
                 .report = [](const std::string& line) { log::warning("mirror: " + line); },
-                .clock = options.clock}) {}
+                .clock = options.clock,
+                .check = options.check}) {}
 
   void claim() {
     const std::lock_guard guard(claiming);

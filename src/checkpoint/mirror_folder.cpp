@@ -2,6 +2,7 @@
 #include "checkpoint/mirror_folder.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ std::string read_copy_source(FileSystem& files, const std::string& path) {
 void write_text(const CopyPlaces& places, const std::string& path, const std::string& text) {
   FileSystem& files = places.to;
   if (files.type(path) == FileType::kDirectory) (void)quarantine_file(files, path);
-  if (files.exists(path)) files.remove_file(path);
+  if (!files.is_object_store() && files.exists(path)) files.remove_file(path);
   const std::unique_ptr<WritableFile> file = files.create(path);
   file->write(text);
   file->sync();
@@ -70,10 +71,15 @@ std::vector<std::string> in_order(const Manifest& manifest) {
 }  // namespace
 
 CopyPlaces MirrorFolder::places() const {
+  if (!reads_back_) {
+    reads_back_ = options_.check == CopyCheck::kRead ||
+                  (options_.check == CopyCheck::kHash && !options_.files->checks_uploads());
+  }
   return {.from = *options_.local,
           .to = *options_.files,
           .may_go_on = options_.may_go_on,
-          .clock = options_.clock};
+          .clock = options_.clock,
+          .reads_back = *reads_back_};
 }
 
 void MirrorFolder::make() { options_.files->make_directories(options_.directory); }
@@ -81,6 +87,7 @@ void MirrorFolder::make() { options_.files->make_directories(options_.directory)
 // Whether a renamed folder keeps its content on this file system. If not, the manifest defines a
 // checkpoint: it is written last and verified by the reader.
 bool MirrorFolder::trusts_renames() {
+  if (options_.files->is_object_store()) return false;
   if (trusts_renames_) return *trusts_renames_;
   FileSystem& files = *options_.files;
   const auto probe = [&](const char* what) {
@@ -109,8 +116,8 @@ bool MirrorFolder::is_there(const CheckpointCopy& copy, const std::string& targe
   FileSystem& files = *options_.files;
   if (!files.exists(target) || target == copy.staging) return false;
   const std::string manifest_path = join_path(target, kManifestFile);
-  if (!files.exists(manifest_path) && files.exists(join_path(target, kFinetuneStateFile))) {
-    files.remove_tree(target);  // an interrupted copy
+  if (is_unfinished_copy(files, target)) {
+    files.remove_tree(target);
     return false;
   }
   const CheckpointEntry entry = inspect_checkpoint(files, target, true);
@@ -133,6 +140,7 @@ void MirrorFolder::stage(CheckpointCopy& copy, const std::string& target) {
   FileSystem& files = *options_.files;
   if (copy.staging.empty() || !files.exists(copy.staging)) {
     copy.verified.clear();
+    copy.sent.clear();
     copy.staging =
         trusts_renames()
             ? join_path(options_.directory, staging_name(copy.manifest->step, copy.manifest->run_id,
@@ -140,18 +148,50 @@ void MirrorFolder::stage(CheckpointCopy& copy, const std::string& target) {
             : target;
     files.make_directory(copy.staging);
   }
-  for (const std::string& name : in_order(*copy.manifest)) {
-    if (copy.verified.count(name) > 0) continue;
+  std::vector<std::string> names = in_order(*copy.manifest);
+  std::erase_if(names, [&](const std::string& name) { return copy.verified.contains(name); });
+  const bool is_uploaded = upload(copy, names);
+  for (const std::string& name : names) {
     const std::string source = join_path(copy.source, name);
     const std::string path = join_path(copy.staging, name);
     const FileRecord& expected = copy.manifest->files.at(name);
-    if (checkpoint::copy_file(places(), source, path) != expected) {
+    const FileRecord record =
+        is_uploaded ? record_of(places(), source) : checkpoint::copy_file(places(), source, path);
+    copy.sent.erase(name);  // what is not as it should be is sent again
+    if (record != expected) {
       throw SourceError(ErrorKind::kCheckpoint,
                         "'" + source + "' is not as its manifest says, so it is not mirrored");
     }
     options_.may_go_on();
     read_back(places(), path, expected);
     copy.verified.insert(name);
+  }
+}
+
+bool MirrorFolder::upload(CheckpointCopy& copy, const std::vector<std::string>& names) {
+  FileSystem& files = *options_.files;
+  if (!files.is_object_store()) return false;
+  std::vector<FileSystem::Upload> first;  // distinguishes an unfinished copy from other folders
+  std::vector<FileSystem::Upload> others;
+  for (const std::string& name : names) {
+    if (copy.sent.contains(name)) continue;
+    (name == kFinetuneStateFile ? first : others)
+        .push_back({.from = join_path(copy.source, name), .to = join_path(copy.staging, name)});
+  }
+  const auto note = [&](const FileSystem::Upload& file) {
+    copy.sent.insert(file.to.substr(copy.staging.size() + 1));
+  };
+  try {
+    return files.upload(first, options_.may_go_on, note) &&
+           files.upload(others, options_.may_go_on, note);
+  } catch (const Error&) {
+    for (const std::string& name : names) {  // a checkpoint that was deleted meanwhile
+      const std::string source = join_path(copy.source, name);
+      if (!options_.local->exists(source)) {
+        throw SourceError(ErrorKind::kIo, "'" + source + "' is not there", ENOENT);
+      }
+    }
+    throw;
   }
 }
 
@@ -188,6 +228,8 @@ void MirrorFolder::rotate(const std::string& run_id, const RotationPolicy& polic
   options_.check_fence();
   if (!others_are_aside_) {
     for (const CheckpointEntry& entry : list_checkpoints(files, options_.directory, false)) {
+      // Of an earlier session, which was killed; where renames work, such a copy has another name.
+      if (!entry.whole && is_unfinished_copy(files, entry.path)) files.remove_tree(entry.path);
       if (!entry.whole || entry.foreign || entry.run_id == run_id) continue;
       options_.report("another run's checkpoint is renamed: " +
                       set_aside(files, options_.directory, entry.step, AsideReason::kOld));

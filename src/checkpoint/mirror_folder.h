@@ -24,6 +24,7 @@ struct CheckpointCopy {
   std::string source;
   std::optional<Manifest> manifest;  // set once it was read
   std::string staging;               // empty: not started
+  std::set<std::string> sent;        // files that are uploaded, and not verified yet
   std::set<std::string> verified;    // files
 };
 
@@ -41,6 +42,7 @@ class MirrorFolder {
     std::function<void()> check_fence = [] {};
     Report report = {};
     Clock* clock = &Clock::steady();
+    CopyCheck check = CopyCheck::kHash;
   };
   explicit MirrorFolder(Options options) : options_(std::move(options)) {}
 
@@ -61,6 +63,8 @@ class MirrorFolder {
 
  private:
   [[nodiscard]] CopyPlaces places() const;
+  // Uploads the files, several at a time; returns false where they are to be written one by one.
+  bool upload(CheckpointCopy& copy, const std::vector<std::string>& names);
   [[nodiscard]] bool trusts_renames();
   bool is_there(const CheckpointCopy& copy, const std::string& target);
   void stage(CheckpointCopy& copy, const std::string& target);
@@ -79,6 +83,7 @@ class MirrorFolder {
                 const std::string& source, bool verify) const;
 
   Options options_;
+  mutable std::optional<bool> reads_back_;
   std::optional<bool> trusts_renames_;
   bool others_are_aside_ = false;
   std::set<std::string> verified_;  // checkpoints that were read back or verified by this object

@@ -70,6 +70,17 @@ std::vector<AsideName> list_aside(FileSystem& files, const std::string& output_d
   return names;
 }
 
+// In an object store the manifest is hidden meanwhile, so that what an interruption leaves counts
+// as an unfinished copy under both names.
+void rename_checkpoint(FileSystem& files, const std::string& from, const std::string& to) {
+  constexpr char kHidden[] = ".manifest.json";
+  const std::string manifest = join_path(from, kManifestFile);
+  const bool is_hidden = files.is_object_store() && files.exists(manifest);
+  if (is_hidden) files.rename(manifest, join_path(from, kHidden));
+  files.rename_new(from, to);
+  if (is_hidden) files.rename(join_path(to, kHidden), join_path(to, kManifestFile));
+}
+
 std::string rename_aside(FileSystem& files, const std::string& output_dir, const std::string& from,
                          int64_t step, AsideReason reason) {
   AsideName name{.step = step, .reason = reason, .number = 1};
@@ -79,7 +90,7 @@ std::string rename_aside(FileSystem& files, const std::string& output_dir, const
     }
   }
   const std::string path = join_path(output_dir, aside_name(name));
-  files.rename_new(join_path(output_dir, from), path);
+  rename_checkpoint(files, join_path(output_dir, from), path);
   files.sync_directory(output_dir);
   return path;
 }
@@ -101,6 +112,11 @@ void quarantine(FileSystem& files, const std::string& output_dir, const Checkpoi
 }
 
 }  // namespace
+
+bool is_unfinished_copy(FileSystem& files, const std::string& path) {
+  return !files.exists(join_path(path, kManifestFile)) &&
+         files.exists(join_path(path, kFinetuneStateFile));
+}
 
 CheckpointEntry inspect_checkpoint(FileSystem& files, const std::string& path, bool verify) {
   CheckpointEntry entry;

@@ -54,8 +54,14 @@ std::vector<int64_t> steps_of_run(FileSystem& files, const std::string& output_d
 void remove_checkpoints(FileSystem& files, const std::string& output_dir,
                         const std::vector<int64_t>& steps, std::vector<int64_t>& gone) {
   for (const int64_t step : steps) {
+    const std::string path = join_path(output_dir, checkpoint_name(step));
+    if (files.is_object_store()) {
+      remove_checkpoint_folder(files, path);
+      gone.push_back(step);
+      continue;
+    }
     const std::string trash = join_path(output_dir, trash_name(step, random_identifier()));
-    files.rename_new(join_path(output_dir, checkpoint_name(step)), trash);
+    files.rename_new(path, trash);
     gone.push_back(step);
     files.sync_directory(output_dir);
     remove_checkpoint_folder(files, trash);

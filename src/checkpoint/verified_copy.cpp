@@ -44,7 +44,7 @@ void stream(const CopyPlaces& places, const std::string& from, WritableFile& to,
 
 FileRecord copy_file(const CopyPlaces& places, const std::string& from, const std::string& to) {
   // A file that failed to sync cannot be trusted, so a retry never reuses it.
-  if (places.to.exists(to)) places.to.remove_file(to);
+  if (!places.to.is_object_store() && places.to.exists(to)) places.to.remove_file(to);
   const std::unique_ptr<WritableFile> file = places.to.create(to);
   RecordingFile recording(*file);
   stream(places, from, recording);
@@ -68,24 +68,52 @@ void look_until_seen(const CopyPlaces& places, const std::function<void()>& look
 
 void read_back(const CopyPlaces& places, const std::string& path, const FileRecord& record) {
   look_until_seen(places, [&] {
+    if (!places.reads_back) {
+      const uint64_t bytes = places.to.open(path)->size();
+      if (bytes == record.bytes) return;
+      throw Error(ErrorKind::kIo,
+                  format_text("'{}' has {} bytes there instead of {}", path, bytes, record.bytes));
+    }
     places.to.drop_cached(path);
     verify_file(*places.to.open(path), record, path);
   });
 }
 
+namespace {
+
+[[noreturn]] void refuse_source(const std::string& path) {
+  throw SourceError(ErrorKind::kCheckpoint,
+                    "'" + path +
+                        "' does not match its checksum, so it is not copied; run the same command "
+                        "again to repair it");
+}
+
+FileRecord replace_object(const CopyPlaces& places, const std::string& from, const std::string& to,
+                          const FileRecord* expected) {
+  FileRecord record;
+  if (expected != nullptr) {
+    record = record_of(places, from);
+    if (record != *expected) refuse_source(from);
+    (void)places.to.upload({{.from = from, .to = to}}, places.may_go_on,
+                           [](const FileSystem::Upload&) {});
+  } else {  // it may grow meanwhile: what is recorded is sent
+    record = copy_file(places, from, to);
+  }
+  read_back(places, to, record);
+  return record;
+}
+
+}  // namespace
+
 FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to,
                         const FileRecord* expected) {
+  if (places.to.is_object_store()) return replace_object(places, from, to, expected);
   static thread_local std::mt19937_64 names{std::random_device{}()};
   const std::string temporary =
       join_path(parent_path(to), format_text(".tmp-{}.{}", file_name(to), names()));
   try {
     const FileRecord record = copy_file(places, from, temporary);
-    if (expected != nullptr && record != *expected) {
-      throw SourceError(ErrorKind::kCheckpoint,
-                        "'" + from +
-                            "' does not match its checksum, so it is not copied; run the "
-                            "same command again to repair it");
-    }
+    if (expected != nullptr && record != *expected) refuse_source(from);
     read_back(places, temporary, record);
     places.to.rename(temporary, to);
     look_until_seen(places, [&] { (void)places.to.open(to); });

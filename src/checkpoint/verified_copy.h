@@ -35,6 +35,7 @@ struct CopyPlaces {
   // Called between blocks; throws to abandon the copy.
   std::function<void()> may_go_on = [] {};
   Clock* clock = &Clock::steady();
+  bool reads_back = true;  // false: only sizes are compared after a copy
 };
 
 // Calls `look`, several times if a file that was just written is not visible yet.
@@ -44,11 +45,12 @@ void look_until_seen(const CopyPlaces& places, const std::function<void()>& look
 // cannot be read, Error(kIo) if the target cannot be written.
 FileRecord copy_file(const CopyPlaces& places, const std::string& from, const std::string& to);
 
-// Reads a file of the target back, from the device instead of the page cache if possible. Throws
-// like verify_file().
+// Reads a file of the target back, from the device instead of the page cache if possible, or with
+// reads_back false looks at its size. Throws like verify_file().
 void read_back(const CopyPlaces& places, const std::string& path, const FileRecord& record);
 
-// Copies under a temporary name, reads back and renames over `to`. If `expected` is given and the
+// Copies under a temporary name, reads back and renames over `to`; an object store needs no other
+// name. If `expected` is given and the
 // source has another content, throws SourceError(kCheckpoint) and leaves `to` unchanged.
 FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to,
                         const FileRecord* expected = nullptr);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -12,6 +13,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
+#include "finetune/checkpoint/bucket.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
@@ -46,8 +48,9 @@ struct Findings {
   }
 };
 
-void list_checkpoints(const std::string& folder, bool verify, Findings& findings) {
-  const auto entries = checkpoint::list_checkpoints(FileSystem::local(), folder, verify);
+void list_checkpoints(FileSystem& files, const std::string& folder, bool verify,
+                      Findings& findings) {
+  const auto entries = checkpoint::list_checkpoints(files, folder, verify);
   if (entries.empty()) {
     std::cout << "no checkpoints in " << printable(folder) << "\n";
     return;
@@ -71,9 +74,8 @@ void list_checkpoints(const std::string& folder, bool verify, Findings& findings
 }
 
 // Returns finetune_state.json of a folder; null if it is missing or damaged.
-Json state_in(const std::string& folder) {
+Json state_in(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
-  FileSystem& files = FileSystem::local();
   if (files.type(path) != FileType::kFile) return {};
   try {
     return parse_json(files.read_all(path, kMaxStateBytes), path);
@@ -83,14 +85,13 @@ Json state_in(const std::string& folder) {
   }
 }
 
-void list_model(const std::string& folder, bool verify, Findings& findings) {
-  const Json state = state_in(folder);
+void list_model(FileSystem& files, const std::string& folder, bool verify, Findings& findings) {
+  const Json state = state_in(files, folder);
   const auto flag = [&](const char* name) {
     const auto found = state.is_object() ? state.find(name) : state.end();
     return state.is_object() && found != state.end() && *found == true;
   };
-  const checkpoint::FinishedModel model =
-      checkpoint::inspect_finished_model(FileSystem::local(), folder, verify);
+  const checkpoint::FinishedModel model = checkpoint::inspect_finished_model(files, folder, verify);
   findings.is_finished = flag("finished") || model.has_manifest_file;
   if (!findings.is_finished) return;
   std::cout << "finished model in " << printable(folder) << ": ";
@@ -110,22 +111,22 @@ void list_model(const std::string& folder, bool verify, Findings& findings) {
   }
 }
 
-Findings list_folder(const std::string& folder, bool verify) {
+Findings list_folder(FileSystem& files, const std::string& folder, bool verify) {
   Findings findings;
-  list_checkpoints(folder, verify, findings);
-  list_model(folder, verify, findings);
+  list_checkpoints(files, folder, verify, findings);
+  list_model(files, folder, verify, findings);
   return findings;
 }
 
 // Returns mirror_dir from the run's recorded configuration.
-std::optional<std::string> recorded_mirror(const std::string& folder) {
+std::optional<std::string> recorded_mirror(FileSystem& files, const std::string& folder) {
   std::vector<std::string> folders;
-  for (const auto& entry : checkpoint::list_checkpoints(FileSystem::local(), folder, false)) {
+  for (const auto& entry : checkpoint::list_checkpoints(files, folder, false)) {
     folders.insert(folders.begin(), entry.path);
   }
   folders.insert(folders.begin(), folder);
   for (const std::string& path : folders) {
-    const Json state = state_in(path);
+    const Json state = state_in(files, path);
     if (!state.is_object() || !state.contains("config") || !state["config"].is_object()) continue;
     const Json mirror = state["config"].value("mirror_dir", Json());
     if (mirror.is_string()) return mirror.get<std::string>();
@@ -137,11 +138,12 @@ std::optional<std::string> recorded_mirror(const std::string& folder) {
 // Lists the mirror. Returns whether it is undamaged and complete.
 bool list_mirror(const std::string& mirror, bool is_finished) {
   std::cout << "mirror " << printable(mirror) << ":\n";
-  if (FileSystem::local().type(mirror) == FileType::kMissing) {
+  const std::shared_ptr<FileSystem> files = checkpoint::files_of_place(mirror);
+  if (files->type(mirror) == FileType::kMissing) {
     std::cout << "it is not there; name another folder with --mirror\n";
     return true;  // possibly not mounted: not damage
   }
-  const Findings there = list_folder(mirror, true);
+  const Findings there = list_folder(*files, mirror, true);
   if (is_finished && !there.is_finished) {
     std::cout << "INCOMPLETE: the finished model is missing there; run its training command again "
                  "to copy it\n";
@@ -151,9 +153,10 @@ bool list_mirror(const std::string& mirror, bool is_finished) {
 }
 
 constexpr const char* kCheckpointsHelp =
-    R"(usage: finetune checkpoints OUTPUT_DIR [--verify] [--mirror DIR]
+    R"(usage: finetune checkpoints OUTPUT_DIR|BUCKET [--verify] [--mirror DIR]
 
-Lists a run's checkpoints with step, size, age and state, and the finished model.
+Lists a run's checkpoints with step, size, age and state, and the finished model; of a
+mirror in a bucket (s3://BUCKET/FOLDER) too.
 --verify      Compare every byte with its checksum, in the mirror too, not only sizes.
               Exit code 3 if anything is damaged.
 --mirror DIR  The mirror's folder; default: mirror_dir of the run's configuration.
@@ -173,16 +176,16 @@ int checkpoints_command(const Arguments& arguments) {
     throw Error(ErrorKind::kUsage, "finetune checkpoints takes one folder: the run's output_dir");
   }
   const std::string folder = line.rest()[0];
-  FileSystem& files = FileSystem::local();
+  const std::shared_ptr<FileSystem> files = checkpoint::files_of_place(folder);
   for (const std::string& path : {folder, named.value_or(folder)}) {
-    if (files.type(path) != FileType::kMissing) continue;
+    if (checkpoint::files_of_place(path)->type(path) != FileType::kMissing) continue;
     throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'; name a run's output_dir");
   }
-  const Findings here = list_folder(folder, verify);
+  const Findings here = list_folder(*files, folder, verify);
   bool is_good = !here.has_damaged_model && (here.checkpoints == 0 || here.valid_checkpoints > 0);
   if (!verify) return is_good ? kExitFinished : kExitNoValidCheckpoint;
   is_good = is_good && !here.has_damage();
-  const std::optional<std::string> mirror = named ? named : recorded_mirror(folder);
+  const std::optional<std::string> mirror = named ? named : recorded_mirror(*files, folder);
   if (mirror && *mirror != folder) is_good = list_mirror(*mirror, here.is_finished) && is_good;
   return is_good ? kExitFinished : kExitNoValidCheckpoint;
 }

@@ -4,17 +4,20 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <set>
 #include <thread>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/tpu.h"
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
+#include "finetune/checkpoint/bucket.h"
 #include "finetune/data/arrow_support.h"
 #include "finetune/distributed/membership.h"
 #include "finetune/tensor/device.h"
@@ -155,10 +158,53 @@ void look_at_disk(Doctor& doctor) {
   }
 }
 
+// Writes, reads, lists and deletes an object.
+void look_at_bucket(Doctor& doctor, const std::string& place) {
+  constexpr size_t kProbeBytes = size_t{8} << 20;
+  const std::string folder = join_path(place, format_text(".finetune-doctor-{}", ::getpid()));
+  const std::string path = join_path(folder, "probe");
+  const auto seconds = [](const auto& action) {
+    const double begin = Clock::steady().now();
+    action();
+    return Clock::steady().now() - begin;
+  };
+  const auto speed = [](double time) {
+    return format_number("%.1f MB/s", static_cast<double>(kProbeBytes) / 1e6 / time);
+  };
+  try {
+    const std::shared_ptr<FileSystem> files = checkpoint::bucket_files(place);
+    (void)files->type(folder);  // starts rclone
+    const double latency = seconds([&] { (void)files->type(folder); });
+    std::string probe(kProbeBytes, '\0');
+    for (size_t i = 0; i < probe.size(); ++i) probe[i] = static_cast<char>(i * 2654435761U >> 24);
+    const double writing = seconds([&] {
+      const auto file = files->create(path);
+      file->write(probe);
+      file->close();
+    });
+    bool is_same = false;
+    const double reading = seconds([&] { is_same = files->read_all(path) == probe; });
+    const bool is_listed = files->list(folder) == std::vector<std::string>{"probe"};
+    files->remove_tree(folder);
+    Doctor::line("bucket", place + ": " + format_number("%.0f ms", 1000 * latency) +
+                               " for a request, writes " + speed(writing) + ", reads " +
+                               speed(reading));
+    if (!is_same || !is_listed || files->exists(folder)) {
+      doctor.problem("what was written to '" + place + "' was not read, listed or deleted as it is",
+                     "do not rely on this store");
+    }
+  } catch (const Error& error) {
+    doctor.problem(error.what(), "check the bucket's name, the credentials and their rights");
+  }
+}
+
 constexpr const char* kDoctorHelp =
-    R"(usage: finetune doctor
+    R"(usage: finetune doctor [BUCKET]
 
 Prints devices, memory, libraries, pyarrow, hf, disk and problems. Exit code 1 if there is a problem.
+
+  BUCKET   a place for mirror_dir (s3://BUCKET/FOLDER, rclone:REMOTE:FOLDER): also writes,
+           reads, lists and deletes an object of 8 MiB there, and prints the speed
 )";
 
 }  // namespace
@@ -166,13 +212,17 @@ Prints devices, memory, libraries, pyarrow, hf, disk and problems. Exit code 1 i
 int doctor_command(const Arguments& arguments) {
   CommandLine line("doctor", kDoctorHelp);
   if (!line.parse(arguments)) return kExitFinished;
-  if (!line.rest().empty()) throw Error(ErrorKind::kUsage, "finetune doctor takes no arguments");
+  const std::vector<std::string>& places = line.rest();
+  if (places.size() > 1 || (!places.empty() && !checkpoint::is_bucket(places.front()))) {
+    throw Error(ErrorKind::kUsage, "finetune doctor takes at most one bucket (s3://BUCKET/FOLDER)");
+  }
   Doctor doctor;
   look_at_libraries(doctor);
   look_at_helpers();
   look_at_device(doctor);
   look_at_memory(doctor);
   look_at_disk(doctor);
+  if (!places.empty()) look_at_bucket(doctor, places.front());
   std::cout << (doctor.problems == 0 ? "all is well\n" : "");
   return doctor.problems == 0 ? kExitFinished : kExitFailed;
 }

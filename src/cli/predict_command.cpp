@@ -12,6 +12,7 @@
 
 #include "cli/answer_output.h"
 #include "cli/answer_prompts.h"
+#include "cli/bucket_model.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -537,7 +538,7 @@ int predict_command(const Arguments& arguments) {
   if (line.rest().empty() || line.rest()[0].starts_with("--")) {
     throw Error(ErrorKind::kUsage, "finetune predict needs the model's folder first");
   }
-  const std::string& folder = line.rest()[0];
+  const std::string folder = local_model(line.rest()[0]);
   Lists lists = take_lists(line.rest());
   std::optional<std::string>& input = words.input;
   const bool has_texts = !lists.empty() || input;

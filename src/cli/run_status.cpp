@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <utility>
 
 #include "finetune/base/clock.h"
@@ -10,6 +11,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
+#include "finetune/checkpoint/bucket.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
@@ -218,10 +220,11 @@ void add_mirror(const RunFolder& run, Json& status) {
   if (!folder.is_string()) return;
   Json& mirror = status["mirror"] = {{"folder", folder}};
   const std::string path = folder.get<std::string>();
-  FileSystem& files = FileSystem::local();
   try {
+    const std::shared_ptr<FileSystem> of_mirror = checkpoint::files_of_place(path);
+    FileSystem& files = *of_mirror;
     mirror["reachable"] = files.exists(path);
-    if (!files.exists(path)) return;
+    if (mirror["reachable"] == false) return;
     const auto entries = checkpoint::list_checkpoints(files, path, false);
     for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
       if (!entry->whole) continue;

@@ -30,9 +30,21 @@ void CheckpointArgs::describe(FieldList& field) {
          .resume = ResumePolicy::kFree,
          .path = PathKind::kPathUnlessChoice});
   field("mirror_dir", &CheckpointArgs::mirror_dir,
-        "Second, slow folder (such as Google Drive) to which each checkpoint is copied in the "
-        "background and verified; a run resumes from the newest valid checkpoint of both folders.",
-        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+        "Second, slow place to which each checkpoint is copied in the background and verified: a "
+        "folder (such as Google Drive), or a bucket that rclone reaches (s3://BUCKET/FOLDER, "
+        "gs://..., azure://..., rclone:REMOTE:FOLDER); a run resumes from the newest valid "
+        "checkpoint of both places.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPathOrBucket});
+  field("mirror_verify", &CheckpointArgs::mirror_verify,
+        "How copies in the mirror are verified: by a bucket's hashes, and where there are none as "
+        "\"read\"; by reading each file back; or by their sizes alone.",
+        {.choices = {"hash", "read", "none"}, .resume = ResumePolicy::kFree});
+  field("mirror_total_limit", &CheckpointArgs::mirror_total_limit,
+        "Checkpoints kept in the mirror; unset: save_total_limit.",
+        {.range = {.min = 1}, .resume = ResumePolicy::kFree});
+  field("mirror_grace_seconds", &CheckpointArgs::mirror_grace_seconds,
+        "Longest time after a signal in which copying to the mirror continues.",
+        {.range = {.min = 0}, .resume = ResumePolicy::kFree});
   field("trash_safe_delete", &CheckpointArgs::trash_safe_delete,
         "Empty files before deleting them, so that the trash of a Drive takes no space; \"auto\": "
         "if the folder is on such a mount.",

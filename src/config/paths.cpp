@@ -77,6 +77,10 @@ std::optional<std::string> expand(std::string_view text, std::string& problem) {
 
 std::string resolve_path(const std::string& path, const std::string& folder, PathKind kind) {
   namespace fs = std::filesystem;
+  const bool may_be_bucket = kind == PathKind::kPathOrBucket;
+  if (may_be_bucket && (path.find("://") != std::string::npos || path.starts_with("rclone:"))) {
+    return path.substr(0, path.find_last_not_of('/') + 1);
+  }
   const fs::path given(path);
   const fs::path whole = given.is_absolute() ? given : fs::path(folder) / given;
   if (kind == PathKind::kPathOrName) {

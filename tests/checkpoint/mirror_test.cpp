@@ -13,9 +13,11 @@
 #include "checkpoint/run_folder.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/checkpoint/bring_back.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/owner.h"
 #include "support/drive_file_system.h"
 #include "support/manual_clock.h"
+#include "support/object_store.h"
 
 namespace finetune::checkpoint {
 namespace {
@@ -23,6 +25,7 @@ namespace {
 using finetune::testing::DriveFileSystem;
 using finetune::testing::ManualClock;
 using finetune::testing::message_of;
+using finetune::testing::ObjectStore;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -529,6 +532,103 @@ TEST(BringBack, OfATreeIsWholeOrNothing) {
   EXPECT_FALSE(bring_back_tree(run.back(), "cache/key", run.root / "third"));
   EXPECT_FALSE(std::filesystem::exists(run.root / "third"));
   EXPECT_FALSE(bring_back_tree(run.back(), "cache/other", run.root / "third"));
+}
+
+// A run with its mirror in a bucket.
+struct RunInABucket : MirroredRun {
+  [[nodiscard]] MirrorOptions in_store() {
+    MirrorOptions all = options();
+    all.files = store;
+    return all;
+  }
+  [[nodiscard]] BringBackOptions from_store() {
+    BringBackOptions all = back();
+    all.files = store;
+    return all;
+  }
+  // What was stored (+), deleted (-) and renamed (>) in a checkpoint, without the mirror's folder.
+  [[nodiscard]] std::vector<std::string> changes_in(const std::string& folder) const {
+    std::vector<std::string> found;
+    const std::string before = mirror + "/" + folder + "/";
+    for (const std::string& change : store->changes) {
+      if (change.substr(2).starts_with(before)) {
+        found.push_back(change.substr(0, 2) + change.substr(2 + before.size()));
+      }
+    }
+    return found;
+  }
+
+  std::shared_ptr<ObjectStore> store = std::make_shared<ObjectStore>(shared_local_files());
+};
+
+TEST(MirrorInABucket, GetsTheManifestLastAndLosesItFirst) {
+  RunInABucket run;
+  Mirror mirror(run.in_store());
+  for (const int64_t step : {10, 20, 30}) {
+    run.save_and_copy(mirror, step, {.save_total_limit = 2, .best_step = {}});
+    EXPECT_TRUE(mirror.finish(kLong));
+  }
+  EXPECT_THAT(run.mirrored(), ElementsAre("checkpoint-20", "checkpoint-30"));
+  EXPECT_TRUE(run.is_whole(20));
+  EXPECT_TRUE(run.is_whole(30));
+  const std::vector<std::string> changes = run.changes_in("checkpoint-10");
+  ASSERT_EQ(changes.size(), 10U);
+  EXPECT_EQ(changes[0], "+ finetune_state.json");
+  EXPECT_EQ(changes[4], "+ manifest.json");
+  EXPECT_EQ(changes[5], "- manifest.json");
+  run.lose_machine();
+  EXPECT_EQ(bring_back_newest(run.from_store(), std::nullopt), 30);
+}
+
+// Whatever the last change was, the newest checkpoint before it is there, and the copy is repeated.
+TEST(MirrorInABucket, SurvivesAFaultAtEveryChange) {
+  size_t faults = 0;
+  for (size_t n = 1; n < 200; ++n) {
+    SCOPED_TRACE(n);
+    RunInABucket run;
+    Mirror mirror(run.in_store());
+    run.save_and_copy(mirror, 10, {.save_total_limit = 1, .best_step = {}});
+    ASSERT_TRUE(mirror.finish(kLong));
+    run.store->fail_at = run.store->changes.size() + n;
+    run.save_and_copy(mirror, 20, {.save_total_limit = 1, .best_step = {}});
+    ASSERT_TRUE(mirror.finish(kLong));
+    EXPECT_TRUE(run.is_whole(20));
+    if (run.store->fail_at != 0) break;  // after the last change
+    ++faults;
+  }
+  EXPECT_GE(faults, 10U);
+}
+
+TEST(MirrorInABucket, RenamesADamagedCheckpointAndCopiesItAgain) {
+  RunInABucket run;
+  {
+    Mirror mirror(run.in_store());
+    run.save_and_copy(mirror, 10);
+    ASSERT_TRUE(mirror.finish(kLong));
+  }
+  const std::string path = run.mirror + "/checkpoint-10/model.safetensors";
+  std::string bytes = FileSystem::local().read_all(path);
+  bytes[5] ^= 1;
+  run.root.write("drive/MyDrive/run/checkpoint-10/model.safetensors", bytes);
+  Mirror mirror(run.in_store());
+  mirror.copy_older(run.path_of(10));
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_TRUE(run.is_whole(10));
+  EXPECT_THAT(run.mirrored(), Contains("checkpoint-10.bad-1"));
+  EXPECT_THAT(run.changes_in("checkpoint-10.bad-1"), Contains("> manifest.json"));
+}
+
+TEST(MirrorInABucket, NoticesWhatTheStoreDoesNotReport) {
+  for (const bool is_halved : {true, false}) {
+    RunInABucket run;
+    run.store->checks = is_halved;  // sizes are compared in any case
+    (is_halved ? run.store->halved_next : run.store->damaged_next) = "model.safetensors";
+    Mirror mirror(run.in_store());
+    run.save_and_copy(mirror, 10);
+    EXPECT_TRUE(mirror.finish(kLong));
+    EXPECT_TRUE(run.is_whole(10));
+    EXPECT_EQ(mirror.counts().failures, 1);
+  }
 }
 
 }  // namespace

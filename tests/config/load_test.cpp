@@ -311,6 +311,16 @@ TEST(LoadConfig, ExpandsHomeAndVariables) {
   EXPECT_THAT(load_error("output_dir: ''"), HasSubstr("must not be empty"));
 }
 
+TEST(LoadConfig, LeavesBucketsAsTheyAre) {
+  const auto mirror = [](const std::string& text) {
+    return *load_yaml("mirror_dir: '" + text + "'\n", "configs/run.yaml").args.mirror_dir;
+  };
+  EXPECT_EQ(mirror("s3://bucket/runs/a b/"), "s3://bucket/runs/a b");
+  EXPECT_EQ(mirror("rclone:drive:runs/../a"), "rclone:drive:runs/../a");
+  EXPECT_EQ(mirror("drive/run"), "configs/drive/run");
+  EXPECT_EQ(mirror("./rclone:drive:"), "configs/rclone:drive:");
+}
+
 TEST(LoadConfig, TakesAModelsNameForAPathOnlyWhereOneIsThere) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "org/model");

@@ -77,11 +77,15 @@ class Run:
         remove(self.out)
         self.out.mkdir()
 
+    def environment(self):
+        """Variables of this run's processes, in addition to those of this one."""
+        return {}
+
     def command(self, *more):
         return [str(Options.binary), "train", str(self.config), *more]
 
     def begin(self, *more, fault=None, under=(), **environment):
-        env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **self.environment(), **environment}
         if fault or "FINETUNE_FAULT_CLOCK" in environment:
             env["LD_PRELOAD"] = str(Options.shim)
             env.setdefault("FINETUNE_FAULT_FOLDER", str(self.out))
@@ -159,6 +163,7 @@ class Run:
             [str(Options.binary), "checkpoints", str(self.out), "--verify"],
             capture_output=True,
             text=True,
+            env={**os.environ, **self.environment()},
         )
         if listing.returncode != 0:
             return listing.stdout + listing.stderr

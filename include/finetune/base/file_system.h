@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,6 +56,26 @@ class FileSystem {
   virtual void remove_directory(const std::string& path) = 0;  // must be empty
   virtual void truncate(const std::string& path, uint64_t size) = 0;
 
+  // An object store has no folders: one is there as long as a path below it, and is renamed object
+  // by object. A file that is written replaces another of its name at once, when it is closed.
+  [[nodiscard]] virtual bool is_object_store() const { return false; }
+  // A file of the local file system, and where it goes to.
+  struct Upload {
+    std::string from = {};
+    std::string to = {};
+  };
+  // Copies local files, several at a time, to new or existing paths. Calls `may_go_on` often, which
+  // may throw, and `stored` for each file that has arrived, also if another one fails; both on this
+  // thread. Returns false, and does nothing, where create() and write() serve as well.
+  [[nodiscard]] virtual bool upload(const std::vector<Upload>& files,
+                                    const std::function<void()>& may_go_on,
+                                    const std::function<void(const Upload&)>& stored) {
+    (void)files, (void)may_go_on, (void)stored;
+    return false;
+  }
+  // Whether upload() has compared the stored bytes with the local ones when it returns true.
+  [[nodiscard]] virtual bool checks_uploads() { return false; }
+
   // Drops a synced file from the page cache, so that the next read comes from the device.
   virtual void drop_cached(const std::string& path) { (void)path; }  // never fails
 
@@ -69,7 +90,7 @@ class FileSystem {
   [[nodiscard]] std::string read_all(const std::string& path, uint64_t limit = UINT64_MAX);
   // Writes `path` atomically: temporary file in the same folder, sync, rename, sync of the folder.
   void write_atomically(const std::string& path, std::string_view content);
-  void remove_tree(const std::string& path);  // never follows links; may be missing
+  virtual void remove_tree(const std::string& path);  // never follows links; may be missing
 
   // The local file system of this machine.
   static FileSystem& local();

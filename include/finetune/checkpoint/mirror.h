@@ -17,12 +17,17 @@
 
 namespace finetune::checkpoint {
 
+// How a copy is compared with its source: by the hash that an upload has compared, where the store
+// has one, and else as kRead; by reading it back; by its size alone.
+enum class CopyCheck { kHash, kRead, kNone };
+
 struct MirrorOptions {
   std::string directory = {};
   std::shared_ptr<FileSystem> files = {};  // of the mirror
   std::shared_ptr<FileSystem> local = {};  // of the output folder
   LeaseOptions lease = {};                 // its timing; the mirror sets folder and file system
   Clock* clock = &Clock::steady();
+  CopyCheck check = CopyCheck::kHash;
   // Called on the mirror's thread before it takes a location that claim() did not take; throws
   // where nothing may be written there.
   std::function<void()> check_late = {};
@@ -48,7 +53,7 @@ struct MirrorCounts {
 
 // Copies a run's output to a second, slow and unreliable location in the background: except for
 // claim(), wait() and finish() the members return at once, whatever that location does. A copy
-// counts once it has been read back and compared. A failure is reported once, counted, and retried
+// counts once it has been compared (CopyCheck). A failure is reported once, counted, and retried
 // after increasing pauses until it succeeds, a newer checkpoint replaces it, or the run ends.
 //
 // The mirror has one writer (Lease), like the output folder: if another session takes it over,

@@ -33,6 +33,9 @@ struct CheckpointEntry {
 [[nodiscard]] CheckpointEntry inspect_checkpoint(FileSystem& files, const std::string& path,
                                                  bool verify);
 
+// Whether the folder is what an interrupted copy to a mirror left, which does not count as damage.
+[[nodiscard]] bool is_unfinished_copy(FileSystem& files, const std::string& path);
+
 // Returns all checkpoint-<N> of a run by ascending step; none if the folder is missing. Reads only.
 [[nodiscard]] std::vector<CheckpointEntry> list_checkpoints(FileSystem& files,
                                                             const std::string& output_dir,

@@ -22,6 +22,9 @@ struct CheckpointArgs {
   bool async_save = true;
   std::string resume_from_checkpoint = "auto";  // after loading: "auto", "none" or a path
   std::optional<std::string> mirror_dir;
+  std::string mirror_verify = "hash";
+  std::optional<int64_t> mirror_total_limit;
+  double mirror_grace_seconds = 25;  // clouds give 30
   std::string trash_safe_delete = "auto";
 
   static void describe(FieldList& field);

@@ -30,6 +30,7 @@ enum class PathKind {
   kPath,              // always a path
   kPathOrName,        // a path if it looks like one or exists, otherwise a hub name
   kPathUnlessChoice,  // a path unless it is one of the choices
+  kPathOrBucket,      // a path unless it is a URL ("s3://...") or begins with "rclone:"
 };
 
 struct Range {

@@ -19,6 +19,7 @@
 #include "finetune/base/mount.h"
 #include "finetune/base/text.h"
 #include "finetune/base/trash_safe.h"
+#include "finetune/checkpoint/bucket.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/manifest.h"
@@ -40,7 +41,9 @@ constexpr uint64_t kMaxStateBytes = uint64_t{64} << 20;
 constexpr double kQuickSeconds = 1;  // shorter waits are not logged
 constexpr double kFinishedPatience = 900;
 constexpr double kStoppedPatience = 300;
-constexpr double kSignalPatience = 20;  // the notice period of a machine that is taken away
+// A heartbeat is a request that costs.
+constexpr double kBucketHeartbeat = 20;
+constexpr double kBucketPatience = 90;
 
 const checkpoint::Report kWarnOfStorage = [](const std::string& line) { log::warning(line); };
 
@@ -61,6 +64,12 @@ uint64_t tree_bytes(const std::string& folder) {
     if (!error) bytes += size;
   }
   return bytes;
+}
+
+checkpoint::CopyCheck check_of_copies(const TrainingArgs& args) {
+  if (args.mirror_verify == "read") return checkpoint::CopyCheck::kRead;
+  if (args.mirror_verify == "none") return checkpoint::CopyCheck::kNone;
+  return checkpoint::CopyCheck::kHash;
 }
 
 // A run as a folder holds it.
@@ -163,7 +172,13 @@ RunStorage::RunStorage(const LoadedConfig& config, bool is_first)
                  "), and so does cache_dir: training waits for it and has no second place; set "
                  "cache_dir to a local folder");
   }
-  if (args.mirror_dir) {
+  if (args.mirror_dir && checkpoint::is_bucket(*args.mirror_dir)) {
+    const std::string problem = checkpoint::problem_of_bucket(*args.mirror_dir);
+    if (!problem.empty()) {
+      refuse_key(config, "mirror_dir", "'" + *args.mirror_dir + "' " + problem);
+    }
+    if (is_first_) add_mirror(*args.mirror_dir);
+  } else if (args.mirror_dir) {
     if (resolved_path(*args.mirror_dir) == resolved_path(shown_)) {
       if (places_.empty()) {
         throw Error(ErrorKind::kConfig, config.where("mirror_dir") +
@@ -183,10 +198,17 @@ RunStorage::RunStorage(const LoadedConfig& config, bool is_first)
   lock_.emplace(args.output_dir, checkpoint::LeaseOptions{.shown = shown_});
   if (!places_.empty()) known_runs_ = runs_known_in(*files_, args.output_dir);
   for (Place& place : places_) {
+    checkpoint::LeaseOptions lease;
+    if (place.files->is_object_store()) {
+      lease.heartbeat_seconds = kBucketHeartbeat;
+      lease.patience_seconds = kBucketPatience;
+    }
     place.mirror = std::make_unique<checkpoint::Mirror>(
         checkpoint::MirrorOptions{.directory = place.directory,
                                   .files = place.files,
                                   .local = files_,
+                                  .lease = std::move(lease),
+                                  .check = check_of_copies(args),
                                   .check_late = check_of_late(place)});
   }
 }
@@ -196,6 +218,7 @@ void RunStorage::add_mirror(const std::string& directory) {
 }
 
 std::shared_ptr<FileSystem> RunStorage::files_for(const std::string& folder) const {
+  if (checkpoint::is_bucket(folder)) return checkpoint::bucket_files(folder);
   const std::string& choice = config_.args.trash_safe_delete;
   const bool empties = choice == "true" || (choice == "auto" && slow_mount(folder));
   return empties ? trash_safe(shared_local_files()) : shared_local_files();
@@ -451,8 +474,11 @@ void RunStorage::forget_finished() {
 
 void RunStorage::committed(const std::string& path, const checkpoint::RotationPolicy& policy) {
   const bool is_first = !has_committed_.exchange(true);
+  checkpoint::RotationPolicy of_mirror = policy;
+  const std::optional<int64_t> limit = config_.args.mirror_total_limit;
+  if (limit) of_mirror.save_total_limit = limit;
   for (const Place& place : places_) {
-    place.mirror->copy_checkpoint(path, policy);
+    place.mirror->copy_checkpoint(path, of_mirror);
     copy_logs(*place.mirror);
   }
   if (is_first) copy_tokens();
@@ -504,15 +530,14 @@ bool RunStorage::finish(bool is_finished) {
   if (!is_finished && !has_committed_) return true;
   // The session's limit already leaves time for copies; a signal leaves less.
   const bool by_signal = interrupt::is_requested() && !interrupt::is_moment_reached();
-  const double patience = by_signal     ? kSignalPatience
-                          : is_finished ? kFinishedPatience
-                                        : kStoppedPatience;
+  const double grace = config_.args.mirror_grace_seconds;
+  const double patience = by_signal ? grace : is_finished ? kFinishedPatience : kStoppedPatience;
   // A signal that arrives during the wait limits it like an earlier one.
   std::optional<double> signalled_at;
   const auto give_up = [&] {
     if (by_signal || !interrupt::is_requested() || interrupt::is_moment_reached()) return false;
     if (!signalled_at) signalled_at = now_seconds();
-    return now_seconds() > *signalled_at + kSignalPatience;
+    return now_seconds() > *signalled_at + grace;
   };
   bool is_everywhere = true;
   std::string refusal;

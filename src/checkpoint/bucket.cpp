@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/bucket.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <future>
+#include <limits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/rclone.h"
+#include "finetune/base/error.h"
+#include "finetune/base/text.h"
+#include "finetune/base/thread_pool.h"
+#include "finetune/base/trash_safe.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kUploadsAtOnce = 4;
+constexpr char kRemote[] = "finetune";  // as rclone's environment variables name the bucket
+constexpr std::string_view kConfigured = "rclone:";
+
+struct Store {
+  std::string_view scheme;
+  const char* type;  // rclone's
+};
+constexpr std::array<Store, 3> kStores = {
+    {{"s3://", "s3"}, {"gs://", "google cloud storage"}, {"azure://", "azureblob"}}};
+
+const Store* store_of(std::string_view place) {
+  const auto* const found = std::ranges::find_if(
+      kStores, [&](const Store& store) { return place.starts_with(store.scheme); });
+  return found == kStores.end() ? nullptr : found;
+}
+
+// What of a place names it for rclone: "finetune:bucket" and what follows it in paths.
+struct Root {
+  std::string fs;      // "finetune:bucket" or "REMOTE:"
+  std::string before;  // of paths: "s3://bucket" or "rclone:REMOTE:"
+};
+
+Root root_of(const std::string& place) {
+  if (const Store* store = store_of(place)) {
+    const size_t slash = place.find('/', store->scheme.size());
+    const std::string before = place.substr(0, slash);
+    return {.fs = std::string(kRemote) + ":" + before.substr(store->scheme.size()),
+            .before = before};
+  }
+  const size_t colon = place.find(':', kConfigured.size());
+  const std::string before = place.substr(0, colon + 1);
+  return {.fs = before.substr(kConfigured.size()), .before = before};
+}
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The remote of a URL, as rclone reads it from variables, with the standard ones of its cloud.
+Rclone::Environment remote_of(const std::string& place) {
+  const Store* const store = store_of(place);
+  // A Drive keeps what is deleted in its trash, where it counts for a month.
+  Rclone::Environment all = {{"RCLONE_DRIVE_USE_TRASH", "false"}};
+  if (store == nullptr) return all;
+  const std::string prefix = "RCLONE_CONFIG_FINETUNE_";
+  all[prefix + "TYPE"] = store->type;
+  all[prefix + "ENV_AUTH"] = "true";
+  const bool is_azure = store->scheme == "azure://";
+  // A bucket that is missing is an error; making one would need rights that few keys have.
+  all[prefix + (is_azure ? "NO_CHECK_CONTAINER" : "NO_CHECK_BUCKET")] = "true";
+  if (store->scheme == "s3://") {
+    std::string endpoint = variable("AWS_ENDPOINT_URL_S3");
+    if (endpoint.empty()) endpoint = variable("AWS_ENDPOINT_URL");
+    if (!endpoint.empty()) all[prefix + "ENDPOINT"] = endpoint;
+    all[prefix + "PROVIDER"] = endpoint.empty() ? "AWS" : "Other";
+    std::string region = variable("AWS_REGION");
+    if (region.empty()) region = variable("AWS_DEFAULT_REGION");
+    if (!region.empty()) all[prefix + "REGION"] = region;
+  } else if (is_azure && !variable("AZURE_STORAGE_ACCOUNT").empty()) {
+    all[prefix + "ACCOUNT"] = variable("AZURE_STORAGE_ACCOUNT");
+  }
+  return all;
+}
+
+class BucketFiles;
+
+// An object that is read in order by one request, as long as the reads follow each other.
+class BucketReader final : public ReadableFile {
+ public:
+  BucketReader(std::shared_ptr<Rclone> rclone, std::string fs, std::string remote, std::string path,
+               uint64_t size)
+      : rclone_(std::move(rclone)),
+        fs_(std::move(fs)),
+        remote_(std::move(remote)),
+        path_(std::move(path)),
+        size_(size) {}
+
+  [[nodiscard]] uint64_t size() const override { return size_; }
+
+  void read_at(uint64_t offset, void* data, size_t size) const override {
+    if (offset > size_ || size > size_ - offset) {
+      throw Error(ErrorKind::kIo, "'" + path_ + "' ends before byte " +
+                                      std::to_string(offset + size) + ", it may have been changed");
+    }
+    const std::lock_guard lock(mutex_);
+    const std::string what = "cannot read '" + path_ + "'";
+    if (!request_ || position_ != offset) {
+      request_.reset();
+      request_ = rclone_->get(fs_, remote_, offset, what);
+      position_ = offset;
+    }
+    try {
+      auto* const target = static_cast<char*>(data);
+      for (size_t done = 0; done < size;) {
+        const size_t count = request_->read(target + done, size - done);
+        if (count == 0) throw Error(ErrorKind::kIo, what + ": it ended too early", EIO);
+        done += count;
+        position_ += count;
+      }
+    } catch (...) {
+      request_.reset();
+      throw;
+    }
+  }
+
+ private:
+  std::shared_ptr<Rclone> rclone_;
+  std::string fs_;
+  std::string remote_;
+  std::string path_;
+  uint64_t size_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<LocalHttpRequest> request_;
+  mutable uint64_t position_ = 0;
+};
+
+class BucketFiles final : public FileSystem {
+ public:
+  explicit BucketFiles(const std::string& place)
+      : root_(root_of(place)), rclone_(std::make_shared<Rclone>(remote_of(place))) {}
+
+  std::unique_ptr<WritableFile> create(const std::string& path) override;
+
+  std::unique_ptr<WritableFile> append(const std::string& path) override { refuse(path); }
+
+  std::unique_ptr<ReadableFile> open(const std::string& path) override {
+    const std::string what = "cannot open '" + path + "'";
+    const std::optional<Json> item = look_at(path);
+    if (!item) throw Error(ErrorKind::kIo, what + ": it is not there", ENOENT);
+    if (item->value("IsDir", false)) {
+      throw Error(ErrorKind::kIo, what + ": it is a folder", EISDIR);
+    }
+    return std::make_unique<BucketReader>(rclone_, root_.fs, remote(path), path,
+                                          size_of(*item, what));
+  }
+
+  // A bucket has no folders.
+  void make_directories(const std::string&) override {}
+  void make_directory(const std::string&) override {}
+  void sync_directory(const std::string&) override {}
+  void remove_directory(const std::string&) override {}
+
+  void rename(const std::string& from, const std::string& to) override { move_file(from, to); }
+
+  // A folder's objects are copied and deleted by the store one by one.
+  void rename_new(const std::string& from, const std::string& to) override {
+    if (type(to) != FileType::kMissing) {
+      throw Error(ErrorKind::kIo, "cannot rename '" + from + "' to '" + to + "': it is there",
+                  EEXIST);
+    }
+    if (type(from) != FileType::kDirectory) return move_file(from, to);
+    (void)rclone_->call("sync/move", {{"srcFs", whole(from)}, {"dstFs", whole(to)}},
+                        "cannot rename '" + from + "' to '" + to + "'");
+  }
+
+  void remove_file(const std::string& path) override {
+    (void)rclone_->call("operations/deletefile", {{"fs", root_.fs}, {"remote", remote(path)}},
+                        "cannot delete '" + path + "'");
+  }
+
+  void remove_tree(const std::string& path) override {
+    switch (type(path)) {
+      case FileType::kMissing:
+        return;
+      case FileType::kDirectory:
+        (void)rclone_->call("operations/purge", {{"fs", root_.fs}, {"remote", remote(path)}},
+                            "cannot delete '" + path + "'");
+        return;
+      default:
+        remove_file(path);
+    }
+  }
+
+  void truncate(const std::string& path, uint64_t) override { refuse(path); }
+
+  FileType type(const std::string& path) override {
+    if (remote(path).empty()) return FileType::kDirectory;
+    const std::optional<Json> item = look_at(path);
+    if (!item) return FileType::kMissing;
+    return item->value("IsDir", false) ? FileType::kDirectory : FileType::kFile;
+  }
+
+  std::vector<std::string> list(const std::string& path) override {
+    const std::string what = "cannot list '" + path + "'";
+    const Json reply = rclone_->call("operations/list",
+                                     {{"fs", root_.fs},
+                                      {"remote", remote(path)},
+                                      {"opt", {{"noModTime", true}, {"noMimeType", true}}}},
+                                     what);
+    std::vector<std::string> names;
+    const Json items = reply.value("list", Json());
+    if (items.is_array()) {
+      for (const Json& item : items) names.push_back(item.value("Name", std::string()));
+    }
+    std::ranges::sort(names);
+    names.erase(std::ranges::unique(names).begin(), names.end());
+    std::erase(names, "");
+    return names;
+  }
+
+  uint64_t free_bytes(const std::string&) override { return std::numeric_limits<uint64_t>::max(); }
+
+  [[nodiscard]] bool is_object_store() const override { return true; }
+
+  bool upload(const std::vector<Upload>& files, const std::function<void()>& may_go_on,
+              const std::function<void(const Upload&)>& stored) override {
+    ThreadPool pool(std::min<int64_t>(kUploadsAtOnce, static_cast<int64_t>(files.size())));
+    std::vector<std::future<void>> ends;
+    for (const Upload& file : files) ends.push_back(pool.submit([&] { put(file.from, file.to); }));
+    constexpr std::chrono::milliseconds kBetweenLooks{50};
+    std::exception_ptr failure;
+    for (size_t i = 0; i < files.size(); ++i) {
+      while (ends[i].wait_for(kBetweenLooks) != std::future_status::ready) may_go_on();
+      try {
+        ends[i].get();
+        stored(files[i]);
+      } catch (const std::exception&) {
+        if (!failure) failure = std::current_exception();
+      }
+    }
+    if (failure) std::rethrow_exception(failure);
+    return true;
+  }
+
+  [[nodiscard]] bool checks_uploads() override {
+    const std::lock_guard lock(mutex_);
+    if (!has_hash_) {
+      const Json reply =
+          rclone_->call("operations/fsinfo", {{"fs", root_.fs}}, "cannot look at " + root_.before);
+      const Json hashes = reply.value("Hashes", Json());
+      has_hash_ = hashes.is_array() && !hashes.empty();
+    }
+    return *has_hash_;
+  }
+
+  // Uploads a local file; what had the name is replaced once all of it has arrived.
+  void put(const std::string& local, const std::string& path) {
+    const size_t slash = local.rfind('/');
+    FT_CHECK(slash != std::string::npos, "a local file without a folder: " + local);
+    (void)rclone_->call("operations/copyfile",
+                        {{"srcFs", slash == 0 ? "/" : local.substr(0, slash)},
+                         {"srcRemote", local.substr(slash + 1)},
+                         {"dstFs", root_.fs},
+                         {"dstRemote", remote(path)}},
+                        "cannot write '" + path + "'");
+  }
+
+  [[nodiscard]] std::string scratch_file() {
+    return join_path(rclone_->scratch_folder(), format_text("{}", ++scratch_files_));
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& path) {
+    throw Error(ErrorKind::kIo, "'" + path + "' is in a bucket, where objects are only replaced",
+                ENOTSUP);
+  }
+
+  [[nodiscard]] std::string remote(const std::string& path) const {
+    FT_CHECK(path.starts_with(root_.before), "'" + path + "' is not in " + root_.before);
+    std::string rest = path.substr(root_.before.size());
+    rest.erase(0, rest.find_first_not_of('/'));
+    while (rest.ends_with('/')) rest.pop_back();
+    return rest;
+  }
+  // A folder as a file system of rclone's.
+  [[nodiscard]] std::string whole(const std::string& path) const {
+    return root_.fs.ends_with(':') ? root_.fs + remote(path) : root_.fs + "/" + remote(path);
+  }
+
+  std::optional<Json> look_at(const std::string& path) {
+    const Json reply =
+        rclone_->call("operations/stat", {{"fs", root_.fs}, {"remote", remote(path)}},
+                      "cannot look at '" + path + "'");
+    Json item = reply.value("item", Json());
+    if (!item.is_object()) return std::nullopt;
+    return item;
+  }
+
+  static uint64_t size_of(const Json& item, const std::string& what) {
+    const Json size = item.value("Size", Json());
+    if (!size.is_number_integer() || size.get<int64_t>() < 0) {
+      throw Error(ErrorKind::kIo, what + ": it has no size");
+    }
+    return size.get<uint64_t>();
+  }
+
+  void move_file(const std::string& from, const std::string& to) {
+    (void)rclone_->call("operations/movefile",
+                        {{"srcFs", root_.fs},
+                         {"srcRemote", remote(from)},
+                         {"dstFs", root_.fs},
+                         {"dstRemote", remote(to)}},
+                        "cannot rename '" + from + "' to '" + to + "'");
+  }
+
+  Root root_;
+  std::shared_ptr<Rclone> rclone_;
+  std::atomic<int64_t> scratch_files_{0};
+  std::mutex mutex_;  // guards the member below
+  std::optional<bool> has_hash_;
+};
+
+// A file of unknown size, which is complete on this machine before it is sent.
+class BucketWriter final : public WritableFile {
+ public:
+  BucketWriter(BucketFiles& files, std::string path)
+      : files_(files),
+        path_(std::move(path)),
+        scratch_(files.scratch_file()),
+        file_(FileSystem::local().create(scratch_)) {}
+  ~BucketWriter() override {
+    file_.reset();
+    try {
+      FileSystem::local().remove_file(scratch_);
+    } catch (const std::exception&) {  // its folder is deleted later
+    }
+  }
+
+  using WritableFile::write;
+  void write(const void* data, size_t size) override { file_->write(data, size); }
+  void sync() override {}
+  void close() override {
+    file_->close();
+    files_.put(scratch_, path_);
+  }
+
+ private:
+  BucketFiles& files_;
+  std::string path_;
+  std::string scratch_;
+  std::unique_ptr<WritableFile> file_;
+};
+
+std::unique_ptr<WritableFile> BucketFiles::create(const std::string& path) {
+  return std::make_unique<BucketWriter>(*this, path);
+}
+
+}  // namespace
+
+bool is_bucket(std::string_view place) {
+  return store_of(place) != nullptr || place.starts_with(kConfigured);
+}
+
+std::string problem_of_bucket(std::string_view place) {
+  if (const Store* store = store_of(place)) {
+    const std::string_view rest = place.substr(store->scheme.size());
+    if (!rest.empty() && !rest.starts_with('/')) return "";
+    return format_text("names no bucket; write {}BUCKET/FOLDER", std::string(store->scheme));
+  }
+  const std::string_view rest = place.substr(kConfigured.size());
+  const size_t colon = rest.find(':');
+  if (colon != std::string_view::npos && colon > 0) return "";
+  return "names no remote of rclone's configuration; write rclone:REMOTE:FOLDER (`rclone config` "
+         "lists them)";
+}
+
+std::shared_ptr<FileSystem> bucket_files(const std::string& place) {
+  const std::string problem = problem_of_bucket(place);
+  if (!problem.empty()) throw Error(ErrorKind::kConfig, "'" + place + "' " + problem);
+  return std::make_shared<BucketFiles>(place);
+}
+
+std::shared_ptr<FileSystem> files_of_place(const std::string& place) {
+  return is_bucket(place) ? bucket_files(place) : shared_local_files();
+}
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace finetune::checkpoint {
+
+// One request of HTTP/1.1 to a server on this machine's loopback, and its reply. All members throw
+// Error(kIo) if the connection breaks. To be used from one thread.
+class LocalHttpRequest {
+ public:
+  // `target`: encoded; `headers`: whole lines, each with its end.
+  LocalHttpRequest(uint16_t port, std::string_view method, std::string_view target,
+                   std::string_view headers, std::string_view body = {});
+  ~LocalHttpRequest();
+  LocalHttpRequest(const LocalHttpRequest&) = delete;
+  LocalHttpRequest& operator=(const LocalHttpRequest&) = delete;
+
+  [[nodiscard]] int status() const { return status_; }
+  // Reads up to `size` bytes of the body; 0: its end.
+  [[nodiscard]] size_t read(char* data, size_t size);
+  [[nodiscard]] std::string read_all(size_t limit);
+
+ private:
+  size_t receive(char* data, size_t size);  // from the buffer, then from the socket
+  std::string receive_line();
+  void read_head();
+
+  int socket_ = -1;
+  int status_ = 0;
+  std::string buffer_;
+  size_t buffered_from_ = 0;
+  bool is_chunked_ = false;
+  bool is_first_chunk_ = true;
+  bool ends_with_connection_ = false;
+  uint64_t left_ = 0;  // of the body, or of the chunk
+  bool is_over_ = false;
+};
+
+// Encodes a path for a URL; '/' stays.
+[[nodiscard]] std::string url_path(std::string_view path);
+
+}  // namespace finetune::checkpoint
