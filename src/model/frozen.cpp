@@ -5,6 +5,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/name_pattern.h"
+#include "finetune/base/printable.h"
 
 namespace finetune {
 
@@ -16,6 +17,7 @@ struct FrozenParameters::Pattern {
 };
 
 FrozenParameters::FrozenParameters(const std::vector<std::string>& patterns) {
+  constexpr size_t kShown = 200;
   for (const std::string& text : patterns) {
     try {
       if (text.empty()) throw Error(ErrorKind::kConfig, "it is empty");
@@ -23,7 +25,8 @@ FrozenParameters::FrozenParameters(const std::vector<std::string>& patterns) {
       patterns_.push_back(std::make_shared<const Pattern>(
           Pattern{text, NamePattern("(?:.*\\.)?(?:" + text + ")(?:\\..*)?")}));
     } catch (const Error& error) {
-      throw Error(ErrorKind::kConfig, "'" + text + "' is no regular expression: " + error.what() +
+      throw Error(ErrorKind::kConfig, "'" + shortened(text, kShown) +
+                                          "' is no regular expression: " + error.what() +
                                           "; name a module or parameter as in model.safetensors, "
                                           "for example embeddings or layer.[0-5]");
     }

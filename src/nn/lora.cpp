@@ -10,6 +10,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/name_pattern.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 
 namespace finetune::nn {
@@ -31,7 +32,9 @@ NamePattern compiled(const std::string& text, const char* key, const std::string
     NamePattern pattern(text);
     return before.empty() ? pattern : NamePattern(before + "(?:" + text + ")");
   } catch (const Error& error) {
-    throw LoraError(key, "'" + text + "' is no regular expression: " + error.what());
+    constexpr size_t kShown = 200;
+    throw LoraError(key,
+                    "'" + shortened(text, kShown) + "' is no regular expression: " + error.what());
   }
 }
 

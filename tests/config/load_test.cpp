@@ -313,7 +313,8 @@ TEST(LoadConfig, ExpandsHomeAndVariables) {
 
 TEST(LoadConfig, LeavesBucketsAsTheyAre) {
   const auto mirror = [](const std::string& text) {
-    return *load_yaml("mirror_dir: '" + text + "'\n", "configs/run.yaml").args.mirror_dir;
+    return *load_config_text("mirror_dir: '" + text + "'\n", "configs/run.yaml", {})
+                .args.mirror_dir;
   };
   EXPECT_EQ(mirror("s3://bucket/runs/a b/"), "s3://bucket/runs/a b");
   EXPECT_EQ(mirror("rclone:drive:runs/../a"), "rclone:drive:runs/../a");
