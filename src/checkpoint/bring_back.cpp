@@ -287,6 +287,10 @@ void reach_mirror(const BringBackOptions& options) {
   });
 }
 
+void with_patience(const BringBackOptions& options, const std::function<void()>& action) {
+  patiently(options, [&] { action(); });
+}
+
 std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
                                          const std::optional<CheckpointEntry>& newest) {
   FileSystem& files = *options.files;

@@ -198,10 +198,10 @@ def bad_days(row):
     proxy.heal()
     row.add("10 kB/s", finish_elsewhere(run) if code == 0 else f"ended with {code}: {run.said()}")
     run.begin_anew()
-    for i in range(1500):
+    for i in range(1200):
         run.store.put(f"{PREFIX}/other/{i:04}", b"x")
     code = run.start()
-    row.add("1,500 other objects", finish_elsewhere(run) if code == 0 else f"ended with {code}: {run.said()}")
+    row.add("1,200 other objects", finish_elsewhere(run) if code == 0 else f"ended with {code}: {run.said()}")
     row.add("which stay", "" if run.store.get(f"{PREFIX}/other/0000") == b"x" else "one is gone")
     run.close()
 
@@ -292,7 +292,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--binary", type=Path, required=True)
     parser.add_argument("--row", required=True, choices=ROWS)
+    parser.add_argument("--verbose", action="store_true", help="print each case")
     options = parser.parse_args()
+    Options.verbose = options.verbose
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     if not importlib.util.find_spec("moto") or not shutil.which("rclone"):
         print("moto or rclone is missing")

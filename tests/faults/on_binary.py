@@ -31,6 +31,7 @@ class Options:
     binary = shim = results = None
     scale = 1.0
     seed = 1
+    verbose = False
 
 
 class Run:
@@ -238,6 +239,8 @@ class Row:
 
     def add(self, what, problem):
         self.cases += 1
+        if Options.verbose:
+            print(f"{self.name}, {what}: {time.monotonic() - self.started:.0f} s", flush=True)
         if problem:
             self.failures += 1
             print(f"{self.name}, {what}: {problem}", flush=True)

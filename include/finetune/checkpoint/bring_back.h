@@ -33,6 +33,10 @@ struct BringBackOptions {
 // unless it should be on a mount that is missing.
 void reach_mirror(const BringBackOptions& options);
 
+// Calls `action`, and again after growing pauses where its failure may pass; after the timeout
+// throws the last one.
+void with_patience(const BringBackOptions& options, const std::function<void()>& action);
+
 // Copies the mirror's newest valid checkpoint to output_dir if it is newer than `newest` and of the
 // same run (of any run if `newest` is nullopt), and also the best checkpoint, which its state
 // names. Corrupt ones are reported and renamed to .bad-<k> in the mirror; those that cannot be read

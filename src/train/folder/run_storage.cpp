@@ -282,9 +282,12 @@ void RunStorage::open_mirrors(const Opening& opening) {
     try {
       checkpoint::reach_mirror(back(place));
       if (place.directory == shown_) known_runs_.merge(runs_known_in(*place.files, shown_));
-      if (opening.check) check_run_in(place, opening);
-      const bool is_new = !place.files->exists(place.directory);
-      place.mirror->claim();
+      bool is_new = false;
+      checkpoint::with_patience(back(place), [&] {
+        if (opening.check) check_run_in(place, opening);
+        is_new = !place.files->exists(place.directory);
+        place.mirror->claim();
+      });
       place.is_reached = true;
       if (is_new) log::info("the mirror '" + place.directory + "' is a new folder");
     } catch (const Error& error) {
