@@ -225,7 +225,7 @@ def gone(row):
     # After some checkpoints: the local run ends, with exit code 1.
     run.begin_anew()
     process = run.begin()
-    while not run.in_bucket() and process.poll() is None:
+    while not any(name.startswith("checkpoint-") for name in run.in_bucket()) and process.poll() is None:
         time.sleep(0.02)
     proxy.close()
     for _ in range(600):
