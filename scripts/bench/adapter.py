@@ -63,21 +63,26 @@ def make_bases(folder):
         model.to(dtype).save_pretrained(folder / name)
 
 
+def load_peer(base, nf4):
+    """The base as PEFT trains on it, in float32 or in NF4 that computes in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    more = {}
+    if nf4:
+        more["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
+        more["device_map"] = "cpu"
+    return AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa", **more)
+
+
 def peer(base, steps, recompute, dora, nf4):
     """PEFT's training, in a separate process."""
     import torch
     from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
-    more = {}
-    if nf4:
-        from transformers import BitsAndBytesConfig
-
-        more["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
-        more["device_map"] = "cpu"
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa", **more)
+    model = load_peer(base, nf4)
     if recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()

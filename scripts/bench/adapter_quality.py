@@ -18,9 +18,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from adapter import LORA, ROOT, load_peer
+
 ROWS, HELD_OUT, BATCH = 500, 200, 16
-LORA = {"use_peft": True, "lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05}
 # Keys of ours; options of peer().
 KINDS = {
     "full": ({"learning_rate": 5e-5}, []),
@@ -41,20 +41,6 @@ def write_rows(path, rows):
     path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
 
 
-def load(base, nf4, adapter=None):
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
-
-    more = {}
-    if nf4:
-        more["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
-        more["device_map"] = "cpu"
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa", **more)
-    return PeftModel.from_pretrained(model, adapter) if adapter else model
-
-
 def batches(tokenizer, rows, order):
     """Padded batches of token ids with their labels."""
     import torch
@@ -73,12 +59,16 @@ def batches(tokenizer, rows, order):
 def evaluate(options):
     """Prints the mean loss of a token of the held-out rows."""
     import torch
+    from peft import PeftModel
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     is_adapter = options.result and (options.result / "adapter_config.json").exists()
     base = options.model if is_adapter or not options.result else options.result
-    model = load(base, options.nf4, options.result if is_adapter else None).eval()
+    model = load_peer(base, options.nf4)
+    if is_adapter:
+        model = PeftModel.from_pretrained(model, options.result)
+    model.eval()
     total = tokens = 0
     with torch.no_grad():
         for batch in batches(tokenizer, speeches(options.text)[1], range(HELD_OUT)):
@@ -96,7 +86,7 @@ def peer(options):
 
     set_seed(options.seed)
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = load(options.model, options.nf4)
+    model = load_peer(options.model, options.nf4)
     if options.lora:
         model = get_peft_model(model, LoraConfig(
             r=16, lora_alpha=32, lora_dropout=0.05, target_modules="all-linear", task_type="CAUSAL_LM",

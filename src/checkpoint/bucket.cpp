@@ -93,8 +93,6 @@ Rclone::Environment remote_of(const std::string& place) {
   return all;
 }
 
-class BucketFiles;
-
 // An object that is read in order by one request, as long as the reads follow each other.
 class BucketReader final : public ReadableFile {
  public:

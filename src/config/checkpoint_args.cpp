@@ -35,10 +35,11 @@ void CheckpointArgs::describe(FieldList& field) {
         "gs://..., azure://..., rclone:REMOTE:FOLDER); a run resumes from the newest valid "
         "checkpoint of both places.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPathOrBucket});
-  field("mirror_verify", &CheckpointArgs::mirror_verify,
-        "How copies in the mirror are verified: by a bucket's hashes, and where there are none as "
-        "\"read\"; by reading each file back; or by their sizes alone.",
-        {.choices = {"hash", "read", "none"}, .resume = ResumePolicy::kFree});
+  field(
+      "mirror_verify", &CheckpointArgs::mirror_verify,
+      "Verification of the copies in the mirror: hash (the hashes of the bucket; read where it has "
+      "none), read (each file is downloaded and compared), or none (only sizes are compared).",
+      {.choices = {"hash", "read", "none"}, .resume = ResumePolicy::kFree});
   field("mirror_total_limit", &CheckpointArgs::mirror_total_limit,
         "Checkpoints kept in the mirror; unset: save_total_limit.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFree});

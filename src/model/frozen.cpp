@@ -21,7 +21,7 @@ FrozenParameters::FrozenParameters(const std::vector<std::string>& patterns) {
   for (const std::string& text : patterns) {
     try {
       if (text.empty()) throw Error(ErrorKind::kConfig, "it is empty");
-      (void)NamePattern(text);  // so that "a)(b" is none
+      (void)NamePattern(text);  // "a)(b" is invalid, but valid inside the group below
       patterns_.push_back(std::make_shared<const Pattern>(
           Pattern{text, NamePattern("(?:.*\\.)?(?:" + text + ")(?:\\..*)?")}));
     } catch (const Error& error) {
