@@ -10,7 +10,8 @@ namespace {
 // transformers' Trainer asks bitsandbytes for 32 bits for the weight of each nn.Embedding.
 bool has_8bit_state(ParameterRole role, int64_t count, const OptimizerOptions& options) {
   return count >= options.argument<int64_t>("min_8bit_size") &&
-         (options.argument<bool>("embeddings_in_8bit") || is_ordinary(role));
+         (options.argument<bool>("embeddings_in_8bit") || is_ordinary(role) ||
+          role == ParameterRole::kAdapter);
 }
 
 // With the names of bitsandbytes' state_dict.

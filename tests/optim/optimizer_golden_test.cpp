@@ -189,12 +189,14 @@ TEST(OptimizerUpdates, KeepEmbeddingsIn32BitsByTheirRoleWhateverTheirName) {
   add("model.embed_tokens.weight", ParameterRole::kWordEmbedding);
   add("transformer.wpe.weight", ParameterRole::kEmbedding);
   add("project_embeddings.weight", ParameterRole::kOther);
+  // As PEFT's adapters on any module, embeddings too.
+  add("model.embed_tokens.lora_embedding_B", ParameterRole::kAdapter);
   ParameterStore store(parameters, {}, {});
   const auto optimizer =
-      make_optimizer(store, std::vector<bool>(3, true), golden_options("adamw_8bit"));
+      make_optimizer(store, std::vector<bool>(4, true), golden_options("adamw_8bit"));
   std::vector<bool> is_8bit;
   for (const Optimizer::Slot& slot : optimizer->slots()) is_8bit.push_back(slot.is_8bit);
-  EXPECT_EQ(is_8bit, std::vector<bool>({false, false, true}));
+  EXPECT_EQ(is_8bit, std::vector<bool>({false, false, true, true}));
 }
 
 TEST(OptimizerUpdates, TakeEmbeddingsTo8BitsWhereAskedTo) {
