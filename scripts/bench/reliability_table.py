@@ -35,6 +35,7 @@ WHAT = {
     "R22": "six random faults in a row",
     "R24": "checkpoints of earlier format versions",
     "R25": "damage to a finished run and its mirror, kills while it is repaired",
+    "R27": "a mirror in a bucket: `kill -9` with the local disk lost, a store that fails in 20 ways, two machines at once",
 }
 
 

@@ -312,6 +312,12 @@ void FileSystem::refuse_link(const std::string& path) {
               "'" + path + "' is a symbolic link, which is not followed; remove it");
 }
 
+std::map<std::string, FileSystem::Entry> FileSystem::entries(const std::string& path) {
+  std::map<std::string, Entry> found;
+  for (const std::string& name : list(path)) found[name].type = type(join_path(path, name));
+  return found;
+}
+
 std::string FileSystem::read_all(const std::string& path, uint64_t limit) {
   const std::unique_ptr<ReadableFile> file = open(path);
   if (file->size() > limit) {

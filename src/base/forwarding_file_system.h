@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,15 +35,14 @@ class ForwardingFileSystem : public FileSystem {
   void remove_file(const std::string& path) override { inner_->remove_file(path); }
   void remove_directory(const std::string& path) override { inner_->remove_directory(path); }
   void truncate(const std::string& path, uint64_t size) override { inner_->truncate(path, size); }
-  bool is_object_store() const override { return inner_->is_object_store(); }
-  bool upload(const std::vector<Upload>& files, const std::function<void()>& may_go_on,
-              const std::function<void(const Upload&)>& stored) override {
-    return inner_->upload(files, may_go_on, stored);
-  }
-  bool checks_uploads() override { return inner_->checks_uploads(); }
+  ObjectStore* object_store() override { return inner_->object_store(); }
   void drop_cached(const std::string& path) override { inner_->drop_cached(path); }
   FileType type(const std::string& path) override { return inner_->type(path); }
   std::vector<std::string> list(const std::string& path) override { return inner_->list(path); }
+  std::map<std::string, Entry> entries(const std::string& path) override {
+    // A decorator of a local file system changes type() and list().
+    return object_store() == nullptr ? FileSystem::entries(path) : inner_->entries(path);
+  }
   uint64_t free_bytes(const std::string& path) override { return inner_->free_bytes(path); }
 
  protected:

@@ -97,29 +97,95 @@ std::vector<std::string> foreign_files(FileSystem& files, const std::string& fol
   return names;
 }
 
-// Copies one checkpoint if it is valid; throws otherwise.
+// Copies files to a local folder, syncs them and returns their records.
+std::map<std::string, FileRecord> copy_files(const BringBackOptions& options,
+                                             const std::string& from, const std::string& to,
+                                             const std::map<std::string, FileRecord>& wanted) {
+  FileSystem& local = *options.local;
+  std::map<std::string, FileRecord> records;
+  ObjectStore* const store = options.files->object_store();
+  if (store == nullptr) {
+    for (const auto& item : wanted) {
+      const std::string& name = item.first;
+      records[name] = copy_file(places(options), join_path(from, name), join_path(to, name));
+    }
+    return records;
+  }
+  std::vector<ObjectStore::Transfer> files;
+  for (const auto& [name, record] : wanted) {
+    files.push_back(
+        {.from = join_path(from, name), .to = join_path(to, name), .bytes = record.bytes});
+  }
+  try {
+    store->download(files, places(options).may_go_on, [](const ObjectStore::Transfer&) {});
+  } catch (const Error& error) {
+    if (error.system_error() == EDQUOT) throw Error(error.kind(), error.what(), ENOSPC);  // here
+    throw SourceError(error.kind(), error.what(), error.system_error());
+  }
+  const CopyPlaces here = {
+      .from = local, .to = local, .may_go_on = places(options).may_go_on, .clock = options.clock};
+  for (const auto& item : wanted) {
+    const std::string path = join_path(to, item.first);
+    const std::unique_ptr<WritableFile> file = local.append(path);
+    file->sync();
+    file->close();
+    records[item.first] = record_of(here, path);
+  }
+  return records;
+}
+
+// What of the files a former attempt has not copied. Deletes everything else in the folder.
+std::map<std::string, FileRecord> still_missing(FileSystem& local, const std::string& folder,
+                                                const std::map<std::string, FileRecord>& wanted) {
+  std::map<std::string, FileRecord> missing = wanted;
+  for (const std::string& name : local.list(folder)) {
+    const std::string path = join_path(folder, name);
+    const auto expected = wanted.find(name);
+    try {
+      if (expected != wanted.end() && local.type(path) == FileType::kFile) {
+        verify_file(*local.open(path), expected->second, path);
+        missing.erase(name);
+        continue;
+      }
+    } catch (const Error& error) {
+      log::debug(std::string("copied again: ") + error.what());
+    }
+    local.remove_tree(path);
+  }
+  return missing;
+}
+
+// Copies one checkpoint if it is valid; throws otherwise. What an attempt that failed or was killed
+// has copied stays for the next one.
 void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
   FileSystem& local = *options.local;
   const std::string run = is_identifier(entry.run_id) ? entry.run_id : "foreign";
-  const std::string staging =
-      join_path(options.output_dir, staging_name(entry.step, run, random_identifier()));
+  const std::string staging = join_path(options.output_dir, fetch_name(entry.step, run));
   const std::string target = join_path(options.output_dir, checkpoint_name(entry.step));
   try {
-    local.make_directory(staging);
+    if (entry.foreign || local.type(staging) != FileType::kDirectory) {
+      local.remove_tree(staging);
+      local.make_directory(staging);
+    }
     if (entry.foreign) {
       for (const std::string& name : foreign_files(*options.files, entry.path)) {
         (void)copy_file(places(options), join_path(entry.path, name), join_path(staging, name));
       }
     } else {
       const std::string path = join_path(entry.path, kManifestFile);
-      const Manifest manifest = parse_manifest(read_source(*options.files, path), path);
-      for (const auto& [name, record] : manifest.files) {
-        const std::string source = join_path(entry.path, name);
-        if (copy_file(places(options), source, join_path(staging, name)) != record) {
+      const std::string text = read_source(*options.files, path);
+      const Manifest manifest = parse_manifest(text, path);
+      const auto missing = still_missing(local, staging, manifest.files);
+      const auto copied = copy_files(options, entry.path, staging, missing);
+      for (const auto& [name, record] : copied) {
+        if (record != missing.at(name)) {
           throw Error(ErrorKind::kCheckpoint, name + " is damaged");
         }
       }
-      (void)copy_file(places(options), path, join_path(staging, kManifestFile));
+      const std::unique_ptr<WritableFile> file = local.create(join_path(staging, kManifestFile));
+      file->write(text);
+      file->sync();
+      file->close();
     }
     local.sync_directory(staging);
     if (local.exists(target)) {
@@ -129,12 +195,21 @@ void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
     }
     local.rename_new(staging, target);
     local.sync_directory(options.output_dir);
-  } catch (...) {
+  } catch (const Error& error) {
+    const bool may_continue = dynamic_cast<const SourceError*>(&error) != nullptr;
+    if (may_continue && error.kind() == ErrorKind::kIo) throw;
     try {
       local.remove_tree(staging);
-    } catch (const Error&) {  // a later start deletes it
+    } catch (const Error&) {  // a later save deletes it
     }
     throw;
+  }
+}
+
+// Deletes what attempts at other checkpoints have copied.
+void forget_attempts(FileSystem& local, const std::string& output_dir) {
+  for (const std::string& name : local.list(output_dir)) {
+    if (is_fetch_name(name)) local.remove_tree(join_path(output_dir, name));
   }
 }
 
@@ -273,6 +348,52 @@ FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& s
   return copy;
 }
 
+// Names the place in the mirror where a line names its local copy.
+std::string with_mirror(std::string line, const std::string& folder, const std::string& mirror) {
+  for (size_t at = line.find(folder); at != std::string::npos; at = line.find(folder, at)) {
+    line.replace(at, folder.size(), mirror);
+    at += mirror.size();
+  }
+  return line;
+}
+
+// Copies a bucket's finished model to a local folder and returns how it is brought back from there,
+// so that what is verified first need not be sent twice.
+BringBackOptions fetch_finished(const BringBackOptions& options, const Json& state) {
+  FileSystem& files = *options.files;
+  FileSystem& local = *options.local;
+  const std::string run_id = state.value("run_id", std::string());
+  if (!is_identifier(run_id)) return options;
+  const std::string folder =
+      join_path(options.output_dir, fetch_name(state.value("step", int64_t{0}), run_id));
+  local.make_directories(folder);
+  std::map<std::string, std::string> texts;
+  patiently(options, [&] {
+    const std::map<std::string, FileSystem::Entry> there = files.entries(options.mirror_dir);
+    std::map<std::string, FileRecord> wanted;
+    for (const auto& [name, kind] : {std::pair{kTreeIndexFile, FileNames::kPaths},
+                                     std::pair{kManifestFile, FileNames::kPlain}}) {
+      if (!there.contains(name)) continue;
+      const std::string path = join_path(options.mirror_dir, name);
+      const auto listed = manifest_in(files, path, kind);
+      if (!listed) continue;
+      texts[name] = files.read_all(path, kMaxTextBytes);
+      for (const auto& item : listed->files) {
+        if (there.contains(item.first)) wanted[item.first] = item.second;
+      }
+    }
+    const auto missing = still_missing(local, folder, wanted);
+    (void)copy_files(options, options.mirror_dir, folder, missing);
+  });
+  for (const auto& [name, text] : texts) local.write_atomically(join_path(folder, name), text);
+  BringBackOptions from_folder = options;
+  from_folder.files = options.local;
+  from_folder.mirror_dir = folder;
+  from_folder.report = [report = options.report, folder, mirror = options.mirror_dir](
+                           const std::string& line) { report(with_mirror(line, folder, mirror)); };
+  return from_folder;
+}
+
 }  // namespace
 
 void reach_mirror(const BringBackOptions& options) {
@@ -326,6 +447,7 @@ std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
     damaged = damaged || outcome.damaged;
     unreadable = unreadable || outcome.unreadable;
     if (!outcome.taken) continue;
+    forget_attempts(*options.local, options.output_dir);
     fetch_best(options, entry);
     return entry.step;
   }
@@ -346,19 +468,23 @@ std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
                   "--restart to begin at step 0 (the damaged ones are kept under other names)");
 }
 
-bool bring_back_finished(const BringBackOptions& options,
+bool bring_back_finished(const BringBackOptions& from_mirror,
                          const std::optional<CheckpointEntry>& newest, std::string* damage) {
-  FileSystem& files = *options.files;
-  const std::string state_path = join_path(options.mirror_dir, kFinetuneStateFile);
+  const std::string state_path = join_path(from_mirror.mirror_dir, kFinetuneStateFile);
   std::string problem;
+  std::string folder;
   try {
-    if (!files.exists(state_path)) return false;
-    const Json state = parse_json(files.read_all(state_path, kMaxTextBytes), state_path);
+    FileSystem& there = *from_mirror.files;
+    if (!there.exists(state_path)) return false;
+    const Json state = parse_json(there.read_all(state_path, kMaxTextBytes), state_path);
     if (!state.is_object() || !state.value("finished", false)) return false;
     if (newest && (state.value("run_id", std::string()) != newest->run_id ||
                    state.value("step", int64_t{0}) < newest->step)) {
       return false;
     }
+    const BringBackOptions options =
+        there.object_store() == nullptr ? from_mirror : fetch_finished(from_mirror, state);
+    folder = options.mirror_dir;
     const FinishedCopy copy = verify_finished_copy(options, state);
     const auto bring = [&](const std::string& name, const FileRecord& record) {
       const std::string target = join_path(options.output_dir, name);
@@ -374,14 +500,17 @@ bool bring_back_finished(const BringBackOptions& options,
     }
     if (copy.manifest) write_manifest(*options.local, options.output_dir, *copy.manifest);
     bring(kFinetuneStateFile, copy.files.at(kFinetuneStateFile));
+    if (options.mirror_dir != from_mirror.mirror_dir)
+      options.local->remove_tree(options.mirror_dir);
     options.local->sync_directory(options.output_dir);
     return true;
   } catch (const Error& error) {
     problem = error.what();
+    if (!folder.empty()) problem = with_mirror(problem, folder, from_mirror.mirror_dir);
   } catch (const nlohmann::json::exception&) {
     problem = "'" + state_path + "' is damaged";
   }
-  options.report("the mirror's finished model cannot be copied back: " + problem);
+  from_mirror.report("the mirror's finished model cannot be copied back: " + problem);
   if (damage != nullptr) *damage = problem;
   return false;
 }
@@ -431,14 +560,24 @@ bool bring_back_tree(const BringBackOptions& options, const std::string& name,
     local.make_directories(staging);
     uint64_t total = 0;
     uint64_t copied_bytes = 0;
-    for (const auto& [path, record] : index.files) total += record.bytes;
     for (const auto& [path, record] : index.files) {
-      const std::string target = join_path(staging, path);
-      local.make_directories(parent_path(target));
+      total += record.bytes;
+      local.make_directories(parent_path(join_path(staging, path)));
+    }
+    std::map<std::string, FileRecord> downloaded;
+    if (files.object_store() != nullptr) {
+      if (options.show) options.show(0, total);
+      downloaded =
+          patiently(options, [&] { return copy_files(options, source, staging, index.files); });
+    }
+    for (const auto& [path, record] : index.files) {
       if (options.show) options.show(copied_bytes, total);
-      const FileRecord copied = patiently(options, [&, &expected = path] {
-        return copy_file(places(options), join_path(source, expected), target);
-      });
+      const auto found = downloaded.find(path);
+      const FileRecord copied =
+          found != downloaded.end() ? found->second : patiently(options, [&, &expected = path] {
+            return copy_file(places(options), join_path(source, expected),
+                             join_path(staging, expected));
+          });
       if (copied != record) {
         throw Error(ErrorKind::kCheckpoint, "'" + join_path(source, path) + "' is damaged");
       }

@@ -10,6 +10,7 @@
 #include <exception>
 #include <future>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,7 +28,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kUploadsAtOnce = 4;
+// rclone sends parts of a large file in parallel, too; small ones are a matter of round trips.
+constexpr int64_t kLargeAtOnce = 4;
+constexpr int64_t kSmallAtOnce = 20;
+constexpr uint64_t kLeastLarge = uint64_t{8} << 20;
+constexpr std::chrono::milliseconds kTransferPoll{20};
+// rclone's defaults for S3: larger files are sent in parts, each a request.
+constexpr uint64_t kLeastParts = uint64_t{200} << 20;
+constexpr uint64_t kPartBytes = uint64_t{5} << 20;
 constexpr char kRemote[] = "finetune";  // as rclone's environment variables name the bucket
 constexpr std::string_view kConfigured = "rclone:";
 
@@ -79,7 +87,11 @@ Rclone::Environment remote_of(const std::string& place) {
   const bool is_azure = store->scheme == "azure://";
   // A bucket that is missing is an error; making one would need rights that few keys have.
   all[prefix + (is_azure ? "NO_CHECK_CONTAINER" : "NO_CHECK_BUCKET")] = "true";
+  // An upload replaces what is there, so nobody needs to look before. (A Drive would have two files
+  // of one name.)
+  all["RCLONE_NO_CHECK_DEST"] = "true";
   if (store->scheme == "s3://") {
+    all[prefix + "NO_HEAD"] = "true";  // after an upload, whose reply has the hash
     std::string endpoint = variable("AWS_ENDPOINT_URL_S3");
     if (endpoint.empty()) endpoint = variable("AWS_ENDPOINT_URL");
     if (!endpoint.empty()) all[prefix + "ENDPOINT"] = endpoint;
@@ -143,7 +155,7 @@ class BucketReader final : public ReadableFile {
   mutable uint64_t position_ = 0;
 };
 
-class BucketFiles final : public FileSystem {
+class BucketFiles final : public FileSystem, public ObjectStore {
  public:
   explicit BucketFiles(const std::string& place)
       : root_(root_of(place)), rclone_(std::make_shared<Rclone>(remote_of(place))) {}
@@ -159,8 +171,10 @@ class BucketFiles final : public FileSystem {
     if (item->value("IsDir", false)) {
       throw Error(ErrorKind::kIo, what + ": it is a folder", EISDIR);
     }
-    return std::make_unique<BucketReader>(rclone_, root_.fs, remote(path), path,
-                                          size_of(*item, what));
+    const uint64_t size = size_of(*item, what);
+    ++reads_;
+    received_ += size;
+    return std::make_unique<BucketReader>(rclone_, root_.fs, remote(path), path, size);
   }
 
   // A bucket has no folders.
@@ -210,45 +224,63 @@ class BucketFiles final : public FileSystem {
   }
 
   std::vector<std::string> list(const std::string& path) override {
-    const std::string what = "cannot list '" + path + "'";
-    const Json reply = rclone_->call("operations/list",
-                                     {{"fs", root_.fs},
-                                      {"remote", remote(path)},
-                                      {"opt", {{"noModTime", true}, {"noMimeType", true}}}},
-                                     what);
     std::vector<std::string> names;
-    const Json items = reply.value("list", Json());
-    if (items.is_array()) {
-      for (const Json& item : items) names.push_back(item.value("Name", std::string()));
-    }
-    std::ranges::sort(names);
-    names.erase(std::ranges::unique(names).begin(), names.end());
-    std::erase(names, "");
+    for (const auto& item : entries(path)) names.push_back(item.first);
     return names;
+  }
+
+  // Empty where nothing is below the path.
+  std::map<std::string, Entry> entries(const std::string& path) override {
+    std::map<std::string, Entry> found;
+    Json reply;
+    ++writes_;
+    try {
+      reply = rclone_->call("operations/list",
+                            {{"fs", root_.fs},
+                             {"remote", remote(path)},
+                             {"opt", {{"noModTime", true}, {"noMimeType", true}}}},
+                            "cannot list '" + path + "'");
+    } catch (const Error& error) {
+      if (error.system_error() != ENOENT) throw;
+      return found;
+    }
+    const Json items = reply.value("list", Json());
+    if (!items.is_array()) return found;
+    for (const Json& item : items) {
+      if (!item.is_object()) continue;
+      const std::string name = item.value("Name", std::string());
+      if (name.empty()) continue;
+      Entry entry{.type = item.value("IsDir", false) ? FileType::kDirectory : FileType::kFile};
+      const Json size = item.value("Size", Json());
+      if (entry.type == FileType::kFile && size.is_number_integer() && size.get<int64_t>() >= 0) {
+        entry.bytes = size.get<uint64_t>();
+      }
+      found[name] = entry;
+    }
+    return found;
   }
 
   uint64_t free_bytes(const std::string&) override { return std::numeric_limits<uint64_t>::max(); }
 
-  [[nodiscard]] bool is_object_store() const override { return true; }
+  ObjectStore* object_store() override { return this; }
 
-  bool upload(const std::vector<Upload>& files, const std::function<void()>& may_go_on,
-              const std::function<void(const Upload&)>& stored) override {
-    ThreadPool pool(std::min<int64_t>(kUploadsAtOnce, static_cast<int64_t>(files.size())));
-    std::vector<std::future<void>> ends;
-    for (const Upload& file : files) ends.push_back(pool.submit([&] { put(file.from, file.to); }));
-    constexpr std::chrono::milliseconds kBetweenLooks{50};
-    std::exception_ptr failure;
-    for (size_t i = 0; i < files.size(); ++i) {
-      while (ends[i].wait_for(kBetweenLooks) != std::future_status::ready) may_go_on();
-      try {
-        ends[i].get();
-        stored(files[i]);
-      } catch (const std::exception&) {
-        if (!failure) failure = std::current_exception();
-      }
-    }
-    if (failure) std::rethrow_exception(failure);
-    return true;
+  void upload(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+              const std::function<void(const Transfer&)>& arrived) override {
+    transfer(files, may_go_on, arrived, [this](const Transfer& file) { put(file.from, file.to); });
+  }
+
+  void download(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+                const std::function<void(const Transfer&)>& arrived) override {
+    transfer(files, may_go_on, arrived, [this](const Transfer& file) {
+      reads_ += 2;  // its size, and its content
+      received_ += file.bytes;
+      (void)rclone_->call("operations/copyfile",
+                          {{"srcFs", root_.fs},
+                           {"srcRemote", remote(file.from)},
+                           {"dstFs", folder_of(file.to)},
+                           {"dstRemote", file_name(file.to)}},
+                          "cannot read '" + file.from + "'");
+    });
   }
 
   [[nodiscard]] bool checks_uploads() override {
@@ -262,16 +294,47 @@ class BucketFiles final : public FileSystem {
     return *has_hash_;
   }
 
+  [[nodiscard]] bool write_new(const std::string& path, std::string_view content) override {
+    const std::string local = scratch_file();
+    {
+      const std::unique_ptr<WritableFile> file = FileSystem::local().create(local);
+      file->write(content);
+      file->close();
+    }
+    bool is_written = true;
+    try {
+      const Json condition = {{{"Key", "If-None-Match"}, {"Value", "*"}}};
+      put(local, path, {{"UploadHeaders", condition}});
+    } catch (const Error& error) {
+      const std::string_view what = error.what();
+      if (what.find("PreconditionFailed") != std::string_view::npos) {
+        is_written = false;
+      } else if (knows_conditions(what)) {
+        FileSystem::local().remove_file(local);
+        throw;
+      } else {
+        put(local, path);
+      }
+    }
+    FileSystem::local().remove_file(local);
+    return is_written;
+  }
+
+  [[nodiscard]] Use use() const override {
+    return {.writes = writes_, .reads = reads_, .sent = sent_, .received = received_};
+  }
+
   // Uploads a local file; what had the name is replaced once all of it has arrived.
-  void put(const std::string& local, const std::string& path) {
-    const size_t slash = local.rfind('/');
-    FT_CHECK(slash != std::string::npos, "a local file without a folder: " + local);
-    (void)rclone_->call("operations/copyfile",
-                        {{"srcFs", slash == 0 ? "/" : local.substr(0, slash)},
-                         {"srcRemote", local.substr(slash + 1)},
-                         {"dstFs", root_.fs},
-                         {"dstRemote", remote(path)}},
-                        "cannot write '" + path + "'");
+  void put(const std::string& local, const std::string& path, const Json& settings = {}) {
+    const uint64_t bytes = FileSystem::local().open(local)->size();
+    writes_ += bytes < kLeastParts ? 1 : 2 + static_cast<int64_t>(bytes / kPartBytes);
+    sent_ += bytes;
+    Json arguments = {{"srcFs", folder_of(local)},
+                      {"srcRemote", file_name(local)},
+                      {"dstFs", root_.fs},
+                      {"dstRemote", remote(path)}};
+    if (!settings.is_null()) arguments["_config"] = settings;
+    (void)rclone_->call("operations/copyfile", arguments, "cannot write '" + path + "'");
   }
 
   [[nodiscard]] std::string scratch_file() {
@@ -282,6 +345,53 @@ class BucketFiles final : public FileSystem {
   [[noreturn]] static void refuse(const std::string& path) {
     throw Error(ErrorKind::kIo, "'" + path + "' is in a bucket, where objects are only replaced",
                 ENOTSUP);
+  }
+
+  // rclone's S3 sends the condition, older ones and its other stores refuse it or the store does.
+  static bool knows_conditions(std::string_view problem) {
+    return problem.find("to set key") == std::string_view::npos &&
+           problem.find("NotImplemented") == std::string_view::npos;
+  }
+
+  static std::string folder_of(const std::string& local) {
+    const size_t slash = local.rfind('/');
+    FT_CHECK(slash != std::string::npos, "a local file without a folder: " + local);
+    return slash == 0 ? "/" : local.substr(0, slash);
+  }
+
+  void transfer(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+                const std::function<void(const Transfer&)>& arrived,
+                const std::function<void(const Transfer&)>& move) {
+    if (files.empty()) return;
+    rclone_->ensure();  // it ends with the thread that starts it, which must not be one of these
+    const auto count = static_cast<int64_t>(files.size());
+    std::atomic<bool> is_abandoned = false;
+    ThreadPool large(std::min(kLargeAtOnce, count));
+    ThreadPool small(std::min(kSmallAtOnce, count));
+    std::vector<std::future<void>> ends;
+    for (const Transfer& file : files) {
+      ThreadPool& pool = file.bytes < kLeastLarge ? small : large;
+      ends.push_back(pool.submit([&] {
+        if (!is_abandoned) move(file);
+      }));
+    }
+    std::exception_ptr failure;
+    for (size_t i = 0; i < files.size(); ++i) {
+      try {
+        while (ends[i].wait_for(kTransferPoll) != std::future_status::ready) may_go_on();
+      } catch (...) {
+        is_abandoned = true;
+        rclone_->stop_all();  // else the pools wait for the transfers' ends
+        throw;
+      }
+      try {
+        ends[i].get();
+        arrived(files[i]);
+      } catch (const std::exception&) {
+        if (!failure) failure = std::current_exception();
+      }
+    }
+    if (failure) std::rethrow_exception(failure);
   }
 
   [[nodiscard]] std::string remote(const std::string& path) const {
@@ -297,12 +407,14 @@ class BucketFiles final : public FileSystem {
   }
 
   std::optional<Json> look_at(const std::string& path) {
+    ++reads_;
     const Json reply =
         rclone_->call("operations/stat", {{"fs", root_.fs}, {"remote", remote(path)}},
                       "cannot look at '" + path + "'");
     Json item = reply.value("item", Json());
-    if (!item.is_object()) return std::nullopt;
-    return item;
+    if (item.is_object()) return item;
+    ++writes_;  // it was looked for as a folder, too
+    return std::nullopt;
   }
 
   static uint64_t size_of(const Json& item, const std::string& what) {
@@ -314,6 +426,8 @@ class BucketFiles final : public FileSystem {
   }
 
   void move_file(const std::string& from, const std::string& to) {
+    ++writes_;
+    ++reads_;
     (void)rclone_->call("operations/movefile",
                         {{"srcFs", root_.fs},
                          {"srcRemote", remote(from)},
@@ -325,6 +439,10 @@ class BucketFiles final : public FileSystem {
   Root root_;
   std::shared_ptr<Rclone> rclone_;
   std::atomic<int64_t> scratch_files_{0};
+  std::atomic<int64_t> writes_{0};
+  std::atomic<int64_t> reads_{0};
+  std::atomic<uint64_t> sent_{0};
+  std::atomic<uint64_t> received_{0};
   std::mutex mutex_;  // guards the member below
   std::optional<bool> has_hash_;
 };

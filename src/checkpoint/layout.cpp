@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kCheckpoint = "checkpoint-";
 constexpr std::string_view kStaging = ".tmp-checkpoint-";
+constexpr std::string_view kFetch = ".fetch-checkpoint-";
 constexpr std::string_view kTrash = ".trash-checkpoint-";
 constexpr std::string_view kTemporary = ".tmp-";
 
@@ -70,6 +71,14 @@ std::optional<AsideName> parse_aside_name(std::string_view name) {
 
 std::string staging_name(int64_t step, std::string_view run_id, std::string_view random) {
   return format_text("{}{}.{}.{}", kStaging, step, run_id, random);
+}
+
+std::string fetch_name(int64_t step, std::string_view run_id) {
+  return format_text("{}{}.{}", kFetch, step, run_id);
+}
+
+bool is_fetch_name(std::string_view name) {
+  return take(name, kFetch) && take_number(name) && take(name, ".") && is_identifier(name);
 }
 
 std::string trash_name(int64_t step, std::string_view random) {

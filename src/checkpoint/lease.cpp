@@ -124,7 +124,12 @@ struct Lease::Shared {
       if (state_of(*owner, self) == OwnerState::kAlive) busy(text);
       watch(text, *owner);
     }
-    write(to_text(self));
+    ObjectStore* const store = options.files->object_store();
+    if (store == nullptr || type != FileType::kMissing) return write(to_text(self));
+    if (store->write_new(path, to_text(self))) return;
+    const std::string now = read_settled();
+    const std::optional<Owner> faster = parse_owner(now);
+    if (!faster || faster->token != self.token) busy(now);  // else a request was repeated
   }
 
   [[nodiscard]] bool is_surely_dead(const Owner& owner) const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -32,8 +33,10 @@ std::string read_copy_source(FileSystem& files, const std::string& path) {
 
 void write_text(const CopyPlaces& places, const std::string& path, const std::string& text) {
   FileSystem& files = places.to;
-  if (files.type(path) == FileType::kDirectory) (void)quarantine_file(files, path);
-  if (!files.is_object_store() && files.exists(path)) files.remove_file(path);
+  if (files.object_store() == nullptr) {
+    if (files.type(path) == FileType::kDirectory) (void)quarantine_file(files, path);
+    if (files.exists(path)) files.remove_file(path);
+  }
   const std::unique_ptr<WritableFile> file = files.create(path);
   file->write(text);
   file->sync();
@@ -72,8 +75,10 @@ std::vector<std::string> in_order(const Manifest& manifest) {
 
 CopyPlaces MirrorFolder::places() const {
   if (!reads_back_) {
-    reads_back_ = options_.check == CopyCheck::kRead ||
-                  (options_.check == CopyCheck::kHash && !options_.files->checks_uploads());
+    ObjectStore* const store = options_.files->object_store();
+    const bool is_checked = store != nullptr && store->checks_uploads();
+    reads_back_ =
+        options_.check == CopyCheck::kRead || (options_.check == CopyCheck::kHash && !is_checked);
   }
   return {.from = *options_.local,
           .to = *options_.files,
@@ -87,7 +92,7 @@ void MirrorFolder::make() { options_.files->make_directories(options_.directory)
 // Whether a renamed folder keeps its content on this file system. If not, the manifest defines a
 // checkpoint: it is written last and verified by the reader.
 bool MirrorFolder::trusts_renames() {
-  if (options_.files->is_object_store()) return false;
+  if (options_.files->object_store() != nullptr) return false;
   if (trusts_renames_) return *trusts_renames_;
   FileSystem& files = *options_.files;
   const auto probe = [&](const char* what) {
@@ -150,40 +155,50 @@ void MirrorFolder::stage(CheckpointCopy& copy, const std::string& target) {
   }
   std::vector<std::string> names = in_order(*copy.manifest);
   std::erase_if(names, [&](const std::string& name) { return copy.verified.contains(name); });
-  const bool is_uploaded = upload(copy, names);
+  ObjectStore* const store = files.object_store();
+  std::map<std::string, FileSystem::Entry> stored;
+  if (store != nullptr) {
+    upload(*store, copy, names);
+    if (!places().reads_back) stored = files.entries(copy.staging);
+  }
   for (const std::string& name : names) {
     const std::string source = join_path(copy.source, name);
     const std::string path = join_path(copy.staging, name);
     const FileRecord& expected = copy.manifest->files.at(name);
-    const FileRecord record =
-        is_uploaded ? record_of(places(), source) : checkpoint::copy_file(places(), source, path);
+    const FileRecord record = store != nullptr ? record_of(places(), source)
+                                               : checkpoint::copy_file(places(), source, path);
     copy.sent.erase(name);  // what is not as it should be is sent again
     if (record != expected) {
       throw SourceError(ErrorKind::kCheckpoint,
                         "'" + source + "' is not as its manifest says, so it is not mirrored");
     }
     options_.may_go_on();
-    read_back(places(), path, expected);
+    // What a list lacks is asked for by itself: lists may be late.
+    const auto entry = stored.find(name);
+    const bool is_as_listed = entry != stored.end() && entry->second.bytes == expected.bytes;
+    if (!is_as_listed) read_back(places(), path, expected);
     copy.verified.insert(name);
   }
 }
 
-bool MirrorFolder::upload(CheckpointCopy& copy, const std::vector<std::string>& names) {
-  FileSystem& files = *options_.files;
-  if (!files.is_object_store()) return false;
-  std::vector<FileSystem::Upload> first;  // distinguishes an unfinished copy from other folders
-  std::vector<FileSystem::Upload> others;
+// The state first: it distinguishes an unfinished copy from other folders.
+void MirrorFolder::upload(ObjectStore& store, CheckpointCopy& copy,
+                          const std::vector<std::string>& names) {
+  std::vector<ObjectStore::Transfer> first;
+  std::vector<ObjectStore::Transfer> others;
   for (const std::string& name : names) {
     if (copy.sent.contains(name)) continue;
     (name == kFinetuneStateFile ? first : others)
-        .push_back({.from = join_path(copy.source, name), .to = join_path(copy.staging, name)});
+        .push_back({.from = join_path(copy.source, name),
+                    .to = join_path(copy.staging, name),
+                    .bytes = copy.manifest->files.at(name).bytes});
   }
-  const auto note = [&](const FileSystem::Upload& file) {
+  const auto note = [&](const ObjectStore::Transfer& file) {
     copy.sent.insert(file.to.substr(copy.staging.size() + 1));
   };
   try {
-    return files.upload(first, options_.may_go_on, note) &&
-           files.upload(others, options_.may_go_on, note);
+    store.upload(first, options_.may_go_on, note);
+    store.upload(others, options_.may_go_on, note);
   } catch (const Error&) {
     for (const std::string& name : names) {  // a checkpoint that was deleted meanwhile
       const std::string source = join_path(copy.source, name);
@@ -217,9 +232,11 @@ void MirrorFolder::commit(CheckpointCopy& copy) {
   }
   files.sync_directory(options_.directory);
   copy.staging.clear();
-  look_until_seen(places(), [&] { (void)files.open(join_path(target, kManifestFile)); });
-  const CheckpointEntry entry = inspect_checkpoint(files, target, false);
-  if (!entry.whole) throw Error(ErrorKind::kIo, "'" + target + "': " + entry.problem);
+  if (files.object_store() == nullptr) {  // it may have been renamed, or is not visible yet
+    look_until_seen(places(), [&] { (void)files.open(join_path(target, kManifestFile)); });
+    const CheckpointEntry entry = inspect_checkpoint(files, target, false);
+    if (!entry.whole) throw Error(ErrorKind::kIo, "'" + target + "': " + entry.problem);
+  }
   verified_.insert(target);
 }
 

@@ -63,8 +63,7 @@ class MirrorFolder {
 
  private:
   [[nodiscard]] CopyPlaces places() const;
-  // Uploads the files, several at a time; returns false where they are to be written one by one.
-  bool upload(CheckpointCopy& copy, const std::vector<std::string>& names);
+  void upload(ObjectStore& store, CheckpointCopy& copy, const std::vector<std::string>& names);
   [[nodiscard]] bool trusts_renames();
   bool is_there(const CheckpointCopy& copy, const std::string& target);
   void stage(CheckpointCopy& copy, const std::string& target);

@@ -143,6 +143,11 @@ void Rclone::stop() {
   process_ = 0;
 }
 
+void Rclone::stop_all() {
+  const std::lock_guard lock(mutex_);
+  stop();
+}
+
 std::string Rclone::scratch_folder() {
   const std::lock_guard lock(mutex_);
   if (!scratch_.empty()) return scratch_;

@@ -35,6 +35,10 @@ class Rclone {
   [[nodiscard]] std::unique_ptr<LocalHttpRequest> get(const std::string& fs,
                                                       const std::string& remote, uint64_t offset,
                                                       const std::string& what);
+  // Starts the process on this thread if it does not run.
+  void ensure() { (void)running_port(); }
+  // Kills the process, so that all calls on other threads fail; the next one starts it again.
+  void stop_all();
   // A folder for files on their way to rclone; deleted with this object.
   [[nodiscard]] std::string scratch_folder();
 

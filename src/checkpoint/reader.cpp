@@ -2,6 +2,7 @@
 #include "finetune/checkpoint/reader.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/foreign.h"
@@ -17,11 +18,19 @@ namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
 
+using Entries = std::map<std::string, FileSystem::Entry>;
+
+FileType type_in(const Entries& entries, const std::string& name) {
+  const auto entry = entries.find(name);
+  return entry == entries.end() ? FileType::kMissing : entry->second.type;
+}
+
 // Fills the entry from the manifest; throws if anything differs from it.
-void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
+void inspect_own(FileSystem& files, CheckpointEntry& entry, const Entries& there, bool verify) {
   const std::string manifest_path = join_path(entry.path, kManifestFile);
-  if (files.type(manifest_path) != FileType::kFile)
+  if (type_in(there, kManifestFile) != FileType::kFile) {
     reject_checkpoint("manifest.json is not a file");
+  }
   const std::string text = files.read_all(manifest_path, kMaxManifestBytes);
   const Manifest manifest = parse_manifest(text, manifest_path);
   entry.run_id = manifest.run_id;
@@ -32,29 +41,38 @@ void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
     reject_checkpoint(format_text("its manifest is that of step {}", manifest.step));
   }
   for (const auto& [name, record] : manifest.files) {
-    const std::string path = join_path(entry.path, name);
-    const FileType type = files.type(path);
+    const FileType type = type_in(there, name);
     if (type == FileType::kMissing) reject_checkpoint(name + " is missing");
     if (type != FileType::kFile) reject_checkpoint(name + " is not a file");
-    const std::unique_ptr<ReadableFile> file = files.open(path);
-    if (file->size() != record.bytes) {
+    std::unique_ptr<ReadableFile> file;
+    std::optional<uint64_t> bytes = there.at(name).bytes;
+    if (verify || !bytes) {
+      file = files.open(join_path(entry.path, name));
+      bytes = file->size();
+    }
+    if (*bytes != record.bytes) {
       reject_checkpoint(
-          format_text("{} has {} bytes where {} were written", name, file->size(), record.bytes));
+          format_text("{} has {} bytes where {} were written", name, *bytes, record.bytes));
     }
     if (verify) verify_file(*file, record, name);
   }
-  for (const std::string& name : files.list(entry.path)) {
-    if (name != kManifestFile && manifest.files.count(name) == 0) {
-      entry.notes.push_back(name + " is not part of the checkpoint and is ignored");
+  for (const auto& item : there) {
+    if (item.first != kManifestFile && manifest.files.count(item.first) == 0) {
+      entry.notes.push_back(item.first + " is not part of the checkpoint and is ignored");
     }
   }
+}
+
+// The names in a folder; none if it is missing.
+std::vector<std::string> names_in(FileSystem& files, const std::string& folder) {
+  if (files.object_store() == nullptr && !files.exists(folder)) return {};
+  return files.list(folder);
 }
 
 // Returns the steps of all checkpoint-<N>, ascending.
 std::vector<int64_t> list_steps(FileSystem& files, const std::string& output_dir) {
   std::vector<int64_t> steps;
-  if (!files.exists(output_dir)) return steps;
-  for (const std::string& name : files.list(output_dir)) {
+  for (const std::string& name : names_in(files, output_dir)) {
     if (const std::optional<int64_t> step = parse_checkpoint_name(name)) steps.push_back(*step);
   }
   std::sort(steps.begin(), steps.end());
@@ -63,8 +81,7 @@ std::vector<int64_t> list_steps(FileSystem& files, const std::string& output_dir
 
 std::vector<AsideName> list_aside(FileSystem& files, const std::string& output_dir) {
   std::vector<AsideName> names;
-  if (!files.exists(output_dir)) return names;
-  for (const std::string& name : files.list(output_dir)) {
+  for (const std::string& name : names_in(files, output_dir)) {
     if (const std::optional<AsideName> aside = parse_aside_name(name)) names.push_back(*aside);
   }
   return names;
@@ -75,7 +92,7 @@ std::vector<AsideName> list_aside(FileSystem& files, const std::string& output_d
 void rename_checkpoint(FileSystem& files, const std::string& from, const std::string& to) {
   constexpr char kHidden[] = ".manifest.json";
   const std::string manifest = join_path(from, kManifestFile);
-  const bool is_hidden = files.is_object_store() && files.exists(manifest);
+  const bool is_hidden = files.object_store() != nullptr && files.exists(manifest);
   if (is_hidden) files.rename(manifest, join_path(from, kHidden));
   files.rename_new(from, to);
   if (is_hidden) files.rename(join_path(to, kHidden), join_path(to, kManifestFile));
@@ -125,10 +142,15 @@ CheckpointEntry inspect_checkpoint(FileSystem& files, const std::string& path, b
   entry.step = step.value_or(0);
   try {
     if (!step) reject_checkpoint("its name is not checkpoint-<step>");
-    if (files.type(path) != FileType::kDirectory) reject_checkpoint("it is not a folder");
-    if (files.exists(join_path(path, kManifestFile))) {
-      inspect_own(files, entry, verify);
-    } else if (files.exists(join_path(path, kFinetuneStateFile))) {
+    const bool is_store = files.object_store() != nullptr;
+    if (!is_store && files.type(path) != FileType::kDirectory) {
+      reject_checkpoint("it is not a folder");
+    }
+    const Entries there = files.entries(path);
+    if (is_store && there.empty()) reject_checkpoint("it is not a folder");
+    if (there.contains(kManifestFile)) {
+      inspect_own(files, entry, there, verify);
+    } else if (there.contains(kFinetuneStateFile)) {
       reject_checkpoint("manifest.json is missing");
     } else {
       inspect_foreign(files, entry, verify);

@@ -55,7 +55,7 @@ void remove_checkpoints(FileSystem& files, const std::string& output_dir,
                         const std::vector<int64_t>& steps, std::vector<int64_t>& gone) {
   for (const int64_t step : steps) {
     const std::string path = join_path(output_dir, checkpoint_name(step));
-    if (files.is_object_store()) {
+    if (files.object_store() != nullptr) {
       remove_checkpoint_folder(files, path);
       gone.push_back(step);
       continue;
@@ -95,7 +95,8 @@ std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
                             const Report& report) {
   std::vector<int64_t> gone;
   remove_stale(
-      files, output_dir, [](const std::string& name) { return is_leftover_name(name); },
+      files, output_dir,
+      [](const std::string& name) { return is_leftover_name(name) || is_fetch_name(name); },
       kTriedAgain, report);
   try {
     const std::vector<int64_t> existing = steps_of_run(files, output_dir, run_id);

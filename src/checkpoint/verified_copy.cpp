@@ -44,7 +44,7 @@ void stream(const CopyPlaces& places, const std::string& from, WritableFile& to,
 
 FileRecord copy_file(const CopyPlaces& places, const std::string& from, const std::string& to) {
   // A file that failed to sync cannot be trusted, so a retry never reuses it.
-  if (!places.to.is_object_store() && places.to.exists(to)) places.to.remove_file(to);
+  if (places.to.object_store() == nullptr && places.to.exists(to)) places.to.remove_file(to);
   const std::unique_ptr<WritableFile> file = places.to.create(to);
   RecordingFile recording(*file);
   stream(places, from, recording);
@@ -94,8 +94,8 @@ FileRecord replace_object(const CopyPlaces& places, const std::string& from, con
   if (expected != nullptr) {
     record = record_of(places, from);
     if (record != *expected) refuse_source(from);
-    (void)places.to.upload({{.from = from, .to = to}}, places.may_go_on,
-                           [](const FileSystem::Upload&) {});
+    places.to.object_store()->upload({{.from = from, .to = to, .bytes = record.bytes}},
+                                     places.may_go_on, [](const ObjectStore::Transfer&) {});
   } else {  // it may grow meanwhile: what is recorded is sent
     record = copy_file(places, from, to);
   }
@@ -107,7 +107,7 @@ FileRecord replace_object(const CopyPlaces& places, const std::string& from, con
 
 FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to,
                         const FileRecord* expected) {
-  if (places.to.is_object_store()) return replace_object(places, from, to, expected);
+  if (places.to.object_store() != nullptr) return replace_object(places, from, to, expected);
   static thread_local std::mt19937_64 names{std::random_device{}()};
   const std::string temporary =
       join_path(parent_path(to), format_text(".tmp-{}.{}", file_name(to), names()));

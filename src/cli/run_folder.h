@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "finetune/base/file_system.h"
 #include "finetune/checkpoint/owner.h"
 #include "finetune/checkpoint/reader.h"
 
@@ -27,6 +29,7 @@ enum class RunActivity {
 
 struct RunFolder {
   std::string path;
+  std::shared_ptr<FileSystem> files;  // of the path, which may be in a bucket
   RunActivity activity = RunActivity::kIdle;
   std::optional<checkpoint::Owner> owner = {};  // live or dead
   std::vector<checkpoint::CheckpointEntry> checkpoints = {};
@@ -58,7 +61,8 @@ struct RunFolder {
 // `patience`: seconds to wait for the heartbeat of an owner on another machine. `verify`: compare
 // every byte of the checkpoints. The files are read again if the run saved, started or ended
 // meanwhile, so that they belong to one moment. Returns nullopt if the folder contains no run.
-// Throws Error(kUsage) if there is no such folder, Error(kIo).
+// Throws Error(kUsage) if there is no such folder, Error(kIo). `path` may be in a bucket
+// (checkpoint/bucket.h).
 [[nodiscard]] std::optional<RunFolder> read_run_folder(const std::string& path, double patience,
                                                        bool verify = false);
 

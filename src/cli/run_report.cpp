@@ -239,9 +239,10 @@ Json set_keys(const RunFolder& run, const Json& config) {
 Json results_json(const RunFolder& run, const Log& log) {
   Json results = Json::object();
   const std::string path = join_path(run.path, kAllResultsFile);
-  if (FileSystem::local().type(path) == FileType::kFile) {
+  if (run.files->type(path) == FileType::kFile) {
     try {
-      const Json stored = read_json_file(path, ErrorKind::kData, {.allow_nan = true});
+      const Json stored =
+          parse_json(run.files->read_all(path), path, ErrorKind::kData, {.allow_nan = true});
       for (const auto& [key, value] : stored.items()) {
         if (value.is_number()) results[key] = value;
       }
@@ -312,6 +313,8 @@ Json notes_json(const RunFolder& run, const Log& log, const Json& status) {
                                                : std::string("has no checkpoint")) +
                     (member(mirror, "has_model") == true ? " and the finished model" : ""));
   }
+  const Json bucket = member(status, "bucket_text");
+  if (bucket.is_string()) notes.push_back("the bucket so far: " + bucket.get<std::string>());
   return notes;
 }
 
@@ -320,7 +323,7 @@ Json notes_json(const RunFolder& run, const Log& log, const Json& status) {
 int64_t for_each_logged_line(const RunFolder& run, const std::function<void(const Json&)>& take) {
   const std::string path = join_path(run.path, kMetricsFile);
   int64_t lines = 0;
-  const int64_t unusable = read_json_lines(FileSystem::local(), path, [&](Json&& line, uint64_t) {
+  const int64_t unusable = read_json_lines(*run.files, path, [&](Json&& line, uint64_t) {
     ++lines;
     take(line);
     return true;

@@ -13,6 +13,7 @@
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/bucket.h"
 #include "finetune/checkpoint/finished_model.h"
+#include "finetune/report/bucket_cost.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
 #include "finetune/report/metrics_file.h"
@@ -30,7 +31,7 @@ constexpr size_t kLongestError = 500;
 
 // Returns the newest lines of the log, oldest first.
 std::vector<Json> newest_lines(const RunFolder& run) {
-  FileSystem& files = FileSystem::local();
+  FileSystem& files = *run.files;
   const std::string path = join_path(run.path, kMetricsFile);
   std::vector<Json> lines;
   try {
@@ -209,7 +210,7 @@ void add_checkpoints(const RunFolder& run, Json& status) {
   if (newest != nullptr) status["resume_step"] = newest->step;
   if (!run.is_finished || run.is_foreign) return;
   const checkpoint::FinishedModel model =
-      checkpoint::inspect_finished_model(FileSystem::local(), run.path, false);
+      checkpoint::inspect_finished_model(*run.files, run.path, false);
   status["model"] = !model.has_manifest_file ? "no checksums"
                     : model.is_valid()       ? "valid"
                                              : checkpoint::describe_damage(model);
@@ -257,6 +258,11 @@ void add_owner(const RunFolder& run, Json& status) {
 // What the run took so far, by its newest checkpoint.
 void add_totals(const RunFolder& run, Json& status) {
   if (const auto seconds = number_in(run.state, "seconds")) status["trained_seconds"] = *seconds;
+  const std::string bucket = bucket_use_text(member(member(run.state, "session"), "bucket"));
+  if (!bucket.empty()) {
+    status["bucket"] = member(member(run.state, "session"), "bucket");
+    status["bucket_text"] = bucket;
+  }
   const Json cost = member(member(run.state, "session"), "cost");
   const auto units = number_in(cost, "units");
   if (status.contains("cost") || !units) return;
@@ -560,6 +566,7 @@ std::string status_text(const Json& status) {
   line("checkpoint", checkpoint_text(status));
   line("model", text_in(status, "model"));
   line("mirror", mirror_text(status));
+  line("bucket", text_in(status, "bucket_text"));
   line("last error", error_text(status));
   line("next", advice(status));
   return text;

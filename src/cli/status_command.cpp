@@ -26,6 +26,7 @@ constexpr const char* kStatusHelp =
 
 Shows whether a run is running and where, its step, loss, last evaluation, speed,
 time left, checkpoints, mirror and last error. Only reads; the run is not disturbed.
+OUTPUT_DIR may be a mirror in a bucket (s3://BUCKET/FOLDER).
 
   --watch   repeat every 2 seconds until the run ends (Ctrl-C stops watching)
   --json    one JSON object; with --watch one a line

@@ -101,6 +101,17 @@ def end_to_end(row):
     row.add("the model is back", "" if (run.out / "model.safetensors").exists() else said)
     status = run.tool("status", str(run.out))
     row.add("status", "" if "up to date" in status.stdout else status.stdout + status.stderr)
+    status = run.tool("status", run.keys["mirror_dir"])
+    is_shown = status.returncode == 0 and "finished" in status.stdout and "writing and" in status.stdout
+    row.add("the bucket's status", "" if is_shown else f"{status.returncode}: {status.stdout}{status.stderr}")
+    text = run.root / "report.md"
+    report = run.tool("report", run.keys["mirror_dir"], "-o", str(text))
+    is_shown = report.returncode == 0 and "the bucket so far" in text.read_text()
+    row.add("the bucket's report", "" if is_shown else f"{report.returncode}: {report.stderr}")
+    plan = run.tool("plan", str(run.config))
+    row.add("plan", "" if "the bucket: " in plan.stdout else plan.stdout + plan.stderr)
+    doctor = run.tool("doctor", run.keys["mirror_dir"])
+    row.add("doctor", "" if doctor.returncode == 0 and "MB/s" in doctor.stdout else doctor.stdout + doctor.stderr)
     run.close()
 
 
@@ -126,7 +137,7 @@ def contenders(row):
     """Two machines that train to one bucket: the second names the first, and stops."""
     first, second = BucketRun(max_steps=4000, save_steps=50), BucketRun(max_steps=4000, save_steps=50)
     first.begin_anew()
-    elsewhere = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere; exec "$@"', "-"]
+    elsewhere = ["unshare", "--uts", "--mount", "sh", "-c", 'hostname elsewhere; exec "$@"', "-"]
     may_rename = subprocess.run([*elsewhere, "true"], capture_output=True).returncode == 0
     process = first.begin()
     while not first.in_bucket() and process.poll() is None:
@@ -137,8 +148,53 @@ def contenders(row):
     row.add("the second", "" if code == 5 and "is in use by" in said else f"ended with {code}: {said}")
     first.end_by_signal(process)
     row.add("the first continues", "" if "taken over" not in first.said() else first.said())
+    # Both at once, in an empty bucket far away: the store's condition decides.
+    proxy = BucketRun.proxy
+    for i in range(scaled(4)):
+        first.begin_anew()
+        on_binary.remove(second.out)
+        second.out.mkdir()
+        proxy.latency, before = 0.3, proxy.conditions
+        processes = [first.begin(), second.begin(under=elsewhere if may_rename else ())]
+        while all(process.poll() is None for process in processes) and not complete_in_bucket(first):
+            time.sleep(0.05)
+        time.sleep(1)
+        codes = [process.poll() for process in processes]
+        proxy.heal()
+        for run, process in ((first, processes[0]), (second, processes[1])):
+            if process.poll() is None:
+                run.end_by_signal(process)
+        problem = "" if sorted(codes, key=str) == [5, None] else f"ended with {codes}: {first.said()}{second.said()}"
+        if proxy.conditions == before:
+            problem = problem or "no request had a condition"
+        row.add(f"both at once {i}", problem)
     first.close()
     second.close()
+
+
+class PairRun(BucketRun):
+    """The same with two processes that train together."""
+
+    def __init__(self, **keys):
+        super().__init__(num_processes=2, per_device_train_batch_size=2, **keys)
+
+
+def processes(row):
+    """Two processes; the one that writes is killed, and the machine is lost."""
+    run = PairRun()
+    on_binary.unbroken(PairRun)
+    for i in range(scaled(3)):
+        run.begin_anew()
+        launcher = run.begin()
+        while complete_in_bucket(run) < 4 and launcher.poll() is None:
+            time.sleep(0.02)
+        if launcher.poll() is None:
+            ranks = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+            os.kill(min(map(int, ranks)), signal.SIGKILL)  # rank 0 is started first
+        code = run.end(launcher)
+        problem = "" if code in (0, 75) else f"ended with {code}: {run.said()}"
+        row.add(f"rank 0 killed {i}", problem or finish_elsewhere(run, complete_in_bucket(run)))
+    run.close()
 
 
 def times(limit, action, methods="PUT", begins=""):
@@ -285,7 +341,7 @@ def batch(row):
 
 
 ROWS = {"end_to_end": end_to_end, "kills": kills, "contenders": contenders, "bad_days": bad_days, "gone": gone,
-        "batch": batch}
+        "batch": batch, "processes": processes}
 
 
 def main():

@@ -77,6 +77,8 @@ class Proxy:
         self.bytes_per_second = None
         self.retry_after = None
         self.skew = 0  # seconds, of the clock
+        self.latency = 0  # seconds, of each request
+        self.conditions = 0  # requests with If-None-Match
         self.requests = 0
         self.faults = 0
         self.lists = {}
@@ -102,7 +104,13 @@ class Proxy:
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 64
+
+            def handle_error(self, *_):  # a client that was killed
+                pass
+
+        self.server = Server(("127.0.0.1", self.port), Handler)
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -115,7 +123,7 @@ class Proxy:
     def heal(self):
         self.fault = lambda method, path: None
         self.bytes_per_second = self.retry_after = None
-        self.skew = 0
+        self.skew = self.latency = 0
 
     def throttle(self, count):
         if self.bytes_per_second:
@@ -133,6 +141,8 @@ class Proxy:
 
     def forward(self, handler):
         self.requests += 1
+        self.conditions += "If-None-Match" in handler.headers
+        time.sleep(self.latency)
         if not self.is_open:
             handler.close_connection = True
             handler.connection.shutdown(socket.SHUT_RDWR)

@@ -60,6 +60,9 @@ TEST(AsideNames, ParseExactlyWhatIsWritten) {
 TEST(LeftoverNames, AreStagingAndTrashAlone) {
   EXPECT_TRUE(is_leftover_name(staging_name(5, "run-1_a", random_identifier())));
   EXPECT_TRUE(is_leftover_name(trash_name(5, random_identifier())));
+  EXPECT_TRUE(is_fetch_name(fetch_name(5, "run-1_a")));
+  EXPECT_FALSE(is_leftover_name(fetch_name(5, "run-1_a"))) << "it is continued";
+  EXPECT_FALSE(is_fetch_name(".fetch-checkpoint-5"));
   for (const char* name :
        {"checkpoint-5", ".tmp-checkpoint-5", ".tmp-checkpoint-5.run", ".tmp-checkpoint-5.run.",
         ".tmp-checkpoint-5..abc", ".tmp-checkpoint-x.run.abc", ".tmp-other.1", "trash", ".trash",

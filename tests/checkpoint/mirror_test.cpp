@@ -23,9 +23,9 @@ namespace finetune::checkpoint {
 namespace {
 
 using finetune::testing::DriveFileSystem;
+using finetune::testing::FakeStore;
 using finetune::testing::ManualClock;
 using finetune::testing::message_of;
-using finetune::testing::ObjectStore;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -558,7 +558,7 @@ struct RunInABucket : MirroredRun {
     return found;
   }
 
-  std::shared_ptr<ObjectStore> store = std::make_shared<ObjectStore>(shared_local_files());
+  std::shared_ptr<FakeStore> store = std::make_shared<FakeStore>(shared_local_files());
 };
 
 TEST(MirrorInABucket, GetsTheManifestLastAndLosesItFirst) {
@@ -616,6 +616,30 @@ TEST(MirrorInABucket, RenamesADamagedCheckpointAndCopiesItAgain) {
   EXPECT_TRUE(run.is_whole(10));
   EXPECT_THAT(run.mirrored(), Contains("checkpoint-10.bad-1"));
   EXPECT_THAT(run.changes_in("checkpoint-10.bad-1"), Contains("> manifest.json"));
+}
+
+// Files that have arrived are kept when a download is cut off, by a kill too.
+TEST(MirrorInABucket, ContinuesADownloadByFiles) {
+  RunInABucket run;
+  {
+    Mirror mirror(run.in_store());
+    run.save_and_copy(mirror, 10);
+    ASSERT_TRUE(mirror.finish(kLong));
+  }
+  run.lose_machine();
+  run.store->cut_next = "optimizer.pt";
+  BringBackOptions impatient = run.from_store();
+  impatient.patience_seconds = 0;
+  EXPECT_THROW((void)bring_back_newest(impatient, std::nullopt), Error);
+  const std::vector<std::string> before = run.store->downloads;
+  EXPECT_THAT(before, Contains("model.safetensors"));
+  run.store->downloads.clear();
+  EXPECT_EQ(bring_back_newest(run.from_store(), std::nullopt), 10);
+  EXPECT_THAT(run.store->downloads, ElementsAre("optimizer.pt"));
+  for (const std::string& name : before) {
+    EXPECT_THAT(run.store->downloads, Not(Contains(name))) << "a second time";
+  }
+  EXPECT_TRUE(inspect_checkpoint(FileSystem::local(), run.path_of(10), true).whole);
 }
 
 TEST(MirrorInABucket, NoticesWhatTheStoreDoesNotReport) {

@@ -148,7 +148,7 @@ class Run:
             return f"the next start ended with {code}: {self.said()}"
         if "already finished" not in self.said() and self.resumed() < at_least:
             return f"step {at_least} was committed, the start resumed from {self.resumed()}"
-        left = [n for n in os.listdir(self.out) if n.startswith((".tmp", ".trash"))]
+        left = [n for n in os.listdir(self.out) if n.startswith((".tmp", ".trash", ".fetch"))]
         if left:
             return f"left: {left}"
         try:

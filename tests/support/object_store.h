@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,16 +18,51 @@ namespace finetune::testing {
 
 // A local folder that behaves like a bucket: no folders, no renames of them at once; `changes` has
 // each object that was stored or deleted, in order. Fails at the n-th change if `fail_at` is set.
-class ObjectStore final : public ForwardingFileSystem {
+class FakeStore final : public ForwardingFileSystem, public ObjectStore {
  public:
   using ForwardingFileSystem::ForwardingFileSystem;
 
-  [[nodiscard]] bool is_object_store() const override { return true; }
+  ObjectStore* object_store() override { return this; }
   [[nodiscard]] bool checks_uploads() override { return checks; }
 
-  bool upload(const std::vector<Upload>& files, const std::function<void()>& may_go_on,
-              const std::function<void(const Upload&)>& stored) override {
-    for (const Upload& file : files) {
+  // Sizes of files are known without opening them.
+  std::map<std::string, Entry> entries(const std::string& path) override {
+    std::map<std::string, Entry> found;
+    for (const std::string& name : list(path)) {
+      const std::string one = join_path(path, name);
+      found[name].type = inner().type(one);
+      if (found[name].type == FileType::kFile) found[name].bytes = inner().open(one)->size();
+    }
+    return found;
+  }
+  std::vector<std::string> list(const std::string& path) override {
+    return inner().exists(path) ? inner().list(path) : std::vector<std::string>();
+  }
+
+  void download(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+                const std::function<void(const Transfer&)>& arrived) override {
+    for (const Transfer& file : files) {
+      may_go_on();
+      if (file_name(file.from) == cut_next) {
+        cut_next.clear();
+        throw Error(ErrorKind::kIo, "the store was cut off", EIO);
+      }
+      downloads.push_back(file_name(file.from));
+      std::filesystem::copy_file(file.from, file.to,
+                                 std::filesystem::copy_options::overwrite_existing);
+      arrived(file);
+    }
+  }
+
+  [[nodiscard]] bool write_new(const std::string& path, std::string_view content) override {
+    if (inner().exists(path)) return false;
+    create(path)->write(content);
+    return true;
+  }
+
+  void upload(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+              const std::function<void(const Transfer&)>& stored) override {
+    for (const Transfer& file : files) {
       may_go_on();
       change("+ " + file.to);
       prepare(file.to);
@@ -41,7 +78,6 @@ class ObjectStore final : public ForwardingFileSystem {
       }
       stored(file);
     }
-    return true;
   }
   std::unique_ptr<WritableFile> create(const std::string& path) override {
     change("+ " + path);
@@ -78,6 +114,8 @@ class ObjectStore final : public ForwardingFileSystem {
   std::string halved_next;
   std::string damaged_next;
   bool checks = true;
+  std::string cut_next;                // the next download of this name fails
+  std::vector<std::string> downloads;  // names
 
  private:
   void change(const std::string& what) {

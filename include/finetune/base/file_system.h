@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +37,43 @@ class ReadableFile {
 
 enum class FileType { kMissing, kFile, kDirectory, kLink, kOther };
 
+// What an object store can do beyond a file system. An object store has no folders: one is there as
+// long as a path below it, and is renamed object by object. A file that is written replaces another
+// of its name at once, when it is closed.
+class ObjectStore {
+ public:
+  virtual ~ObjectStore() = default;
+
+  // A file of the local file system and an object, in the direction of the transfer.
+  struct Transfer {
+    std::string from = {};
+    std::string to = {};
+    uint64_t bytes = 0;
+  };
+  // Copy files, several at a time, to new or existing paths: upload() local files, download()
+  // objects into local folders that exist, without syncing them. Call `may_go_on` often, which may
+  // throw and thereby ends the transfers, and `arrived` for each file, also if another one fails;
+  // both on this thread. Throw the first failure.
+  virtual void upload(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+                      const std::function<void(const Transfer&)>& arrived) = 0;
+  virtual void download(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+                        const std::function<void(const Transfer&)>& arrived) = 0;
+  // Whether upload() has compared the stored bytes with the local ones when it returns.
+  [[nodiscard]] virtual bool checks_uploads() = 0;
+  // Writes a small object unless one of this name is there; returns whether it did. Where the store
+  // knows no such condition, it is replaced.
+  [[nodiscard]] virtual bool write_new(const std::string& path, std::string_view content) = 0;
+
+  // What the store charges for, since this object was made.
+  struct Use {
+    int64_t writes = 0;  // requests that write, copy or list ("class A")
+    int64_t reads = 0;   // requests that read ("class B")
+    uint64_t sent = 0;   // bytes
+    uint64_t received = 0;
+  };
+  [[nodiscard]] virtual Use use() const { return {}; }
+};
+
 // All file operations that change state, and the related reads, behind one interface, so that tests
 // can inject faults. Paths are plain strings. All members throw Error(kIo) unless documented
 // otherwise. Thread-safe.
@@ -56,31 +95,20 @@ class FileSystem {
   virtual void remove_directory(const std::string& path) = 0;  // must be empty
   virtual void truncate(const std::string& path, uint64_t size) = 0;
 
-  // An object store has no folders: one is there as long as a path below it, and is renamed object
-  // by object. A file that is written replaces another of its name at once, when it is closed.
-  [[nodiscard]] virtual bool is_object_store() const { return false; }
-  // A file of the local file system, and where it goes to.
-  struct Upload {
-    std::string from = {};
-    std::string to = {};
-  };
-  // Copies local files, several at a time, to new or existing paths. Calls `may_go_on` often, which
-  // may throw, and `stored` for each file that has arrived, also if another one fails; both on this
-  // thread. Returns false, and does nothing, where create() and write() serve as well.
-  [[nodiscard]] virtual bool upload(const std::vector<Upload>& files,
-                                    const std::function<void()>& may_go_on,
-                                    const std::function<void(const Upload&)>& stored) {
-    (void)files, (void)may_go_on, (void)stored;
-    return false;
-  }
-  // Whether upload() has compared the stored bytes with the local ones when it returns true.
-  [[nodiscard]] virtual bool checks_uploads() { return false; }
+  // Null: not an object store.
+  [[nodiscard]] virtual ObjectStore* object_store() { return nullptr; }
 
   // Drops a synced file from the page cache, so that the next read comes from the device.
   virtual void drop_cached(const std::string& path) { (void)path; }  // never fails
 
   [[nodiscard]] virtual FileType type(const std::string& path) = 0;  // links are not followed
   [[nodiscard]] virtual std::vector<std::string> list(const std::string& path) = 0;  // sorted names
+  struct Entry {
+    FileType type = FileType::kMissing;
+    std::optional<uint64_t> bytes = {};  // of a file, where it is known without opening it
+  };
+  // The names of list() with their types: one request to an object store.
+  [[nodiscard]] virtual std::map<std::string, Entry> entries(const std::string& path);
   [[nodiscard]] virtual uint64_t free_bytes(const std::string& path) = 0;
 
   // Convenience functions.

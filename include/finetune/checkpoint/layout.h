@@ -50,6 +50,9 @@ struct AsideName {
                                        std::string_view random);
 [[nodiscard]] std::string trash_name(int64_t step, std::string_view random);
 [[nodiscard]] bool is_leftover_name(std::string_view name);  // staging or trash
+// ".fetch-checkpoint-500.<run id>": being copied from a mirror; continued if it was interrupted.
+[[nodiscard]] std::string fetch_name(int64_t step, std::string_view run_id);
+[[nodiscard]] bool is_fetch_name(std::string_view name);
 // ".tmp-<file>.<digits>": left behind if FileSystem::write_atomically is killed.
 [[nodiscard]] bool is_temporary_file_name(std::string_view name);
 

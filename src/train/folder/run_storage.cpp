@@ -199,7 +199,7 @@ RunStorage::RunStorage(const LoadedConfig& config, bool is_first)
   if (!places_.empty()) known_runs_ = runs_known_in(*files_, args.output_dir);
   for (Place& place : places_) {
     checkpoint::LeaseOptions lease;
-    if (place.files->is_object_store()) {
+    if (place.files->object_store() != nullptr) {
       lease.heartbeat_seconds = kBucketHeartbeat;
       lease.patience_seconds = kBucketPatience;
     }
@@ -222,6 +222,20 @@ std::shared_ptr<FileSystem> RunStorage::files_for(const std::string& folder) con
   const std::string& choice = config_.args.trash_safe_delete;
   const bool empties = choice == "true" || (choice == "auto" && slow_mount(folder));
   return empties ? trash_safe(shared_local_files()) : shared_local_files();
+}
+
+ObjectStore::Use RunStorage::bucket_use() const {
+  ObjectStore::Use sum;
+  for (const Place& place : places_) {
+    const ObjectStore* const store = place.files->object_store();
+    if (store == nullptr) continue;
+    const ObjectStore::Use use = store->use();
+    sum.writes += use.writes;
+    sum.reads += use.reads;
+    sum.sent += use.sent;
+    sum.received += use.received;
+  }
+  return sum;
 }
 
 checkpoint::BringBackOptions RunStorage::back(const Place& place) const {

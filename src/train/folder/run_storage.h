@@ -42,6 +42,8 @@ class RunStorage {
   [[nodiscard]] FileSystem& files() const { return *files_; }
   [[nodiscard]] const std::shared_ptr<FileSystem>& shared_files() const { return files_; }
   [[nodiscard]] size_t mirrors() const { return places_.size(); }
+  // Of all mirrors in buckets, in this session.
+  [[nodiscard]] ObjectStore::Use bucket_use() const;
   // Returns sessions.jsonl; only rank 0 writes it.
   [[nodiscard]] SessionLog& session_log() { return *session_log_; }
 

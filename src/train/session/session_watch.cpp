@@ -12,6 +12,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/kernels/precision.h"
+#include "finetune/report/bucket_cost.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 
@@ -67,6 +68,7 @@ void SessionWatch::start(double flos) {
   first_flos_ = run_.state.total_flos;
   start_ = now_seconds();
   counted_until_ = start_;
+  bucket_before_ = run_.state.session.value("bucket", nlohmann::ordered_json::object());
   first_step_ = run_.state.step;
 }
 
@@ -127,6 +129,10 @@ void SessionWatch::count_seconds() {
 void SessionWatch::skip_seconds() { counted_until_ = now_seconds(); }
 
 void SessionWatch::keep() {
+  const ObjectStore::Use use = run_.storage.bucket_use();
+  if (use.writes + use.reads > 0) {
+    run_.state.session["bucket"] = bucket_use(bucket_before_, use);
+  }
   if (!run_.parts.session) return;
   const double slowest = run_.parts.session->clock.measured_save();
   if (slowest > 0) run_.state.session["save_seconds"] = slowest;
@@ -174,6 +180,8 @@ void SessionWatch::log_progress() const {
       run_.parts.session ? run_.parts.session->clock.limit() : std::nullopt;
   log::info(describe_session(reached, limit));
   if (const std::optional<std::string> cost = cost_text()) log::info(*cost);
+  const std::string bucket = bucket_use_text(bucket_use(bucket_before_, run_.storage.bucket_use()));
+  if (!bucket.empty()) log::info("the bucket so far: " + bucket);
   if (reached.steps == 0 && interrupt::is_moment_reached() && limit) {
     log::warning("no step was completed in this session: " + limit->reason +
                  " leaves too little time for a step and a save, so that another session would not "

@@ -61,7 +61,8 @@ class SessionWatch {
   double first_flos_ = 0.0;
   double ceiling_ = 0.0;  // FLOP/s of all processes; 0: not measured
   int64_t peak_mib_ = 0;
-  double peak_read_ = 0.0;  // when; 0: not yet
+  double peak_read_ = 0.0;                // when; 0: not yet
+  nlohmann::ordered_json bucket_before_;  // use of buckets in earlier sessions
 };
 
 }  // namespace finetune

@@ -7,6 +7,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/chat/find_template.h"
+#include "finetune/checkpoint/bucket.h"
 #include "finetune/data/data_files.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/weight_files.h"
@@ -56,6 +57,18 @@ class FileCheck {
     note([&] { (void)chat::find_chat_template("", path, config_.where(key) + ": " + key); });
   }
 
+  // A bucket must answer; whether it may be written to is what `finetune doctor` tries.
+  void bucket(const std::string& key, const std::optional<std::string>& place) {
+    if (!place || !checkpoint::is_bucket(*place)) return;
+    note([&] {
+      try {
+        (void)checkpoint::bucket_files(*place)->list(*place);
+      } catch (const Error& error) {
+        throw Error(error.kind(), config_.where(key) + ": " + key + ": " + error.what());
+      }
+    });
+  }
+
   void throw_if_any() const {
     if (!text_.empty()) throw Error(ErrorKind::kConfig, text_);
   }
@@ -89,6 +102,7 @@ void check_files(const LoadedConfig& config) {
   check.folder("config_name", args.config_name, false);
   check.folder("tokenizer_name", args.tokenizer_name, false);
   check.chat_template("chat_template_path", args.chat_template_path);
+  check.bucket("mirror_dir", args.mirror_dir);
   const std::string& from = args.resume_from_checkpoint;
   if (from != "auto" && from != "none") check.path("resume_from_checkpoint", from);
   check.throw_if_any();

@@ -7,10 +7,12 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/checkpoint/bucket.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/data/packing_plan.h"
 #include "finetune/plan/memory_plan.h"
 #include "finetune/plan/memory_text.h"
+#include "finetune/report/bucket_cost.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/tensor/device.h"
 #include "train/setup/memory_budget.h"
@@ -97,6 +99,32 @@ Json longest_rows_on_gpus(MemoryWorkload workload, const MemoryChoices& choices)
   return rows;
 }
 
+// With AdamW an adapter has half the bytes of its states.
+uint64_t bytes_of_save(const TrainingArgs& args, const MemoryParts& needed) {
+  const int64_t weights = args.use_peft ? needed.states / 2 : needed.weights;
+  return static_cast<uint64_t>(weights + (args.save_only_model ? 0 : needed.states));
+}
+
+void add_bucket(const TrainingArgs& args, const MemoryParts& needed, Json& plan) {
+  if (!args.mirror_dir || !checkpoint::is_bucket(*args.mirror_dir)) return;
+  const int64_t steps = plan.at("steps").get<int64_t>();
+  int64_t saves = 1;
+  if (args.save_strategy == "steps") {
+    const double every = args.save_steps < 1
+                             ? std::ceil(args.save_steps * static_cast<double>(steps))
+                             : args.save_steps;
+    saves = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(steps) / every));
+  } else if (args.save_strategy == "epoch") {
+    const double updates = std::ceil(plan.at("samples").get<double>() /
+                                     std::max(1.0, plan.at("effective_batch").get<double>()));
+    saves = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(steps) / updates));
+  }
+  const std::optional<int64_t> limit =
+      args.mirror_total_limit ? args.mirror_total_limit : args.save_total_limit;
+  plan["bucket"] = expected_bucket_use(saves, bytes_of_save(args, needed),
+                                       limit.value_or(0) < 1 ? saves : *limit);
+}
+
 std::string gpu_lines(const Json& rows) {
   std::string text;
   for (const auto& [name, tokens] : rows.items()) {
@@ -160,6 +188,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   elsewhere.has_kernels = elsewhere.has_flash = elsewhere.is_device;
   plan["peak_elsewhere"] = predict_memory(elsewhere, choices).peak();
   plan["longest_rows"] = longest_rows_on_gpus(workload, choices);
+  add_bucket(args, needed, plan);
   return plan;
 }
 
@@ -195,6 +224,7 @@ std::string plan_text(const Json& plan) {
                               : std::to_string(largest);
   text += '\n';
   if (plan.contains("longest_rows")) text += gpu_lines(plan["longest_rows"]);
+  if (plan.contains("bucket")) text += expected_bucket_use_text(plan["bucket"]);
   return text + costs_text(plan);
 }
 
