@@ -406,8 +406,10 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
   AssemblyRequest request = training_request(args);
   request.world = world;
   request.stand_in = stand_in;
-  request.load_weights = !newest.has_value();
-  request.draw_weights = !newest || newest->foreign;
+  if (newest) {
+    request.weights =
+        newest->foreign ? WeightSource::kForeignCheckpoint : WeightSource::kCheckpoint;
+  }
   if (saved) request.chat_date = saved->chat_date;
   request.cache = {.fetch =
                        [&](const std::string& name, const std::string& path) {

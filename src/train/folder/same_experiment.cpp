@@ -256,8 +256,7 @@ class RunComparison {
                                  {.train = true,
                                   .model_folder = "",
                                   .stand_in = stand_in_,
-                                  .load_weights = false,
-                                  .draw_weights = false},
+                                  .weights = WeightSource::kCheckpoint},
                                  progress_);
     check_identity(saved_.identity, parts.identity, place_,
                    [&] { return explain_other_data(config_, saved_); });

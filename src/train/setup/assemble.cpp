@@ -529,7 +529,8 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   entry->reset();
   if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);
   if (request.predict) parts.test_data = parts.setup->read(Split::kTest);
-  if (request.train && request.load_weights) check_training_samples(config, parts);
+  if (request.train && request.weights == WeightSource::kStart)
+    check_training_samples(config, parts);
   check_token_types(config, parts);
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);
@@ -546,12 +547,12 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   const MemoryChoices memory = request.memory.value_or(choices_of(args));
   ModelOptions options = model_options(args, memory, parts.device);
   // A checkpoint of an adapter does not restore its base.
-  const bool is_loaded =
-      !parts.pretrained.empty() && (request.load_weights || parts.model_config.lora);
+  const bool is_loaded = !parts.pretrained.empty() &&
+                         (request.weights == WeightSource::kStart || parts.model_config.lora);
   options.freeze = args.freeze;
   options.base = parts.base_format;
   // load_pretrained draws missing weights
-  options.draw_weights = request.draw_weights && !is_loaded;
+  options.draw_weights = request.weights != WeightSource::kCheckpoint && !is_loaded;
   const std::string note = emulated_precision_note(
       options.precision, has_fast_products(options.precision, parts.device));
   if (!note.empty()) log::warning(note);
@@ -563,7 +564,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
     checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
     if (!request.train) check_adapter_base(parts.pretrained);
     load_pretrained(config, parts, options, request.train);
-    if (!parts.adapter.empty() && request.load_weights) {
+    if (!parts.adapter.empty() && request.weights == WeightSource::kStart) {
       load_adapter_weights(*parts.model, parts.adapter);
     }
     FileSystem& files = FileSystem::local();

@@ -54,6 +54,12 @@ struct Parts {
   int64_t batches_at_once = 0;
 };
 
+enum class WeightSource {
+  kStart,              // the model that the keys name, or drawn
+  kCheckpoint,         // restored afterwards, all of them
+  kForeignCheckpoint,  // restored afterwards; what transformers does not save is drawn
+};
+
 struct AssemblyRequest {
   std::shared_ptr<World> world = {};  // null: one process
   bool train = true;
@@ -64,8 +70,7 @@ struct AssemblyRequest {
   // A folder of this run that provides tokenizer and config.json if the folders that the keys name
   // no longer exist; empty: that is an error.
   std::string stand_in = {};
-  bool load_weights = true;  // false: a checkpoint restores them afterwards
-  bool draw_weights = true;  // false: each weight is loaded
+  WeightSource weights = WeightSource::kStart;
   // How the model is stored and computed; nullopt: as the keys say.
   std::optional<MemoryChoices> memory = {};
   // RunState::chat_date of the run's first session; empty: today.
