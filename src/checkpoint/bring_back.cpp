@@ -97,64 +97,6 @@ std::vector<std::string> foreign_files(FileSystem& files, const std::string& fol
   return names;
 }
 
-// Copies files to a local folder, syncs them and returns their records.
-std::map<std::string, FileRecord> copy_files(const BringBackOptions& options,
-                                             const std::string& from, const std::string& to,
-                                             const std::map<std::string, FileRecord>& wanted) {
-  FileSystem& local = *options.local;
-  std::map<std::string, FileRecord> records;
-  ObjectStore* const store = options.files->object_store();
-  if (store == nullptr) {
-    for (const auto& item : wanted) {
-      const std::string& name = item.first;
-      records[name] = copy_file(places(options), join_path(from, name), join_path(to, name));
-    }
-    return records;
-  }
-  std::vector<ObjectStore::Transfer> files;
-  for (const auto& [name, record] : wanted) {
-    files.push_back(
-        {.from = join_path(from, name), .to = join_path(to, name), .bytes = record.bytes});
-  }
-  try {
-    store->download(files, places(options).may_go_on, [](const ObjectStore::Transfer&) {});
-  } catch (const Error& error) {
-    if (error.system_error() == EDQUOT) throw Error(error.kind(), error.what(), ENOSPC);  // here
-    throw SourceError(error.kind(), error.what(), error.system_error());
-  }
-  const CopyPlaces here = {
-      .from = local, .to = local, .may_go_on = places(options).may_go_on, .clock = options.clock};
-  for (const auto& item : wanted) {
-    const std::string path = join_path(to, item.first);
-    const std::unique_ptr<WritableFile> file = local.append(path);
-    file->sync();
-    file->close();
-    records[item.first] = record_of(here, path);
-  }
-  return records;
-}
-
-// What of the files a former attempt has not copied. Deletes everything else in the folder.
-std::map<std::string, FileRecord> still_missing(FileSystem& local, const std::string& folder,
-                                                const std::map<std::string, FileRecord>& wanted) {
-  std::map<std::string, FileRecord> missing = wanted;
-  for (const std::string& name : local.list(folder)) {
-    const std::string path = join_path(folder, name);
-    const auto expected = wanted.find(name);
-    try {
-      if (expected != wanted.end() && local.type(path) == FileType::kFile) {
-        verify_file(*local.open(path), expected->second, path);
-        missing.erase(name);
-        continue;
-      }
-    } catch (const Error& error) {
-      log::debug(std::string("copied again: ") + error.what());
-    }
-    local.remove_tree(path);
-  }
-  return missing;
-}
-
 // Copies one checkpoint if it is valid; throws otherwise. What an attempt that failed or was killed
 // has copied stays for the next one.
 void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
@@ -176,7 +118,7 @@ void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
       const std::string text = read_source(*options.files, path);
       const Manifest manifest = parse_manifest(text, path);
       const auto missing = still_missing(local, staging, manifest.files);
-      const auto copied = copy_files(options, entry.path, staging, missing);
+      const auto copied = copy_files(places(options), entry.path, staging, missing);
       for (const auto& [name, record] : copied) {
         if (record != missing.at(name)) {
           throw Error(ErrorKind::kCheckpoint, name + " is damaged");
@@ -276,10 +218,10 @@ void fetch_best(const BringBackOptions& options, const CheckpointEntry& newest) 
 }
 
 std::optional<Manifest> manifest_in(FileSystem& files, const std::string& path, FileNames names) {
-  if (files.type(path) != FileType::kFile) return std::nullopt;
-  const std::string text = files.read_all(path, kMaxTextBytes);
+  const std::optional<std::string> text = read_if_there(files, path, kMaxTextBytes);
+  if (!text) return std::nullopt;
   try {
-    return parse_manifest(text, path, names);
+    return parse_manifest(*text, path, names);
   } catch (const Error& error) {
     log::debug(std::string("not used: ") + error.what());
     return std::nullopt;
@@ -383,7 +325,7 @@ BringBackOptions fetch_finished(const BringBackOptions& options, const Json& sta
       }
     }
     const auto missing = still_missing(local, folder, wanted);
-    (void)copy_files(options, options.mirror_dir, folder, missing);
+    (void)copy_files(places(options), options.mirror_dir, folder, missing);
   });
   for (const auto& [name, text] : texts) local.write_atomically(join_path(folder, name), text);
   BringBackOptions from_folder = options;
@@ -567,8 +509,8 @@ bool bring_back_tree(const BringBackOptions& options, const std::string& name,
     std::map<std::string, FileRecord> downloaded;
     if (files.object_store() != nullptr) {
       if (options.show) options.show(0, total);
-      downloaded =
-          patiently(options, [&] { return copy_files(options, source, staging, index.files); });
+      downloaded = patiently(
+          options, [&] { return copy_files(places(options), source, staging, index.files); });
     }
     for (const auto& [path, record] : index.files) {
       if (options.show) options.show(copied_bytes, total);

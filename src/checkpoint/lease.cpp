@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "checkpoint/verified_copy.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -24,6 +25,7 @@ namespace finetune::checkpoint {
 namespace {
 
 constexpr uint64_t kMaxRecordBytes = 4096;
+constexpr double kNever = -1e18;
 // A record is empty for a moment while it is rewritten.
 constexpr int kLooksAtAnEmptyRecord = 4;
 constexpr double kSecondsBetweenLooks = 0.25;
@@ -71,15 +73,13 @@ struct Lease::Shared {
     if (options.shown.empty()) options.shown = options.folder;
   }
 
-  std::optional<std::string> read() {
-    if (options.files->type(path) != FileType::kFile) return std::nullopt;
-    return options.files->read_all(path, kMaxRecordBytes);
-  }
+  std::optional<std::string> read() { return read_if_there(*options.files, path, kMaxRecordBytes); }
 
   void write(const std::string& text) {
     const std::unique_ptr<WritableFile> file = options.files->create(path);
     file->write(text);
     file->close();
+    confirmed_at = options.clock->now();
   }
 
   // Reads the record, and reads it again if it is empty.
@@ -126,7 +126,7 @@ struct Lease::Shared {
     }
     ObjectStore* const store = options.files->object_store();
     if (store == nullptr || type != FileType::kMissing) return write(to_text(self));
-    if (store->write_new(path, to_text(self))) return;
+    if (store->write_new(path, to_text(self))) return;  // the first heartbeat reads it again
     const std::string now = read_settled();
     const std::optional<Owner> faster = parse_owner(now);
     if (!faster || faster->token != self.token) busy(now);  // else a request was repeated
@@ -166,6 +166,7 @@ struct Lease::Shared {
   // process has owned the folder since, even if it has released it.
   bool look() {
     if (lost) return false;
+    if (options.clock->now() - confirmed_at < options.trust_seconds) return true;
     std::optional<std::string> text;
     try {
       text = read();
@@ -174,7 +175,10 @@ struct Lease::Shared {
     }
     if (!text || text->empty()) return true;
     const std::optional<Owner> owner = parse_owner(*text);
-    if (owner ? owner->token == self.token : text->rfind("released ", 0) != 0) return true;
+    if (owner ? owner->token == self.token : text->rfind("released ", 0) != 0) {
+      confirmed_at = options.clock->now();
+      return true;
+    }
     const std::lock_guard guard(mutex);
     taken_by = owner ? describe(*owner) : "another process, which is done";
     lost = true;
@@ -182,6 +186,7 @@ struct Lease::Shared {
   }
 
   void renew() {
+    confirmed_at = kNever;
     if (!look()) return;
     ++self.beat;
     try {
@@ -192,6 +197,7 @@ struct Lease::Shared {
   }
 
   void release() {
+    confirmed_at = kNever;
     if (!look()) return;
     try {
       write(released_text(self.token));
@@ -235,7 +241,8 @@ struct Lease::Shared {
   std::string path;
   Owner self;  // the heartbeat thread owns its counter
   std::atomic<bool> lost{false};
-  std::mutex mutex;  // guards the members below
+  std::atomic<double> confirmed_at{kNever};  // by the clock
+  std::mutex mutex;                          // guards the members below
   std::condition_variable wake;
   std::string taken_by;
   bool stopping = false;

@@ -200,7 +200,7 @@ struct Mirror::Worker {
     folder.commit(job.copy);
     const std::string name = file_name(job.copy.source);
     log::debug("mirror: " + name + " is copied and verified");
-    if (job.is_older) return;
+    if (job.is_older) return folder.remove_unfinished();
     if (job.policy.best_step && *job.policy.best_step != job.copy.manifest->step) {
       const std::string best = checkpoint_name(*job.policy.best_step);
       if (!options.files->exists(join_path(options.directory, best))) {

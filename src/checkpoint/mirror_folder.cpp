@@ -240,13 +240,22 @@ void MirrorFolder::commit(CheckpointCopy& copy) {
   verified_.insert(target);
 }
 
+void MirrorFolder::remove_unfinished() {
+  if (unfinished_are_gone_) return;
+  FileSystem& files = *options_.files;
+  options_.check_fence();
+  for (const CheckpointEntry& entry : list_checkpoints(files, options_.directory, false)) {
+    if (!entry.whole && is_unfinished_copy(files, entry.path)) files.remove_tree(entry.path);
+  }
+  unfinished_are_gone_ = true;
+}
+
 void MirrorFolder::rotate(const std::string& run_id, const RotationPolicy& policy) {
   FileSystem& files = *options_.files;
   options_.check_fence();
+  remove_unfinished();
   if (!others_are_aside_) {
     for (const CheckpointEntry& entry : list_checkpoints(files, options_.directory, false)) {
-      // Of an earlier session, which was killed; where renames work, such a copy has another name.
-      if (!entry.whole && is_unfinished_copy(files, entry.path)) files.remove_tree(entry.path);
       if (!entry.whole || entry.foreign || entry.run_id == run_id) continue;
       options_.report("another run's checkpoint is renamed: " +
                       set_aside(files, options_.directory, entry.step, AsideReason::kOld));
@@ -265,26 +274,33 @@ void MirrorFolder::discard(const CheckpointCopy& copy) {
   }
 }
 
-Manifest MirrorFolder::read_index(const std::string& folder) const {
+Manifest MirrorFolder::read_index(const std::string& folder) {
+  // Nobody else writes to a mirror; a mounted one may be unmounted and mounted again.
+  const bool is_store = options_.files->object_store() != nullptr;
+  if (const auto known = indices_.find(folder); is_store && known != indices_.end()) {
+    return known->second;
+  }
   const std::string path = join_path(folder, kTreeIndexFile);
-  if (options_.files->type(path) == FileType::kFile) {
-    const std::string text = options_.files->read_all(path, kMaxCopyManifestBytes);
+  Manifest index;
+  index.run_id = kTreeRun;
+  if (const auto text = read_if_there(*options_.files, path, kMaxCopyManifestBytes)) {
     try {
-      return parse_manifest(text, path, FileNames::kPaths);
+      index = parse_manifest(*text, path, FileNames::kPaths);
     } catch (const Error& error) {
       log::debug(std::string("the index is rewritten: ") + error.what());
     }
   }
-  Manifest none;
-  none.run_id = kTreeRun;
-  return none;
+  indices_[folder] = index;
+  return index;
 }
 
 void MirrorFolder::write_index(const std::string& folder, const Manifest& index) {
   options_.check_fence();
   const std::string path = join_path(folder, kTreeIndexFile);
+  indices_.erase(folder);
   write_text(places(), path, manifest_text(index));
   options_.files->sync_directory(folder);
+  indices_[folder] = index;
 }
 
 bool MirrorFolder::has_same(const std::string& target, const Manifest& index,
@@ -423,6 +439,7 @@ void MirrorFolder::remove_unused_trees(const std::string& parent,
     if (now - note_of_use(tree, is_used, now) <= unused.count()) continue;
     options_.check_fence();
     files.remove_tree(tree);
+    indices_.erase(tree);
     log::info(format_text("removed from the mirror: '{}', which no session has used for {} days",
                           tree,
                           std::chrono::duration_cast<std::chrono::hours>(unused).count() / 24));

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -48,6 +49,9 @@ class MirrorFolder {
 
   void make();  // the folder itself
   void commit(CheckpointCopy& copy);
+  // Deletes, once, what killed sessions have not copied to its end. Where renames work, such a copy
+  // has another name. Call it after a commit: one whose manifest is not visible yet looks the same.
+  void remove_unfinished();
   // The same as for the output folder; checkpoints of another run are renamed first.
   void rotate(const std::string& run_id, const RotationPolicy& policy);
   void discard(const CheckpointCopy& copy);  // deletes the staging folder; never throws
@@ -67,7 +71,7 @@ class MirrorFolder {
   [[nodiscard]] bool trusts_renames();
   bool is_there(const CheckpointCopy& copy, const std::string& target);
   void stage(CheckpointCopy& copy, const std::string& target);
-  [[nodiscard]] Manifest read_index(const std::string& folder) const;
+  [[nodiscard]] Manifest read_index(const std::string& folder);
   // Returns when a session last used a tree, from the note in it; now if there is none.
   [[nodiscard]] int64_t note_of_use(const std::string& tree, bool is_used, int64_t now);
   void write_index(const std::string& folder, const Manifest& index);
@@ -85,6 +89,8 @@ class MirrorFolder {
   mutable std::optional<bool> reads_back_;
   std::optional<bool> trusts_renames_;
   bool others_are_aside_ = false;
+  bool unfinished_are_gone_ = false;
+  std::map<std::string, Manifest> indices_;  // by folder, as they were read or written last
   std::set<std::string> verified_;  // checkpoints that were read back or verified by this object
 };
 

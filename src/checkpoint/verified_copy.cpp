@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <memory>
 #include <random>
+#include <vector>
 
+#include "finetune/base/log.h"
 #include "finetune/base/text.h"
 
 namespace finetune::checkpoint {
@@ -132,6 +134,75 @@ FileRecord record_of(const CopyPlaces& places, const std::string& path, uint64_t
   RecordingFile recording(none);
   stream(places, path, recording, max_bytes);
   return recording.record();
+}
+
+std::map<std::string, FileRecord> copy_files(const CopyPlaces& places, const std::string& from,
+                                             const std::string& to,
+                                             const std::map<std::string, FileRecord>& wanted) {
+  std::map<std::string, FileRecord> records;
+  ObjectStore* const store = places.from.object_store();
+  if (store == nullptr) {
+    for (const auto& item : wanted) {
+      const std::string& name = item.first;
+      records[name] = copy_file(places, join_path(from, name), join_path(to, name));
+    }
+    return records;
+  }
+  std::vector<ObjectStore::Transfer> files;
+  for (const auto& [name, record] : wanted) {
+    files.push_back(
+        {.from = join_path(from, name), .to = join_path(to, name), .bytes = record.bytes});
+  }
+  try {
+    store->download(files, places.may_go_on, [](const ObjectStore::Transfer&) {});
+  } catch (const Error& error) {
+    if (error.system_error() == EDQUOT) throw Error(error.kind(), error.what(), ENOSPC);  // here
+    throw SourceError(error.kind(), error.what(), error.system_error());
+  }
+  const CopyPlaces here = {
+      .from = places.to, .to = places.to, .may_go_on = places.may_go_on, .clock = places.clock};
+  for (const auto& item : wanted) {
+    const std::string path = join_path(to, item.first);
+    const std::unique_ptr<WritableFile> file = places.to.append(path);
+    file->sync();
+    file->close();
+    records[item.first] = record_of(here, path);
+  }
+  return records;
+}
+
+std::map<std::string, FileRecord> still_missing(FileSystem& local, const std::string& folder,
+                                                const std::map<std::string, FileRecord>& wanted) {
+  std::map<std::string, FileRecord> missing = wanted;
+  for (const std::string& name : local.list(folder)) {
+    const std::string path = join_path(folder, name);
+    const auto expected = wanted.find(name);
+    try {
+      if (expected != wanted.end() && local.type(path) == FileType::kFile) {
+        verify_file(*local.open(path), expected->second, path);
+        missing.erase(name);
+        continue;
+      }
+    } catch (const Error& error) {
+      log::debug(std::string("copied again: ") + error.what());
+    }
+    local.remove_tree(path);
+  }
+  return missing;
+}
+
+std::optional<std::string> read_if_there(FileSystem& files, const std::string& path,
+                                         uint64_t limit) {
+  if (files.object_store() == nullptr) {
+    if (files.type(path) != FileType::kFile) return std::nullopt;
+    return files.read_all(path, limit);
+  }
+  try {  // a question is a request, too
+    return files.read_all(path, limit);
+  } catch (const Error& error) {
+    if (error.system_error() != ENOENT && error.system_error() != EISDIR) throw;
+    return std::nullopt;
+  }
 }
 
 bool may_pass(const Error& error) {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "finetune/base/clock.h"
@@ -58,6 +60,21 @@ FileRecord replace_file(const CopyPlaces& places, const std::string& from, const
 // Returns the record of a file as it is, or of its first bytes. Throws SourceError.
 FileRecord record_of(const CopyPlaces& places, const std::string& path,
                      uint64_t max_bytes = std::numeric_limits<uint64_t>::max());
+
+// Copies files below `from` to the folder `to`, from an object store several at a time, syncs them
+// and returns their records, which the caller compares. Throws SourceError, or Error(kIo) of `to`.
+[[nodiscard]] std::map<std::string, FileRecord> copy_files(
+    const CopyPlaces& places, const std::string& from, const std::string& to,
+    const std::map<std::string, FileRecord>& wanted);
+
+// What of the files a former attempt at copying them to `folder` lacks. Deletes everything else
+// there.
+[[nodiscard]] std::map<std::string, FileRecord> still_missing(
+    FileSystem& local, const std::string& folder, const std::map<std::string, FileRecord>& wanted);
+
+// Reads a small file; nullopt if it is missing or not a file.
+[[nodiscard]] std::optional<std::string> read_if_there(FileSystem& files, const std::string& path,
+                                                       uint64_t limit);
 
 // Whether a failed operation on a mount may succeed later.
 [[nodiscard]] bool may_pass(const Error& error);

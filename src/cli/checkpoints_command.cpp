@@ -48,7 +48,7 @@ struct Findings {
   }
 };
 
-void list_checkpoints(FileSystem& files, const std::string& folder, bool verify,
+void list_checkpoints(FileSystem& files, const std::string& folder, bool verify, bool is_mirror,
                       Findings& findings) {
   const auto entries = checkpoint::list_checkpoints(files, folder, verify);
   if (entries.empty()) {
@@ -57,7 +57,10 @@ void list_checkpoints(FileSystem& files, const std::string& folder, bool verify,
   }
   std::cout << "    step   size (MiB)        age  state\n";
   for (const CheckpointEntry& entry : entries) {
-    ++findings.checkpoints;
+    // What a kill leaves in a mirror is no damage: the run's next session removes it.
+    const bool is_unfinished =
+        is_mirror && !entry.whole && checkpoint::is_unfinished_copy(files, entry.path);
+    findings.checkpoints += is_unfinished ? 0 : 1;
     findings.valid_checkpoints += entry.whole ? 1 : 0;
     char line[80];
     std::snprintf(line, sizeof(line), "%8lld %12.1f %10s  ", static_cast<long long>(entry.step),
@@ -65,7 +68,9 @@ void list_checkpoints(FileSystem& files, const std::string& folder, bool verify,
                   age_text(entry.created_unix).c_str());
     std::cout << line
               << (entry.whole ? (verify ? "valid (every byte checked)" : "valid (sizes checked)")
-                              : "NOT VALID: " + printable(shortened(entry.problem, kLongestNote)))
+                  : is_unfinished
+                      ? std::string("incomplete: its copy was interrupted")
+                      : "NOT VALID: " + printable(shortened(entry.problem, kLongestNote)))
               << (entry.foreign ? ", written by transformers" : "") << "\n";
     for (const std::string& note : entry.notes) {
       std::cout << "         note: " << printable(shortened(note, kLongestNote)) << "\n";
@@ -111,9 +116,9 @@ void list_model(FileSystem& files, const std::string& folder, bool verify, Findi
   }
 }
 
-Findings list_folder(FileSystem& files, const std::string& folder, bool verify) {
+Findings list_folder(FileSystem& files, const std::string& folder, bool verify, bool is_mirror) {
   Findings findings;
-  list_checkpoints(files, folder, verify, findings);
+  list_checkpoints(files, folder, verify, is_mirror, findings);
   list_model(files, folder, verify, findings);
   return findings;
 }
@@ -143,7 +148,7 @@ bool list_mirror(const std::string& mirror, bool is_finished) {
     std::cout << "it is not there; name another folder with --mirror\n";
     return true;  // possibly not mounted: not damage
   }
-  const Findings there = list_folder(*files, mirror, true);
+  const Findings there = list_folder(*files, mirror, true, true);
   if (is_finished && !there.is_finished) {
     std::cout << "INCOMPLETE: the finished model is missing there; run its training command again "
                  "to copy it\n";
@@ -181,7 +186,8 @@ int checkpoints_command(const Arguments& arguments) {
     if (checkpoint::files_of_place(path)->type(path) != FileType::kMissing) continue;
     throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'; name a run's output_dir");
   }
-  const Findings here = list_folder(*files, folder, verify);
+  const bool is_mirror = files->object_store() != nullptr;
+  const Findings here = list_folder(*files, folder, verify, is_mirror);
   bool is_good = !here.has_damaged_model && (here.checkpoints == 0 || here.valid_checkpoints > 0);
   if (!verify) return is_good ? kExitFinished : kExitNoValidCheckpoint;
   is_good = is_good && !here.has_damage();

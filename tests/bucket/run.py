@@ -254,11 +254,16 @@ def bad_days(row):
     proxy.heal()
     row.add("10 kB/s", finish_elsewhere(run) if code == 0 else f"ended with {code}: {run.said()}")
     run.begin_anew()
-    for i in range(1200):
+    for i in range(5000):
         run.store.put(f"{PREFIX}/other/{i:04}", b"x")
     code = run.start()
-    row.add("1,200 other objects", finish_elsewhere(run) if code == 0 else f"ended with {code}: {run.said()}")
+    row.add("5,000 other objects", finish_elsewhere(run) if code == 0 else f"ended with {code}: {run.said()}")
     row.add("which stay", "" if run.store.get(f"{PREFIX}/other/0000") == b"x" else "one is gone")
+    run.store.request("PUT", f"/{Store.bucket}?versioning",
+                      b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")  # fmt: skip
+    run.begin_anew()
+    code = run.start()
+    row.add("a versioned bucket", finish_elsewhere(run) if code == 0 else f"ended with {code}: {run.said()}")
     run.close()
 
 

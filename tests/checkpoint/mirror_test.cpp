@@ -618,6 +618,17 @@ TEST(MirrorInABucket, RenamesADamagedCheckpointAndCopiesItAgain) {
   EXPECT_THAT(run.changes_in("checkpoint-10.bad-1"), Contains("> manifest.json"));
 }
 
+// Also where the next session copies nothing new, as that of a finished run.
+TEST(MirrorInABucket, LosesWhatAKilledSessionHasNotCopiedToItsEnd) {
+  RunInABucket run;
+  run.store->create(run.mirror + "/checkpoint-5/finetune_state.json")->write("{}");
+  save(run.files, run.output_dir, 10);
+  Mirror mirror(run.in_store());
+  mirror.copy_older(run.path_of(10));
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_THAT(run.mirrored(), ElementsAre("checkpoint-10"));
+}
+
 // Files that have arrived are kept when a download is cut off, by a kill too.
 TEST(MirrorInABucket, ContinuesADownloadByFiles) {
   RunInABucket run;

@@ -161,6 +161,23 @@ TEST(OutputLock, NoticesThatItWasTakenOver) {
   folder.write(".finetune.lock", to_text(elsewhere()));
 }
 
+// In a bucket each look is a request.
+TEST(Lease, LooksOnlyNowAndThenWhereItTrustsItsRecord) {
+  const TemporaryFolder folder;
+  ManualClock clock;
+  Lease lease({.files = shared_local_files(),
+               .folder = folder.path(),
+               .heartbeat_seconds = 0,
+               .trust_seconds = 10,
+               .clock = &clock});
+  folder.write(".finetune.lock", to_text(elsewhere()));
+  EXPECT_TRUE(lease.still_ours());
+  clock.sleep(9);
+  EXPECT_TRUE(lease.still_ours());
+  clock.sleep(2);
+  EXPECT_FALSE(lease.still_ours());
+}
+
 TEST(OutputLock, IsLostToOneThatIsDoneAlready) {
   const TemporaryFolder folder;
   OutputLock lock(folder.path(), {.heartbeat_seconds = 0});

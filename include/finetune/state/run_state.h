@@ -86,8 +86,8 @@ struct RunState {
   nlohmann::ordered_json stream = nlohmann::ordered_json::object();
   // The choices of memory_budget (MemoryDecision); empty without it.
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();
-  // Measurements of earlier sessions: "save_seconds" of the slowest save and, with the key
-  // hardware, "cost".
+  // Measurements of earlier sessions: "save_seconds" of the slowest save, with the key hardware
+  // "cost", and with a mirror in a bucket its use, "bucket".
   nlohmann::ordered_json session = nlohmann::ordered_json::object();
   RunIdentity identity;
   // The files from which the identity was computed (run_inputs.h); empty in states of earlier

@@ -44,6 +44,7 @@ constexpr double kStoppedPatience = 300;
 // A heartbeat is a request that costs.
 constexpr double kBucketHeartbeat = 20;
 constexpr double kBucketPatience = 90;
+constexpr double kBucketTrust = 10;
 
 const checkpoint::Report kWarnOfStorage = [](const std::string& line) { log::warning(line); };
 
@@ -202,6 +203,7 @@ RunStorage::RunStorage(const LoadedConfig& config, bool is_first)
     if (place.files->object_store() != nullptr) {
       lease.heartbeat_seconds = kBucketHeartbeat;
       lease.patience_seconds = kBucketPatience;
+      lease.trust_seconds = kBucketTrust;
     }
     place.mirror = std::make_unique<checkpoint::Mirror>(
         checkpoint::MirrorOptions{.directory = place.directory,
