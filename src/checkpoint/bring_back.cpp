@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/local_http.h"
 #include "checkpoint/verified_copy.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -32,6 +33,8 @@ constexpr double kLongestPause = 15;
 template <class Action>
 auto patiently(const BringBackOptions& options, Action action) {
   const double end = options.clock->now() + options.patience_seconds;
+  const WhileWaiting stops(
+      [&] { interrupt::throw_if_requested("waiting for '" + options.mirror_dir + "'"); });
   for (double pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
     try {
       return action();

@@ -65,8 +65,10 @@ Root root_of(const std::string& place) {
     return {.fs = std::string(kRemote) + ":" + before.substr(store->scheme.size()),
             .before = before};
   }
+  // A remote may distinguish its own folder from its root: "rclone:REMOTE:/absolute".
   const size_t colon = place.find(':', kConfigured.size());
-  const std::string before = place.substr(0, colon + 1);
+  const bool is_absolute = place.compare(colon + 1, 1, "/") == 0;
+  const std::string before = place.substr(0, colon + (is_absolute ? 2 : 1));
   return {.fs = before.substr(kConfigured.size()), .before = before};
 }
 
@@ -172,7 +174,7 @@ class BucketFiles final : public FileSystem, public ObjectStore {
       throw Error(ErrorKind::kIo, what + ": it is a folder", EISDIR);
     }
     const uint64_t size = size_of(*item, what);
-    ++reads_;
+    reads_ += 2;  // rclone asks for its size again
     received_ += size;
     return std::make_unique<BucketReader>(rclone_, root_.fs, remote(path), path, size);
   }
@@ -242,6 +244,7 @@ class BucketFiles final : public FileSystem, public ObjectStore {
                             "cannot list '" + path + "'");
     } catch (const Error& error) {
       if (error.system_error() != ENOENT) throw;
+      check_bucket();
       return found;
     }
     const Json items = reply.value("list", Json());
@@ -347,6 +350,23 @@ class BucketFiles final : public FileSystem, public ObjectStore {
                 ENOTSUP);
   }
 
+  // Nothing is in a bucket that is not there, either. Looks once.
+  void check_bucket() {
+    if (is_there_ || root_.fs.ends_with(':') || root_.fs.ends_with('/')) return;
+    ++writes_;
+    try {
+      (void)rclone_->call(
+          "operations/list",
+          {{"fs", root_.fs}, {"remote", ""}, {"opt", {{"noModTime", true}, {"noMimeType", true}}}},
+          "cannot list '" + root_.before + "'");
+    } catch (const Error& error) {
+      if (error.system_error() != ENOENT) throw;
+      throw Error(ErrorKind::kIo,
+                  "there is no bucket '" + root_.before + "'; check its name, or make it", EACCES);
+    }
+    is_there_ = true;
+  }
+
   // rclone's S3 sends the condition, older ones and its other stores refuse it or the store does.
   static bool knows_conditions(std::string_view problem) {
     return problem.find("to set key") == std::string_view::npos &&
@@ -403,7 +423,8 @@ class BucketFiles final : public FileSystem, public ObjectStore {
   }
   // A folder as a file system of rclone's.
   [[nodiscard]] std::string whole(const std::string& path) const {
-    return root_.fs.ends_with(':') ? root_.fs + remote(path) : root_.fs + "/" + remote(path);
+    return root_.fs.ends_with(':') || root_.fs.ends_with('/') ? root_.fs + remote(path)
+                                                              : root_.fs + "/" + remote(path);
   }
 
   std::optional<Json> look_at(const std::string& path) {
@@ -414,6 +435,7 @@ class BucketFiles final : public FileSystem, public ObjectStore {
     Json item = reply.value("item", Json());
     if (item.is_object()) return item;
     ++writes_;  // it was looked for as a folder, too
+    check_bucket();
     return std::nullopt;
   }
 
@@ -439,6 +461,7 @@ class BucketFiles final : public FileSystem, public ObjectStore {
   Root root_;
   std::shared_ptr<Rclone> rclone_;
   std::atomic<int64_t> scratch_files_{0};
+  std::atomic<bool> is_there_{false};  // the bucket itself
   std::atomic<int64_t> writes_{0};
   std::atomic<int64_t> reads_{0};
   std::atomic<uint64_t> sent_{0};
@@ -489,12 +512,22 @@ bool is_bucket(std::string_view place) {
 }
 
 std::string problem_of_bucket(std::string_view place) {
-  if (const Store* store = store_of(place)) {
-    const std::string_view rest = place.substr(store->scheme.size());
+  const Store* const store = store_of(place);
+  const std::string_view rest =
+      place.substr(store != nullptr ? store->scheme.size() : kConfigured.size());
+  for (size_t start = 0; start <= rest.size();) {
+    const size_t end = std::min(rest.find_first_of("/:", start), rest.size());
+    const std::string_view part = rest.substr(start, end - start);
+    if (part == ".." || part == ".") {
+      return format_text("has '{}' in it, which a bucket does not know; write the whole name",
+                         std::string(part));
+    }
+    start = end + 1;
+  }
+  if (store != nullptr) {
     if (!rest.empty() && !rest.starts_with('/')) return "";
     return format_text("names no bucket; write {}BUCKET/FOLDER", std::string(store->scheme));
   }
-  const std::string_view rest = place.substr(kConfigured.size());
   const size_t colon = rest.find(':');
   if (colon != std::string_view::npos && colon > 0) return "";
   return "names no remote of rclone's configuration; write rclone:REMOTE:FOLDER (`rclone config` "

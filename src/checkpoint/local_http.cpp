@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,14 +12,19 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune::checkpoint {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{64} << 10;
 constexpr size_t kLongestLine = size_t{64} << 10;
+
+thread_local std::function<void()> look_while_waiting;
 
 [[noreturn]] void broken(const std::string& why) {
   throw Error(ErrorKind::kIo, "the connection to rclone broke: " + why, EPIPE);
@@ -40,8 +46,13 @@ uint64_t number_in(std::string_view text, int base) {
 
 }  // namespace
 
+WhileWaiting::WhileWaiting(std::function<void()> look) { look_while_waiting = std::move(look); }
+
+WhileWaiting::~WhileWaiting() { look_while_waiting = nullptr; }
+
 LocalHttpRequest::LocalHttpRequest(uint16_t port, std::string_view method, std::string_view target,
-                                   std::string_view headers, std::string_view body) {
+                                   std::string_view headers, std::string_view body, double patience)
+    : patience_(patience) {
   socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket_ < 0) broken(std::strerror(errno));
   sockaddr_in address = {};
@@ -72,12 +83,26 @@ LocalHttpRequest::LocalHttpRequest(uint16_t port, std::string_view method, std::
 
 LocalHttpRequest::~LocalHttpRequest() { ::close(socket_); }
 
+void LocalHttpRequest::wait_for_bytes() const {
+  constexpr int kLookMilliseconds = 200;
+  const double end = Clock::steady().now() + patience_;
+  pollfd one = {.fd = socket_, .events = POLLIN, .revents = 0};
+  while (::poll(&one, 1, kLookMilliseconds) <= 0) {
+    if (look_while_waiting) look_while_waiting();
+    if (Clock::steady().now() > end) {
+      throw Error(ErrorKind::kIo, format_text("no answer for {} s", static_cast<int>(patience_)),
+                  ETIMEDOUT);
+    }
+  }
+}
+
 size_t LocalHttpRequest::receive(char* data, size_t size) {
   if (buffered_from_ == buffer_.size()) {
     const bool is_direct = size >= kBufferBytes;
     buffer_.resize(is_direct ? 0 : kBufferBytes);
     buffered_from_ = 0;
     ssize_t count = 0;
+    wait_for_bytes();
     do {
       count = ::recv(socket_, is_direct ? data : buffer_.data(), kBufferBytes, 0);
     } while (count < 0 && errno == EINTR);

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <thread>
@@ -38,6 +39,13 @@ constexpr std::chrono::milliseconds kBetweenLooks{20};
 constexpr size_t kLongestReply = size_t{256} << 20;
 constexpr uint64_t kMostLog = uint64_t{1} << 20;
 constexpr char kUser[] = "finetune";
+// Seconds without an answer. rclone's own limits are longer, because it tries several times.
+constexpr double kCallPatience = 30;
+constexpr double kReadPatience = 60;
+// rclone's own settings that would hide its port, or what it is asked to do.
+constexpr std::array kForeignSettings = {
+    "RCLONE_VERBOSE", "RCLONE_QUIET",   "RCLONE_LOG_LEVEL",    "RCLONE_LOG_FILE",
+    "RCLONE_SYSLOG",  "RCLONE_DRY_RUN", "RCLONE_USE_JSON_LOG", "RCLONE_INTERACTIVE"};
 
 std::string base64(std::string_view text) {
   constexpr std::string_view kDigits =
@@ -118,6 +126,12 @@ void throw_rclone_error(const std::string& what, const std::string& reason, int 
   } else if (has_any(reason, {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch",
                               "NoCredentialProviders", "NoSuchBucket"})) {
     system_error = EACCES;
+  } else if (has_any(reason, {"get credentials", "failed to refresh cached credentials"})) {
+    throw Error(ErrorKind::kIo,
+                what +
+                    ": no credentials were found; set AWS_ACCESS_KEY_ID and "
+                    "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role",
+                EACCES);
   }
   throw Error(
       ErrorKind::kIo,
@@ -176,6 +190,7 @@ void Rclone::start() {
     variables[std::string(text.substr(0, equals))] = text.substr(equals + 1);
   }
   for (const auto& [name, value] : more_) variables[name] = value;
+  for (const char* name : kForeignSettings) variables.erase(name);
   variables["RCLONE_RC_USER"] = kUser;
   variables["RCLONE_RC_PASS"] = password_;
   // rclone 1.60 fails with AWS_CA_BUNDLE; its own name for it serves all versions.
@@ -246,8 +261,9 @@ void Rclone::start() {
     if (is_gone || std::chrono::steady_clock::now() > end) {
       const std::string said = shortened_reason(read_log(log));
       stop();
-      throw Error(ErrorKind::kIo, "'" + path + "' does not start" +
-                                      (said.empty() ? "" : ": " + said) + "; " + kHowToInstall);
+      throw Error(ErrorKind::kIo,
+                  "'" + path + "' does not start" +
+                      (said.empty() ? std::string("; ") + kHowToInstall : ": " + said));
     }
     std::this_thread::sleep_for(kBetweenLooks);
   }
@@ -285,11 +301,18 @@ std::string Rclone::headers() const {
 
 Json Rclone::call(const std::string& function, const Json& arguments, const std::string& what) {
   const uint16_t port = running_port();
-  LocalHttpRequest request(port, "POST", "/" + function, headers(), arguments.dump());
-  Json reply = Json::parse(request.read_all(kLongestReply), nullptr, false);
-  if (request.status() == 200 && !reply.is_discarded()) return reply;
-  const std::string reason = reply.is_object() ? reply.value("error", std::string()) : "";
-  throw_rclone_error(what, reason, request.status());
+  const bool may_take_long = has_any(function, {"copyfile", "movefile", "sync/", "purge"});
+  const double patience = may_take_long ? std::numeric_limits<double>::infinity() : kCallPatience;
+  try {
+    LocalHttpRequest request(port, "POST", "/" + function, headers(), arguments.dump(), patience);
+    Json reply = Json::parse(request.read_all(kLongestReply), nullptr, false);
+    if (request.status() == 200 && !reply.is_discarded()) return reply;
+    const std::string reason = reply.is_object() ? reply.value("error", std::string()) : "";
+    throw_rclone_error(what, reason, request.status());
+  } catch (const Error& error) {
+    if (error.system_error() != ETIMEDOUT) throw;
+    throw Error(ErrorKind::kIo, what + ": " + error.what(), ETIMEDOUT);
+  }
 }
 
 std::unique_ptr<LocalHttpRequest> Rclone::get(const std::string& fs, const std::string& remote,
@@ -297,7 +320,7 @@ std::unique_ptr<LocalHttpRequest> Rclone::get(const std::string& fs, const std::
   const uint16_t port = running_port();
   auto request = std::make_unique<LocalHttpRequest>(
       port, "GET", "/%5B" + url_path(fs) + "%5D/" + url_path(remote),
-      headers() + "Range: bytes=" + std::to_string(offset) + "-\r\n");
+      headers() + "Range: bytes=" + std::to_string(offset) + "-\r\n", "", kReadPatience);
   if (request->status() == 206 || (request->status() == 200 && offset == 0)) return request;
   const Json reply = Json::parse(request->read_all(kLongestReply), nullptr, false);
   throw_rclone_error(what, reply.is_object() ? reply.value("error", std::string()) : "",

@@ -53,8 +53,9 @@ std::string local_model(const std::string& place) {
   if (const std::optional<int64_t> step = checkpoint::bring_back_newest(back, std::nullopt)) {
     return join_path(folder, checkpoint::checkpoint_name(*step));
   }
-  throw Error(ErrorKind::kData, "'" + place + "' holds no finished model and no checkpoint; name " +
-                                    "the mirror_dir of a run");
+  throw Error(ErrorKind::kUsage, "'" + place +
+                                     "' holds no finished model and no checkpoint; name " +
+                                     "the mirror_dir of a run");
 }
 
 }  // namespace finetune::cli

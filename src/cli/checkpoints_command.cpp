@@ -184,7 +184,8 @@ int checkpoints_command(const Arguments& arguments) {
   const std::shared_ptr<FileSystem> files = checkpoint::files_of_place(folder);
   for (const std::string& path : {folder, named.value_or(folder)}) {
     if (checkpoint::files_of_place(path)->type(path) != FileType::kMissing) continue;
-    throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'; name a run's output_dir");
+    throw Error(ErrorKind::kUsage,
+                "there is no folder '" + path + "'; name a run's output_dir or mirror_dir");
   }
   const bool is_mirror = files->object_store() != nullptr;
   const Findings here = list_folder(*files, folder, verify, is_mirror);

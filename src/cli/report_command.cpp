@@ -57,7 +57,8 @@ std::vector<RunFolder> read_runs(const std::vector<std::string>& folders, bool v
     if (!run) {
       throw Error(ErrorKind::kUsage,
                   "there is no run in '" + folder +
-                      "': no checkpoint, log or lock; name the output_dir of a training");
+                      "': no checkpoint, log or lock; name the output_dir of a training, or its "
+                      "mirror_dir");
     }
     runs.push_back(std::move(*run));
   }

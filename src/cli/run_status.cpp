@@ -258,9 +258,13 @@ void add_owner(const RunFolder& run, Json& status) {
 // What the run took so far, by its newest checkpoint.
 void add_totals(const RunFolder& run, Json& status) {
   if (const auto seconds = number_in(run.state, "seconds")) status["trained_seconds"] = *seconds;
-  const std::string bucket = bucket_use_text(member(member(run.state, "session"), "bucket"));
+  Json use = member(member(run.state, "session"), "bucket");
+  if (!run.events.empty() && member(run.events.back(), "bucket").is_object()) {
+    use = run.events.back()["bucket"];  // of the end, after the last save
+  }
+  const std::string bucket = bucket_use_text(use);
   if (!bucket.empty()) {
-    status["bucket"] = member(member(run.state, "session"), "bucket");
+    status["bucket"] = use;
     status["bucket_text"] = bucket;
   }
   const Json cost = member(member(run.state, "session"), "cost");

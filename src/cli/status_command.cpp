@@ -40,7 +40,8 @@ Json look(const std::string& folder) {
   if (!run) {
     throw Error(ErrorKind::kUsage,
                 "there is no run in '" + folder +
-                    "': no checkpoint, log or lock; name the output_dir of a training");
+                    "': no checkpoint, log or lock; name the output_dir of a training, or its "
+                    "mirror_dir");
   }
   return status_json(*run);
 }

@@ -4,6 +4,8 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -75,11 +77,34 @@ std::optional<std::string> expand(std::string_view text, std::string& problem) {
   return result;
 }
 
+std::string problem_of_place(std::string_view text, PathKind kind) {
+  if (kind != PathKind::kPathOrBucket) return "";
+  for (const std::string_view known : {"s3://", "gs://", "azure://", "rclone:"}) {
+    if (text.starts_with(known)) return "";
+  }
+  const size_t end = text.find_first_of(":/");
+  const bool is_named = end != std::string_view::npos && end > 0 && end + 1 < text.size();
+  if (!is_named || text.starts_with('.') || text.starts_with('~')) return "";
+  std::string scheme(text.substr(0, end));
+  for (char& c : scheme) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  constexpr std::array kSchemes = {"s3",   "gs",   "gcs",  "az",    "azure", "azblob",
+                                   "abfs", "wasb", "http", "https", "rclone"};
+  const bool is_scheme = std::ranges::find(kSchemes, scheme) != kSchemes.end();
+  const bool is_address = text.substr(end).starts_with("://");
+  const bool lacks_colon = text.substr(end).starts_with("//");
+  if (!is_address && !(is_scheme && (text[end] == ':' || lacks_colon))) return "";
+  return "is no folder and no bucket that is known; write s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, "
+         "azure://CONTAINER/FOLDER or rclone:REMOTE:FOLDER, not '" +
+         std::string(text) + "'";
+}
+
 std::string resolve_path(const std::string& path, const std::string& folder, PathKind kind) {
   namespace fs = std::filesystem;
   const bool may_be_bucket = kind == PathKind::kPathOrBucket;
   if (may_be_bucket && (path.find("://") != std::string::npos || path.starts_with("rclone:"))) {
-    return path.substr(0, path.find_last_not_of('/') + 1);
+    const size_t scheme = path.find("://");
+    const size_t least = scheme == std::string::npos ? 0 : scheme + 3;
+    return path.substr(0, std::max(path.find_last_not_of('/') + 1, least));
   }
   const fs::path given(path);
   const fs::path whole = given.is_absolute() ? given : fs::path(folder) / given;

@@ -25,6 +25,10 @@ std::string dollars(double amount) {
   return amount > 0 && amount < 0.005 ? "under 0.01 USD" : format_number("%.2f USD", amount);
 }
 
+std::string up_to(double amount) {
+  return (amount > 0 && amount < 0.005 ? "" : "up to ") + dollars(amount);
+}
+
 std::string bytes_of(double bytes) { return bytes_text(static_cast<uint64_t>(bytes)); }
 
 }  // namespace
@@ -46,13 +50,13 @@ std::string bucket_use_text(const Json& use) {
   const double reads = count_in(use, "reads");
   if (writes + reads <= 0) return "";
   const double received = count_in(use, "received");
-  std::string text = format_number("%.0f writing and ", writes) +
+  std::string text = format_number("at least %.0f writing and ", writes) +
                      format_number("%.0f reading requests, ", reads) +
                      bytes_of(count_in(use, "sent")) +
                      " sent: " + dollars(writes * kDollarsPerWrite + reads * kDollarsPerRead);
   if (received > 0) {
-    text += "; " + bytes_of(received) + " received: up to " +
-            dollars(received / kGigabyte * kDollarsPerGbOut);
+    text +=
+        "; " + bytes_of(received) + " received: " + up_to(received / kGigabyte * kDollarsPerGbOut);
   }
   return text + std::string(" (S3's prices of ") + kBucketPriceDate + ")";
 }
@@ -77,8 +81,8 @@ std::string expected_bucket_use_text(const Json& expected) {
          bytes_of(count_in(expected, "bytes_a_save")) + ", " +
          dollars(count_in(expected, "request_dollars")) + " for requests; " +
          bytes_of(count_in(expected, "stored")) + " stored, " +
-         dollars(count_in(expected, "month_dollars")) + " a month; a resume elsewhere up to " +
-         dollars(count_in(expected, "resume_dollars")) + " (S3's prices of " + kBucketPriceDate +
+         dollars(count_in(expected, "month_dollars")) + " a month; a resume elsewhere " +
+         up_to(count_in(expected, "resume_dollars")) + " (S3's prices of " + kBucketPriceDate +
          ")\n";
 }
 

@@ -280,9 +280,22 @@ def gone(row):
     row.add("no DNS at the start", "" if code == 1 and "nothing is begun" in run.said() else f"{code}: {run.said()}")
     code = run.start("--mirror_dir", "s3://absent/run")
     said = run.said()
-    row.add("no such bucket", "" if code == 1 and "NoSuchBucket" in said else f"{code}: {said}")
+    row.add("no such bucket", "" if code == 1 and "there is no bucket" in said else f"{code}: {said}")
     code = run.start(PATH="/usr/bin:/bin") if not shutil.which("rclone", path="/usr/bin:/bin") else 2
     row.add("no rclone", "" if code == 2 else f"{code}: {run.said()}")
+    # Connections are accepted, and not answered: a signal ends the wait, and so does time.
+    run.begin_anew()
+    proxy.latency = 1000
+    process = run.begin()
+    time.sleep(3)
+    process.send_signal(signal.SIGTERM)
+    code = run.end(process, 15)
+    row.add("silent, then a signal", "" if code == 75 else f"{code}: {run.said()}")
+    process = run.begin()
+    code = run.end(process, 150)
+    said = run.said()
+    row.add("silent", "" if code == 1 and "no answer for" in said else f"{code}: {said}")
+    proxy.heal()
     # After some checkpoints: the local run ends, with exit code 1.
     run.begin_anew()
     process = run.begin()

@@ -28,6 +28,9 @@ TEST(Bucket, IsAUrlOrARemoteOfRclone) {
   EXPECT_THAT(problem_of_bucket("gs:///a"), HasSubstr("names no bucket"));
   EXPECT_THAT(problem_of_bucket("rclone:drive"), HasSubstr("write rclone:REMOTE:FOLDER"));
   EXPECT_THAT(problem_of_bucket("rclone::a"), HasSubstr("names no remote"));
+  for (const char* place : {"s3://b/../c", "s3://..", "gs://b/./c", "rclone:x:.."}) {
+    EXPECT_THAT(problem_of_bucket(place), HasSubstr("write the whole name")) << place;
+  }
 }
 
 TEST(Bucket, NeedsRcloneBeforeAnythingElse) {

@@ -111,5 +111,46 @@ TEST(LocalHttp, RefusesRepliesThatEndEarlyOrAreNone) {
 
 TEST(LocalHttp, EncodesPaths) { EXPECT_EQ(url_path("a b/ü:[x]~"), "a%20b/%C3%BC%3A%5Bx%5D~"); }
 
+// Accepts connections and answers none.
+class Silence {
+ public:
+  Silence() {
+    listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(::bind(listener_, generic, size), 0);
+    EXPECT_EQ(::listen(listener_, 1), 0);
+    EXPECT_EQ(::getsockname(listener_, generic, &size), 0);
+    port_ = ntohs(address.sin_port);
+  }
+  ~Silence() { ::close(listener_); }
+  Silence(const Silence&) = delete;
+  Silence& operator=(const Silence&) = delete;
+  [[nodiscard]] uint16_t port() const { return port_; }
+
+ private:
+  int listener_ = -1;
+  uint16_t port_ = 0;
+};
+
+TEST(LocalHttp, GivesUpAServerThatIsSilent) {
+  const Silence server;
+  EXPECT_THAT([&] { LocalHttpRequest(server.port(), "POST", "/call", "", "", 1); },
+              ThrowsMessage<Error>(HasSubstr("no answer for 1 s")));
+}
+
+TEST(LocalHttp, CanBeStoppedWhileItWaits) {
+  const Silence server;
+  int looks = 0;
+  const WhileWaiting stops([&] {
+    if (++looks == 2) throw Error(ErrorKind::kIo, "enough");
+  });
+  EXPECT_THAT([&] { LocalHttpRequest(server.port(), "POST", "/call", ""); },
+              ThrowsMessage<Error>(HasSubstr("enough")));
+}
+
 }  // namespace
 }  // namespace finetune::checkpoint

@@ -320,6 +320,18 @@ TEST(LoadConfig, LeavesBucketsAsTheyAre) {
   EXPECT_EQ(mirror("rclone:drive:runs/../a"), "rclone:drive:runs/../a");
   EXPECT_EQ(mirror("drive/run"), "configs/drive/run");
   EXPECT_EQ(mirror("./rclone:drive:"), "configs/rclone:drive:");
+  EXPECT_EQ(mirror("s3://"), "s3://") << "which is refused later";
+  EXPECT_EQ(mirror("s3/run"), "configs/s3/run");
+}
+
+// It would be a folder on the disk that may be lost.
+TEST(LoadConfig, RefusesAnAddressThatIsNoBucket) {
+  for (const char* text : {"S3://bucket/x", "s3:bucket/x", "s3:/bucket/x", "gcs://bucket/x",
+                           "az://b/x", "http://bucket/x", "s3//bucket/x", "ftp://host/x"}) {
+    EXPECT_THAT(load_error(std::string("mirror_dir: '") + text + "'"),
+                HasSubstr("is no folder and no bucket that is known; write s3://BUCKET/FOLDER"))
+        << text;
+  }
 }
 
 TEST(LoadConfig, TakesAModelsNameForAPathOnlyWhereOneIsThere) {

@@ -209,8 +209,9 @@ void Trainer::roll_back(const std::string& reason) {
 int Trainer::finish() {
   const std::optional<int> code = end_.finish(recovery_.faults_text());
   if (!code) return stop_early();
-  run_.storage.session_log().add(
-      "end", {{"code", *code}, {"step", run_.state.step}, {"reason", "finished"}});
+  nlohmann::ordered_json end = {{"code", *code}, {"step", run_.state.step}, {"reason", "finished"}};
+  watch_.add_bucket(end);
+  run_.storage.session_log().add("end", end);
   return *code;
 }
 

@@ -128,11 +128,13 @@ void SessionWatch::count_seconds() {
 
 void SessionWatch::skip_seconds() { counted_until_ = now_seconds(); }
 
-void SessionWatch::keep() {
+void SessionWatch::add_bucket(nlohmann::ordered_json& to) const {
   const ObjectStore::Use use = run_.storage.bucket_use();
-  if (use.writes + use.reads > 0) {
-    run_.state.session["bucket"] = bucket_use(bucket_before_, use);
-  }
+  if (use.writes + use.reads > 0) to["bucket"] = bucket_use(bucket_before_, use);
+}
+
+void SessionWatch::keep() {
+  add_bucket(run_.state.session);
   if (!run_.parts.session) return;
   const double slowest = run_.parts.session->clock.measured_save();
   if (slowest > 0) run_.state.session["save_seconds"] = slowest;

@@ -49,6 +49,9 @@ class SessionWatch {
   // Logs the progress of a session that ends early.
   void log_progress() const;
 
+  // Adds the use of buckets in all sessions as "bucket", if there is any.
+  void add_bucket(nlohmann::ordered_json& to) const;
+
  private:
   [[nodiscard]] SessionProgress progress() const;
   [[nodiscard]] double measure_ceiling() const;

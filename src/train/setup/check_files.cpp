@@ -70,7 +70,7 @@ class FileCheck {
   }
 
   void throw_if_any() const {
-    if (!text_.empty()) throw Error(ErrorKind::kConfig, text_);
+    if (!text_.empty()) throw Error(only_io_ ? ErrorKind::kIo : ErrorKind::kConfig, text_);
   }
 
  private:
@@ -82,12 +82,14 @@ class FileCheck {
     try {
       look();
     } catch (const Error& error) {
+      only_io_ = only_io_ && error.kind() == ErrorKind::kIo;
       text_ += (text_.empty() ? "" : "\n") + std::string(error.what());
     }
   }
 
   const LoadedConfig& config_;
   std::string text_;
+  bool only_io_ = true;
 };
 
 }  // namespace
