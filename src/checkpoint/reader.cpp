@@ -17,6 +17,7 @@ void reject_checkpoint(const std::string& reason) { throw Error(ErrorKind::kChec
 namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
+constexpr char kNothing[] = "nothing is in it";
 
 using Entries = std::map<std::string, FileSystem::Entry>;
 
@@ -147,7 +148,7 @@ CheckpointEntry inspect_checkpoint(FileSystem& files, const std::string& path, b
       reject_checkpoint("it is not a folder");
     }
     const Entries there = files.entries(path);
-    if (is_store && there.empty()) reject_checkpoint("it is not a folder");
+    if (is_store && there.empty()) reject_checkpoint(kNothing);
     if (there.contains(kManifestFile)) {
       inspect_own(files, entry, there, verify);
     } else if (there.contains(kFinetuneStateFile)) {
@@ -169,6 +170,8 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& files, const std::stri
   for (const int64_t step : list_steps(files, output_dir)) {
     entries.push_back(
         inspect_checkpoint(files, join_path(output_dir, checkpoint_name(step)), verify));
+    // Some stores keep the empty folder of what was deleted, or list it for a while.
+    if (entries.back().problem == kNothing) entries.pop_back();
   }
   return entries;
 }

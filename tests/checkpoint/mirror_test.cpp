@@ -629,6 +629,19 @@ TEST(MirrorInABucket, LosesWhatAKilledSessionHasNotCopiedToItsEnd) {
   EXPECT_THAT(run.mirrored(), ElementsAre("checkpoint-10"));
 }
 
+// As a Drive does after a deletion.
+TEST(MirrorInABucket, IgnoresFoldersThatAreEmpty) {
+  RunInABucket run;
+  std::filesystem::create_directories(run.mirror + "/checkpoint-40");
+  EXPECT_EQ(bring_back_newest(run.from_store(), std::nullopt), std::nullopt);
+  Mirror mirror(run.in_store());
+  run.save_and_copy(mirror, 10);
+  ASSERT_TRUE(mirror.finish(kLong));
+  run.lose_machine();
+  EXPECT_EQ(bring_back_newest(run.from_store(), std::nullopt), 10);
+  EXPECT_THAT(run.lines, ::testing::IsEmpty());
+}
+
 // Files that have arrived are kept when a download is cut off, by a kill too.
 TEST(MirrorInABucket, ContinuesADownloadByFiles) {
   RunInABucket run;
