@@ -220,15 +220,19 @@ void fetch_best(const BringBackOptions& options, const CheckpointEntry& newest) 
   }
 }
 
-std::optional<Manifest> manifest_in(FileSystem& files, const std::string& path, FileNames names) {
-  const std::optional<std::string> text = read_if_there(files, path, kMaxTextBytes);
-  if (!text) return std::nullopt;
+std::optional<Manifest> parsed_manifest(const std::string& text, const std::string& path,
+                                        FileNames names) {
   try {
-    return parse_manifest(*text, path, names);
+    return parse_manifest(text, path, names);
   } catch (const Error& error) {
     log::debug(std::string("not used: ") + error.what());
     return std::nullopt;
   }
+}
+
+std::optional<Manifest> manifest_in(FileSystem& files, const std::string& path, FileNames names) {
+  const std::optional<std::string> text = read_if_there(files, path, kMaxTextBytes);
+  return text ? parsed_manifest(*text, path, names) : std::nullopt;
 }
 
 // A finished model in a mirror, verified.
@@ -320,9 +324,10 @@ BringBackOptions fetch_finished(const BringBackOptions& options, const Json& sta
                                      std::pair{kManifestFile, FileNames::kPlain}}) {
       if (!there.contains(name)) continue;
       const std::string path = join_path(options.mirror_dir, name);
-      const auto listed = manifest_in(files, path, kind);
+      const std::string text = files.read_all(path, kMaxTextBytes);
+      const auto listed = parsed_manifest(text, path, kind);
       if (!listed) continue;
-      texts[name] = files.read_all(path, kMaxTextBytes);
+      texts[name] = text;
       for (const auto& item : listed->files) {
         if (there.contains(item.first)) wanted[item.first] = item.second;
       }

@@ -235,13 +235,8 @@ class BucketFiles final : public FileSystem, public ObjectStore {
   std::map<std::string, Entry> entries(const std::string& path) override {
     std::map<std::string, Entry> found;
     Json reply;
-    ++writes_;
     try {
-      reply = rclone_->call("operations/list",
-                            {{"fs", root_.fs},
-                             {"remote", remote(path)},
-                             {"opt", {{"noModTime", true}, {"noMimeType", true}}}},
-                            "cannot list '" + path + "'");
+      reply = list_call(remote(path), path);
     } catch (const Error& error) {
       if (error.system_error() != ENOENT) throw;
       check_bucket();
@@ -350,15 +345,25 @@ class BucketFiles final : public FileSystem, public ObjectStore {
                 ENOTSUP);
   }
 
+  // Whether the root is a remote of rclone's configuration, or its "/", and no bucket.
+  [[nodiscard]] bool is_remote() const {
+    return root_.fs.ends_with(':') || root_.fs.ends_with('/');
+  }
+
+  Json list_call(const std::string& remote, const std::string& shown) {
+    ++writes_;
+    return rclone_->call("operations/list",
+                         {{"fs", root_.fs},
+                          {"remote", remote},
+                          {"opt", {{"noModTime", true}, {"noMimeType", true}}}},
+                         "cannot list '" + shown + "'");
+  }
+
   // Nothing is in a bucket that is not there, either. Looks once.
   void check_bucket() {
-    if (is_there_ || root_.fs.ends_with(':') || root_.fs.ends_with('/')) return;
-    ++writes_;
+    if (is_there_ || is_remote()) return;
     try {
-      (void)rclone_->call(
-          "operations/list",
-          {{"fs", root_.fs}, {"remote", ""}, {"opt", {{"noModTime", true}, {"noMimeType", true}}}},
-          "cannot list '" + root_.before + "'");
+      (void)list_call("", root_.before);
     } catch (const Error& error) {
       if (error.system_error() != ENOENT) throw;
       throw Error(ErrorKind::kIo,
@@ -423,8 +428,7 @@ class BucketFiles final : public FileSystem, public ObjectStore {
   }
   // A folder as a file system of rclone's.
   [[nodiscard]] std::string whole(const std::string& path) const {
-    return root_.fs.ends_with(':') || root_.fs.ends_with('/') ? root_.fs + remote(path)
-                                                              : root_.fs + "/" + remote(path);
+    return root_.fs + (is_remote() ? "" : "/") + remote(path);
   }
 
   std::optional<Json> look_at(const std::string& path) {

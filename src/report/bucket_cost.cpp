@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Requests of a save: its files, the logs and lists; tests/bucket counts them.
+// Requests of a save, about: its files, the logs and lists.
 constexpr int64_t kWritesASave = 30;
 constexpr int64_t kReadsASave = 30;
 constexpr double kGigabyte = 1e9;

@@ -20,10 +20,10 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
-// Answers one request with a text, and keeps the request.
-class OneReply {
+// Accepts connections on the loopback and answers none.
+class Silence {
  public:
-  explicit OneReply(std::string reply) : reply_(std::move(reply)) {
+  Silence() {
     listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -34,16 +34,30 @@ class OneReply {
     EXPECT_EQ(::listen(listener_, 1), 0);
     EXPECT_EQ(::getsockname(listener_, generic, &size), 0);
     port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { serve(); });
   }
+  ~Silence() { ::close(listener_); }
+  Silence(const Silence&) = delete;
+  Silence& operator=(const Silence&) = delete;
+
+  [[nodiscard]] uint16_t port() const { return port_; }
+  [[nodiscard]] int accept() const { return ::accept(listener_, nullptr, nullptr); }
+
+ private:
+  int listener_ = -1;
+  uint16_t port_ = 0;
+};
+
+// Answers one request with a text, and keeps the request.
+class OneReply {
+ public:
+  explicit OneReply(std::string reply) : reply_(std::move(reply)), thread_([this] { serve(); }) {}
   ~OneReply() {
     if (thread_.joinable()) thread_.join();
-    ::close(listener_);
   }
   OneReply(const OneReply&) = delete;
   OneReply& operator=(const OneReply&) = delete;
 
-  [[nodiscard]] uint16_t port() const { return port_; }
+  [[nodiscard]] uint16_t port() const { return listener_.port(); }
   std::string request() {
     thread_.join();
     return request_;
@@ -51,7 +65,7 @@ class OneReply {
 
  private:
   void serve() {
-    const int connection = ::accept(listener_, nullptr, nullptr);
+    const int connection = listener_.accept();
     std::array<char, 4096> block{};
     while (request_.find("\r\n\r\n") == std::string::npos) {
       const ssize_t count = ::recv(connection, block.data(), block.size(), 0);
@@ -62,11 +76,10 @@ class OneReply {
     ::close(connection);
   }
 
+  Silence listener_;
   std::string reply_;
   std::string request_;
-  int listener_ = -1;
-  uint16_t port_ = 0;
-  std::thread thread_;
+  std::thread thread_;  // last: it uses the members above
 };
 
 std::string body_of(const std::string& reply) {
@@ -110,31 +123,6 @@ TEST(LocalHttp, RefusesRepliesThatEndEarlyOrAreNone) {
 }
 
 TEST(LocalHttp, EncodesPaths) { EXPECT_EQ(url_path("a b/ü:[x]~"), "a%20b/%C3%BC%3A%5Bx%5D~"); }
-
-// Accepts connections and answers none.
-class Silence {
- public:
-  Silence() {
-    listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(::bind(listener_, generic, size), 0);
-    EXPECT_EQ(::listen(listener_, 1), 0);
-    EXPECT_EQ(::getsockname(listener_, generic, &size), 0);
-    port_ = ntohs(address.sin_port);
-  }
-  ~Silence() { ::close(listener_); }
-  Silence(const Silence&) = delete;
-  Silence& operator=(const Silence&) = delete;
-  [[nodiscard]] uint16_t port() const { return port_; }
-
- private:
-  int listener_ = -1;
-  uint16_t port_ = 0;
-};
 
 TEST(LocalHttp, GivesUpAServerThatIsSilent) {
   const Silence server;

@@ -22,8 +22,8 @@ inline constexpr double kDollarsPerGbOut = 0.09;     // read from outside the re
 [[nodiscard]] nlohmann::ordered_json bucket_use(const nlohmann::ordered_json& before,
                                                 const ObjectStore::Use& use);
 
-// "at least 1234 writing and 567 reading requests, 5.2 GB sent, 0 bytes received: 0.01 USD and at
-// most 0.47 USD for traffic out"; empty for no use, or anything else.
+// "at least 1234 writing and 567 reading requests, 5200 MB sent: 0.01 USD; 300 MB received: up to
+// 0.03 USD (S3's prices of 2026-11)"; empty for no use, or anything else.
 [[nodiscard]] std::string bucket_use_text(const nlohmann::ordered_json& use);
 
 // What the saves of a complete run will cost: "saves", "bytes_a_save", "writes", "stored" (bytes),
