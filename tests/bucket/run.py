@@ -136,7 +136,8 @@ def kills(row):
 
 def contenders(row):
     """Two machines that train to one bucket: the second names the first, and stops."""
-    first, second = BucketRun(max_steps=4000, save_steps=50), BucketRun(max_steps=4000, save_steps=50)
+    endless = {"max_steps": 10**6, "save_steps": 50}  # the first must not finish while the second waits
+    first, second = BucketRun(**endless), BucketRun(**endless)
     first.begin_anew()
     elsewhere = ["unshare", "--uts", "--mount", "sh", "-c", 'hostname elsewhere; exec "$@"', "-"]
     may_rename = subprocess.run([*elsewhere, "true"], capture_output=True).returncode == 0
