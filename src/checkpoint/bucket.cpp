@@ -36,6 +36,8 @@ constexpr std::chrono::milliseconds kTransferPoll{20};
 // rclone's defaults for S3: larger files are sent in parts, each a request.
 constexpr uint64_t kLeastParts = uint64_t{200} << 20;
 constexpr uint64_t kPartBytes = uint64_t{5} << 20;
+constexpr uint64_t kMostInMemory = uint64_t{1} << 31;
+constexpr int kReadAttempts = 2;
 constexpr char kRemote[] = "finetune";  // as rclone's environment variables name the bucket
 constexpr std::string_view kConfigured = "rclone:";
 
@@ -177,6 +179,24 @@ class BucketFiles final : public FileSystem, public ObjectStore {
     reads_ += 2;  // rclone asks for its size again
     received_ += size;
     return std::make_unique<BucketReader>(rclone_, root_.fs, remote(path), path, size);
+  }
+
+  // Without asking for its size before: a small object that is replaced now is read whole, too.
+  std::string read_all(const std::string& path, uint64_t limit) override {
+    const std::string what = "cannot read '" + path + "'";
+    for (int attempt = 1;; ++attempt) {
+      reads_ += 2;  // rclone asks for its size
+      try {
+        std::string content = rclone_->get(root_.fs, remote(path), {}, what)
+                                  ->read_all(std::min(limit, kMostInMemory));
+        received_ += content.size();
+        return content;
+      } catch (const Error& error) {
+        if (error.system_error() == ENOENT) check_bucket();
+        if (error.system_error() != EPIPE) throw;
+        if (attempt == kReadAttempts) throw Error(error.kind(), what + ": " + error.what(), EPIPE);
+      }
+    }
   }
 
   // A bucket has no folders.

@@ -2,8 +2,11 @@
 #include "checkpoint/mirror_folder.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <future>
 #include <map>
 #include <utility>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "finetune/base/clock.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "finetune/base/thread_pool.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 
@@ -18,6 +22,7 @@ namespace finetune::checkpoint {
 namespace {
 
 constexpr uint64_t kMaxCopyManifestBytes = uint64_t{64} << 20;
+constexpr auto kRecordPoll = std::chrono::milliseconds(100);
 constexpr char kTreeRun[] = "tree";  // run id in the manifests of trees
 // A file next to a tree's index, with the time of the last use in seconds since the epoch. File
 // times cannot serve, because a mirror's file system may not support them or may change them.
@@ -70,6 +75,40 @@ std::vector<std::string> in_order(const Manifest& manifest) {
                         [](const std::string& name) { return name == kFinetuneStateFile; });
   return names;
 }
+
+// Computes the records of local files on its own thread, in the given order.
+class RecordsBeside {
+ public:
+  RecordsBeside(CopyPlaces places, const std::string& folder, const std::vector<std::string>& names)
+      : places_(std::move(places)), thread_(1) {
+    places_.may_go_on = [this] {
+      if (is_abandoned_) throw Error(ErrorKind::kIo, "nobody waits for it");
+    };
+    for (const std::string& name : names) {
+      records_.emplace_back(name, thread_.submit([this, path = join_path(folder, name)] {
+        return record_of(places_, path);
+      }));
+    }
+  }
+  ~RecordsBeside() { is_abandoned_ = true; }
+  RecordsBeside(const RecordsBeside&) = delete;
+  RecordsBeside& operator=(const RecordsBeside&) = delete;
+
+  [[nodiscard]] std::map<std::string, FileRecord> wait(const std::function<void()>& may_go_on) {
+    std::map<std::string, FileRecord> records;
+    for (auto& [name, record] : records_) {
+      while (record.wait_for(kRecordPoll) != std::future_status::ready) may_go_on();
+      records[name] = record.get();
+    }
+    return records;
+  }
+
+ private:
+  std::atomic<bool> is_abandoned_ = false;
+  CopyPlaces places_;
+  std::vector<std::pair<std::string, std::future<FileRecord>>> records_;
+  ThreadPool thread_;  // destroyed first
+};
 
 }  // namespace
 
@@ -156,34 +195,64 @@ void MirrorFolder::stage(CheckpointCopy& copy, const std::string& target) {
   std::vector<std::string> names = in_order(*copy.manifest);
   std::erase_if(names, [&](const std::string& name) { return copy.verified.contains(name); });
   ObjectStore* const store = files.object_store();
-  std::map<std::string, FileSystem::Entry> stored;
-  if (store != nullptr) {
-    upload(*store, copy, names);
-    if (!places().reads_back) stored = files.entries(copy.staging);
-  }
+  std::map<std::string, FileRecord> sent;
+  if (store != nullptr) sent = upload(*store, copy, names);
   for (const std::string& name : names) {
     const std::string source = join_path(copy.source, name);
     const std::string path = join_path(copy.staging, name);
     const FileRecord& expected = copy.manifest->files.at(name);
-    const FileRecord record = store != nullptr ? record_of(places(), source)
-                                               : checkpoint::copy_file(places(), source, path);
-    copy.sent.erase(name);  // what is not as it should be is sent again
+    const FileRecord record =
+        store != nullptr ? sent.at(name) : checkpoint::copy_file(places(), source, path);
     if (record != expected) {
+      copy.sent.erase(name);
       throw SourceError(ErrorKind::kCheckpoint,
                         "'" + source + "' is not as its manifest says, so it is not mirrored");
     }
     options_.may_go_on();
-    // What a list lacks is asked for by itself: lists may be late.
-    const auto entry = stored.find(name);
-    const bool is_as_listed = entry != stored.end() && entry->second.bytes == expected.bytes;
-    if (!is_as_listed) read_back(places(), path, expected);
+    if (compares_sizes()) continue;
+    copy.sent.erase(name);  // what is not as it should be is sent again
+    read_back(places(), path, expected);
     copy.verified.insert(name);
   }
 }
 
-// The state first: it distinguishes an unfinished copy from other folders.
-void MirrorFolder::upload(ObjectStore& store, CheckpointCopy& copy,
-                          const std::vector<std::string>& names) {
+// The store has compared the bytes: the sizes of all files are one request.
+bool MirrorFolder::compares_sizes() const {
+  return options_.files->object_store() != nullptr && !places().reads_back;
+}
+
+// Completes the copy. While the manifest is sent, the sizes are asked for: readers compare them,
+// too, so a manifest completes nothing as long as a file has another size.
+void MirrorFolder::write_manifest(CheckpointCopy& copy, const std::string& text) {
+  FileSystem& files = *options_.files;
+  const std::string path = join_path(copy.staging, kManifestFile);
+  if (!compares_sizes()) return write_text(places(), path, text);
+  ThreadPool beside(1);
+  std::future<std::map<std::string, FileSystem::Entry>> list =
+      beside.submit([&] { return files.entries(copy.staging); });
+  write_text(places(), path, text);
+  try {
+    const std::map<std::string, FileSystem::Entry> stored = list.get();
+    for (const auto& [name, expected] : copy.manifest->files) {
+      copy.sent.erase(name);
+      const auto entry = stored.find(name);
+      // What a list lacks is asked for by itself: lists may be late.
+      if (entry == stored.end() || entry->second.bytes != expected.bytes) {
+        read_back(places(), join_path(copy.staging, name), expected);
+      }
+      copy.verified.insert(name);
+    }
+  } catch (const Error&) {
+    files.remove_file(path);
+    throw;
+  }
+}
+
+// The state first: it distinguishes an unfinished copy from other folders. Returns the records of
+// all the files, as the disk has them.
+std::map<std::string, FileRecord> MirrorFolder::upload(ObjectStore& store, CheckpointCopy& copy,
+                                                       const std::vector<std::string>& names) {
+  RecordsBeside records(places(), copy.source, names);
   std::vector<ObjectStore::Transfer> first;
   std::vector<ObjectStore::Transfer> others;
   for (const std::string& name : names) {
@@ -208,6 +277,7 @@ void MirrorFolder::upload(ObjectStore& store, CheckpointCopy& copy,
     }
     throw;
   }
+  return records.wait(options_.may_go_on);
 }
 
 void MirrorFolder::commit(CheckpointCopy& copy) {
@@ -224,7 +294,7 @@ void MirrorFolder::commit(CheckpointCopy& copy) {
   }
   stage(copy, target);
   options_.check_fence();
-  write_text(places(), join_path(copy.staging, kManifestFile), text);
+  write_manifest(copy, text);
   files.sync_directory(copy.staging);
   if (copy.staging != target) {
     options_.check_fence();

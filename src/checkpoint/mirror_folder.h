@@ -67,7 +67,10 @@ class MirrorFolder {
 
  private:
   [[nodiscard]] CopyPlaces places() const;
-  void upload(ObjectStore& store, CheckpointCopy& copy, const std::vector<std::string>& names);
+  std::map<std::string, FileRecord> upload(ObjectStore& store, CheckpointCopy& copy,
+                                           const std::vector<std::string>& names);
+  [[nodiscard]] bool compares_sizes() const;
+  void write_manifest(CheckpointCopy& copy, const std::string& text);
   [[nodiscard]] bool trusts_renames();
   bool is_there(const CheckpointCopy& copy, const std::string& target);
   void stage(CheckpointCopy& copy, const std::string& target);

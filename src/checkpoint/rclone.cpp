@@ -316,12 +316,16 @@ Json Rclone::call(const std::string& function, const Json& arguments, const std:
 }
 
 std::unique_ptr<LocalHttpRequest> Rclone::get(const std::string& fs, const std::string& remote,
-                                              uint64_t offset, const std::string& what) {
+                                              std::optional<uint64_t> offset,
+                                              const std::string& what) {
   const uint16_t port = running_port();
+  const std::string range = offset ? format_text("Range: bytes={}-\r\n", *offset) : "";
   auto request = std::make_unique<LocalHttpRequest>(
-      port, "GET", "/%5B" + url_path(fs) + "%5D/" + url_path(remote),
-      headers() + "Range: bytes=" + std::to_string(offset) + "-\r\n", "", kReadPatience);
-  if (request->status() == 206 || (request->status() == 200 && offset == 0)) return request;
+      port, "GET", "/%5B" + url_path(fs) + "%5D/" + url_path(remote), headers() + range, "",
+      kReadPatience);
+  if (request->status() == 206 || (request->status() == 200 && offset.value_or(0) == 0)) {
+    return request;
+  }
   const Json reply = Json::parse(request->read_all(kLongestReply), nullptr, false);
   throw_rclone_error(what, reply.is_object() ? reply.value("error", std::string()) : "",
                      request->status());

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "checkpoint/local_http.h"
@@ -31,9 +32,11 @@ class Rclone {
   // begins with `what`, "cannot list 's3://bucket/a'"; Error(kConfig) where there is no rclone.
   nlohmann::ordered_json call(const std::string& function, const nlohmann::ordered_json& arguments,
                               const std::string& what);
-  // Requests the bytes of an object from `offset` to its end; `fs` and `remote` as rclone has them.
+  // Requests the bytes of an object, all or those from `offset` to its end; `fs` and `remote` as
+  // rclone has them.
   [[nodiscard]] std::unique_ptr<LocalHttpRequest> get(const std::string& fs,
-                                                      const std::string& remote, uint64_t offset,
+                                                      const std::string& remote,
+                                                      std::optional<uint64_t> offset,
                                                       const std::string& what);
   // Starts the process on this thread if it does not run.
   void ensure() { (void)running_port(); }

@@ -12,8 +12,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Requests of a save, about: its files, the logs and lists.
-constexpr int64_t kWritesASave = 30;
-constexpr int64_t kReadsASave = 30;
+constexpr int64_t kWritesASave = 20;
+constexpr int64_t kReadsASave = 15;
 constexpr double kGigabyte = 1e9;
 
 double count_in(const Json& use, const char* name) {

@@ -123,14 +123,16 @@ def kills(row):
     on_binary.unbroken(BucketRun)
     for i in range(scaled(20)):
         run.begin_anew()
-        for _ in range(3):
+        killed = 0
+        while killed < 3:
             process = run.begin()
             time.sleep(chance.random() * 1.2 * max(on_binary.kept["seconds"], 0.5))
             process.kill()
             if process.wait() == 0:
                 break
+            killed += 1
             run.lose_machine()
-        row.add(f"run {i}", finish_elsewhere(run, complete_in_bucket(run)))
+        row.add(f"run {i}, {killed} kills", finish_elsewhere(run, complete_in_bucket(run)))
     run.close()
 
 

@@ -115,7 +115,7 @@ class FileSystem {
   [[nodiscard]] bool exists(const std::string& path) { return type(path) != FileType::kMissing; }
   // Throws Error(kIo) if the path is a symbolic link: for folders of the program's own.
   void refuse_link(const std::string& path);
-  [[nodiscard]] std::string read_all(const std::string& path, uint64_t limit = UINT64_MAX);
+  [[nodiscard]] virtual std::string read_all(const std::string& path, uint64_t limit = UINT64_MAX);
   // Writes `path` atomically: temporary file in the same folder, sync, rename, sync of the folder.
   void write_atomically(const std::string& path, std::string_view content);
   virtual void remove_tree(const std::string& path);  // never follows links; may be missing
