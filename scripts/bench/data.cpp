@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "data/line_reader.h"
+#include "data/readers/line_reader.h"
 #include "finetune/data/collate.h"
 #include "finetune/data/document_examples.h"
 #include "finetune/data/shard_examples.h"

@@ -3,11 +3,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "cli/commands.h"
-#include "cli/early_start.h"
-#include "cli/launch.h"
-#include "cli/outcome.h"
-#include "cli/standard_output.h"
+#include "cli/process/commands.h"
+#include "cli/process/early_start.h"
+#include "cli/process/launch.h"
+#include "cli/process/outcome.h"
+#include "cli/process/standard_output.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/printable.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <iostream>
 
-#include "cli/commands.h"
+#include "cli/process/commands.h"
 #include "finetune/base/error.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/printable.h"

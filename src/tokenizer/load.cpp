@@ -3,11 +3,11 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/model_files.h"
 #include "finetune/tokenizer/tokenizer.h"
-#include "tokenizer/class_pipeline.h"
-#include "tokenizer/pipeline_files.h"
-#include "tokenizer/sentencepiece_files.h"
-#include "tokenizer/sentencepiece_tokenizer.h"
-#include "tokenizer/special_names.h"
+#include "tokenizer/pipeline/class_pipeline.h"
+#include "tokenizer/pipeline/pipeline_files.h"
+#include "tokenizer/pipeline/special_names.h"
+#include "tokenizer/sentencepiece/sentencepiece_files.h"
+#include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
 
 namespace finetune {
 namespace {

@@ -32,7 +32,6 @@
 #include "finetune/tensor/out_of_memory.h"
 #include "train/folder/former_run.h"
 #include "train/folder/rebuild.h"
-#include "train/folder/run_inputs.h"
 #include "train/folder/run_storage.h"
 #include "train/folder/same_experiment.h"
 #include "train/loop/evaluate.h"
@@ -46,6 +45,7 @@
 #include "train/setup/memory_budget.h"
 #include "train/setup/memory_workload.h"
 #include "train/setup/resume.h"
+#include "train/setup/run_inputs.h"
 #include "train/setup/session.h"
 
 namespace finetune {

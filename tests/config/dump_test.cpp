@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "config/values.h"
+#include "config/reading/values.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/config/exclusions.h"

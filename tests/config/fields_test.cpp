@@ -10,8 +10,8 @@
 #include <set>
 #include <sstream>
 
-#include "config/values.h"
-#include "config/words.h"
+#include "config/keys/words.h"
+#include "config/reading/values.h"
 #include "finetune/base/json.h"
 #include "finetune/config/dump.h"
 #include "support/paths.h"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/load_helpers.h"
-#include "config/values.h"
+#include "config/reading/values.h"
 #include "finetune/base/error.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/fields.h"

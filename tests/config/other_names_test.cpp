@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "config/other_names.h"
+#include "config/reading/other_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "config/aliases.h"
+#include "config/reading/aliases.h"
 #include "finetune/config/fields.h"
 #include "load_helpers.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "config/scalars.h"
+#include "config/reading/scalars.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

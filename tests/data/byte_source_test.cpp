@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/byte_source.h"
+#include "data/readers/byte_source.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 
 #include "base/temporary_folder.h"
 #include "data/byte_tokenizer.h"
-#include "data/sentences.h"
+#include "data/pretraining/sentences.h"
 #include "finetune/base/error.h"
 #include "support/paths.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/line_reader.h"
+#include "data/readers/line_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/memory_limit.h"
+#include "data/cache/memory_limit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/sample_order.h"
+#include "data/loading/sample_order.h"
 
 #include <gtest/gtest.h>
 

@@ -11,6 +11,7 @@
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/data/data_files.h"
 #include "finetune/data/shard_writer.h"
 #include "finetune/data/tf_example.h"
 

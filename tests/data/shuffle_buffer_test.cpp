@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/shuffle_buffer.h"
+#include "data/streaming/shuffle_buffer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

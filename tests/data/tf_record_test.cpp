@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "data/byte_reader.h"
+#include "data/readers/byte_reader.h"
 #include "finetune/base/crc32c.h"
 #include "finetune/base/error.h"
 #include "finetune/data/tf_example.h"

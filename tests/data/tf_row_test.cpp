@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/tf_row.h"
+#include "data/readers/tf_row.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/token_block.h"
+#include "data/cache/token_block.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -18,7 +18,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
+#include "cli/process/commands.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system_stand_in.h"
 #include "finetune/base/interrupt.h"

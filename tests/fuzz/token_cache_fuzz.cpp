@@ -12,8 +12,8 @@
 #include <string>
 #include <string_view>
 
-#include "data/token_block.h"
-#include "data/token_manifest.h"
+#include "data/cache/token_block.h"
+#include "data/cache/token_manifest.h"
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
 #include "finetune/data/dataset.h"

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "../../src/tokenizer/pipeline_files.h"
-#include "../../src/tokenizer/pipeline_tokenizer.h"
+#include "../../src/tokenizer/pipeline/pipeline_files.h"
+#include "../../src/tokenizer/pipeline/pipeline_tokenizer.h"
 #include "finetune/base/error.h"
 #include "finetune/tokenizer/tokenizer.h"
 

@@ -32,14 +32,29 @@ refuse src/model/a.cpp '<torch/nn/module.h>' "not for model"
 refuse src/kernels/a.cpp '"finetune/nn/pass.h"' "kernels may not include nn"
 refuse src/config/a.cpp '<ATen/core/Tensor.h>' "not for config"
 refuse src/train/save/a.cpp '"train/loop/update.h"' "train/save may not include train/loop"
+refuse src/data/readers/a.cpp '"data/columns/row.h"' "data/readers may not include data/columns"
+refuse src/cli/process/a.cpp '"cli/runs/run_folder.h"' "cli/process may not include cli/runs"
 refuse src/train/a.cpp '<torch/torch.h>' "not for train"
 refuse include/finetune/config/a.h '<nlohmann/json.hpp>' "belongs in a source"
 refuse src/optim/a.cpp '"finetune/config/training_args.h"' "not for optim"
 refuse src/helpers/a.cpp '"finetune/base/error.h"' "no area helpers"
 accept src/train/a.cpp '"finetune/kernels/dropout.h"'
 accept src/train/loop/a.cpp '"train/save/saving.h"'
+accept src/config/load.cpp '"config/rules/derive.h"'
 accept src/cli/a.cpp '"finetune/tokenizer/tokenizer.h"'
 accept src/model/a.cpp '"finetune/nn/pass.h"'
+
+# A public header belongs to the folder of its source.
+rm -rf "$folder/include" "$folder/src"
+mkdir -p "$folder/include/finetune" "$folder/src/data/readers" "$folder/src/data/pretraining"
+printf '#include "finetune/data/shard_writer.h"\n' >"$folder/src/data/readers/data_files.cpp"
+: >"$folder/src/data/pretraining/shard_writer.cpp"
+output=$(python3 "$root/scripts/check_layers.py" "$folder") &&
+  { echo "not refused: a public header of a later folder"; exit 1; }
+case $output in
+  "src/data/readers/data_files.cpp:1: data/readers may not include data/pretraining") ;;
+  *) printf '%s\n' "$output"; exit 1 ;;
+esac
 
 ask() {  # ask FILE LINE -> the check's message about this line in this file
   rm -rf "$folder/include" "$folder/src"

@@ -23,8 +23,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
-#include "cli/outcome.h"
+#include "cli/process/commands.h"
+#include "cli/process/outcome.h"
 #include "finetune/base/interrupt.h"
 
 namespace {

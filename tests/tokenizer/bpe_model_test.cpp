@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/bpe_model.h"
+#include "tokenizer/models/bpe_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/byte_level.h"
+#include "tokenizer/unicode/byte_level.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/char_trie.h"
+#include "tokenizer/models/char_trie.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/compiled_regex.h"
+#include "tokenizer/regex/compiled_regex.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/library_process.h"
+#include "tokenizer/training/library_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Compares every kind of component with the results of the tokenizers package.
-#include "tokenizer/pipeline_tokenizer.h"
+#include "tokenizer/pipeline/pipeline_tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

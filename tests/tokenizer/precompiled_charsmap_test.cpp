@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/precompiled_charsmap.h"
+#include "tokenizer/steps/precompiled_charsmap.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
 #include "golden_files.h"
-#include "tokenizer/grapheme_splitter.h"
-#include "tokenizer/sentencepiece_model_check.h"
+#include "tokenizer/sentencepiece/sentencepiece_model_check.h"
+#include "tokenizer/unicode/grapheme_splitter.h"
 
 namespace finetune::tokenizer {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Hostile models, written byte by byte.
-#include "tokenizer/sentencepiece_model_check.h"
+#include "tokenizer/sentencepiece/sentencepiece_model_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

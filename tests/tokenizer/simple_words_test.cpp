@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Compares the table of simple characters with normalizer and pre-tokenizer.
-#include "tokenizer/simple_words.h"
+#include "tokenizer/pipeline/simple_words.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 
 #include "finetune/base/utf8.h"
 #include "golden_files.h"
-#include "tokenizer/sentencepiece_files.h"
-#include "tokenizer/sentencepiece_model_check.h"
-#include "tokenizer/spaced_words.h"
+#include "tokenizer/pipeline/spaced_words.h"
+#include "tokenizer/sentencepiece/sentencepiece_files.h"
+#include "tokenizer/sentencepiece/sentencepiece_model_check.h"
 
 namespace finetune::tokenizer {
 namespace {

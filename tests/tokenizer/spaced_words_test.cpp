@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Cached ids of words equal those of the complete pipeline, which encode_with_ranges() always runs.
-#include "tokenizer/spaced_words.h"
+#include "tokenizer/pipeline/spaced_words.h"
 
 #include <gtest/gtest.h>
 

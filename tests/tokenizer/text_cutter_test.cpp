@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/text_cutter.h"
+#include "tokenizer/regex/text_cutter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tokenizer/text_scanner.h"
+#include "tokenizer/unicode/text_scanner.h"
 
 namespace finetune::tokenizer {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/unigram_model.h"
+#include "tokenizer/models/unigram_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

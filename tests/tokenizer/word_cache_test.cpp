@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tokenizer/word_cache.h"
+#include "tokenizer/models/word_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -126,7 +126,7 @@ const TaskDescriptor& text_length_descriptor() {
   return descriptor;
 }
 
-// Replaces the lines in src/config/tasks.cpp and src/task/tasks.cpp.
+// Replaces the lines in src/config/keys/tasks.cpp and src/task/tasks.cpp.
 const bool kIsAdded = [] {
   add_task(text_length_descriptor());
   return true;

@@ -23,7 +23,7 @@
 namespace finetune {
 
 // The value of a key that nothing here reads: one of transformers' that is accepted without effect
-// or refused (src/config/foreign_keys.cpp).
+// or refused (src/config/reading/foreign_keys.cpp).
 using ForeignValue = std::variant<bool, std::string, std::optional<bool>, std::optional<int64_t>,
                                   std::optional<double>, std::optional<std::string>,
                                   std::vector<std::string>, JsonText>;

@@ -9,6 +9,10 @@
 
 namespace finetune {
 
+// Next to the shards that `finetune prepare` writes: what they were made from, and how many there
+// are (write_shards()).
+inline constexpr char kShardManifest[] = "prepare.json";
+
 enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll, kParquet, kArrow, kTfRecord };
 
 // Returns the format by the name's ending: .jsonl and .ndjson contain one JSON object per line;

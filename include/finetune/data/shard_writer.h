@@ -27,9 +27,6 @@ struct WrittenShards {
   int64_t kept = 0;     // shards that were complete already
 };
 
-// Stored with the shards: what they were made from, and how many there are.
-inline constexpr char kShardManifest[] = "prepare.json";
-
 // "examples-00003-of-00016.tfrecord"
 [[nodiscard]] std::string shard_name(int64_t shard, int64_t shards);
 

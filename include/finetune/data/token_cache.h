@@ -18,7 +18,7 @@ namespace finetune {
 // Processes share a cache; machines share copies of it.
 //
 //   building.json  the data files when the build began; deleted when it is complete
-//   block-<n>      samples of consecutive rows (src/data/token_block.h), checked when read
+//   block-<n>      samples of consecutive rows (src/data/cache/token_block.h), checked when read
 //   tokens.json    written last: the data files with their content hashes, the blocks, the totals
 //   seen.json      size and time of the data files when their content was last verified
 //   used           time of the last use; locked by readers

@@ -17,9 +17,9 @@
 #include "finetune/report/progress.h"
 #include "finetune/task/setup.h"
 #include "finetune/tokenizer/tokenizer.h"
-#include "train/folder/run_inputs.h"
 #include "train/setup/assemble.h"
 #include "train/setup/resume.h"
+#include "train/setup/run_inputs.h"
 
 namespace finetune {
 namespace {

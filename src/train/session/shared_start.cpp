@@ -13,7 +13,7 @@
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/owner.h"
-#include "train/folder/run_inputs.h"
+#include "train/setup/run_inputs.h"
 
 namespace finetune {
 

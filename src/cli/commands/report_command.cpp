@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/process/command_line.h"
+#include "cli/process/commands.h"
+#include "cli/runs/run_report.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
+#include "finetune/base/text.h"
+#include "finetune/base/version.h"
+#include "finetune/report/html_report.h"
+#include "finetune/report/session_log.h"
+
+namespace finetune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostRuns = 20;
+// Points of one curve over all runs: keeps the page below 1 MB.
+constexpr size_t kPointsOfAll = 8000;
+constexpr size_t kMostPoints = 1200;  // points of one curve of one run
+
+constexpr const char* kReportHelp =
+    R"(usage: finetune report OUTPUT_DIR... [-o FILE] [--format html|md|json|csv] [--verify]
+
+Writes a report about one run, or compares several: curves, sessions and interruptions,
+checkpoints, configuration and its changes, cost, data. Only reads the runs, which may
+be running; runs of transformers' Trainer too. The HTML file needs no network.
+
+  -o FILE     where to write; default: report.html in the current folder for html,
+              standard output for the other formats ("-": standard output)
+  --format F  html, md, json (what the page draws), csv (all logged values);
+              default: by the ending of FILE, else html
+  --verify    read every byte of the checkpoints, not only their sizes
+)";
+
+std::string title_of(const std::vector<std::string>& folders) {
+  std::string title;
+  for (const std::string& folder : folders) {
+    title += (title.empty() ? "" : ", ") + file_name(folder);
+  }
+  return title;
+}
+
+std::vector<RunFolder> read_runs(const std::vector<std::string>& folders, bool verify) {
+  std::vector<RunFolder> runs;
+  for (const std::string& folder : folders) {
+    std::optional<RunFolder> run = read_run_folder(folder, kHeartbeatPatience, verify);
+    if (!run) {
+      throw Error(ErrorKind::kUsage,
+                  "there is no run in '" + folder +
+                      "': no checkpoint, log or lock; name the output_dir of a training, or its "
+                      "mirror_dir");
+    }
+    runs.push_back(std::move(*run));
+  }
+  return runs;
+}
+
+// Labels runs with equal folder names by their paths ("a/out" and "b/out").
+void name_apart(Json& runs) {
+  for (Json& run : runs) {
+    const auto same = std::ranges::count_if(
+        runs, [&](const Json& other) { return other["name"] == run["name"]; });
+    if (same > 1) run["label"] = run["path"];
+  }
+  for (Json& run : runs) {
+    if (run.contains("label")) run["name"] = run["label"];
+    run.erase("label");
+  }
+}
+
+Json report_json(const std::vector<RunFolder>& folders, bool verify) {
+  const size_t points = std::clamp(kPointsOfAll / folders.size(), size_t{100}, kMostPoints);
+  Json runs = Json::array();
+  for (const RunFolder& run : folders) runs.push_back(run_report(run, points));
+  name_apart(runs);
+  Json differences = runs.size() > 1 ? differing_keys(runs) : Json::array();
+  return {{"version", kVersion},
+          {"created", unix_seconds()},
+          {"verified", verify},
+          {"runs", std::move(runs)},
+          {"differences", std::move(differences)}};
+}
+
+// An existing file in a run's folder is the run's own, unless its name is one that reports have.
+void refuse_to_replace_a_run(const std::string& file, const std::vector<std::string>& folders) {
+  const std::string name = file_name(file);
+  if (name.starts_with("report") || name.ends_with(".html")) return;
+  const std::filesystem::path path(file);
+  std::error_code missing;
+  if (!std::filesystem::exists(path, missing)) return;
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  for (const std::string& run : folders) {
+    if (!std::filesystem::equivalent(folder, run, missing) || missing) continue;
+    throw Error(ErrorKind::kUsage, "-o '" + file + "' is a file of the run in '" + run +
+                                       "', which a report only reads; choose another name");
+  }
+}
+
+// Returns the format that a file's ending names; empty if it names none.
+std::string format_of_ending(const std::string& file) {
+  std::string ending = std::filesystem::path(file).extension().string();
+  std::ranges::transform(ending, ending.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (ending == ".html" || ending == ".htm") return "html";
+  if (ending == ".md" || ending == ".markdown") return "md";
+  if (ending == ".json") return "json";
+  return ending == ".csv" ? "csv" : "";
+}
+
+std::string chosen_format(const std::optional<std::string>& format,
+                          const std::optional<std::string>& file) {
+  const std::string formats[] = {"html", "md", "json", "csv"};
+  if (format && std::ranges::find(formats, *format) == std::end(formats)) {
+    throw Error(ErrorKind::kUsage, "--format must be html, md, json or csv, not '" + *format + "'");
+  }
+  if (!file || *file == "-") return format.value_or("html");
+  const std::string by_ending = format_of_ending(*file);
+  if (format && !by_ending.empty() && by_ending != *format) {
+    throw Error(ErrorKind::kUsage, "-o '" + *file + "' is named like " + by_ending +
+                                       " and --format is " + *format +
+                                       "; leave --format out, or choose another name");
+  }
+  if (format) return *format;
+  if (!by_ending.empty()) return by_ending;
+  throw Error(ErrorKind::kUsage, "-o '" + *file +
+                                     "' does not end in .html, .md, .json or .csv; choose such a "
+                                     "name, or add --format html, md, json or csv");
+}
+
+// Reading the runs may take long: a file that cannot be written is refused before.
+void check_output(const std::string& file) {
+  const std::filesystem::path path(file);
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    throw Error(ErrorKind::kUsage, "-o '" + file + "' is a folder; name a file in it");
+  }
+  if (!std::filesystem::is_directory(folder, unknown)) {
+    throw Error(ErrorKind::kUsage, "-o '" + file + "': there is no folder '" + folder.string() +
+                                       "'; make it, or choose another file");
+  }
+  if (::access(folder.c_str(), W_OK) != 0) {
+    throw Error(ErrorKind::kUsage, "-o '" + file + "': the folder '" + folder.string() +
+                                       "' is not writable; choose another file");
+  }
+}
+
+}  // namespace
+
+int report_command(const Arguments& arguments) {
+  CommandLine line("report", kReportHelp);
+  std::optional<std::string> asked_format;
+  std::optional<std::string> file;
+  bool verify = false;
+  line.value("--format", asked_format);
+  line.value("-o", file);
+  line.flag("--verify", verify);
+  if (!line.parse(arguments)) return kExitFinished;
+  std::vector<std::string> folders = line.rest();
+  for (std::string& folder : folders) {
+    if (folder.starts_with("-")) {
+      throw Error(ErrorKind::kUsage,
+                  "finetune report has no option '" + folder + "'; see 'finetune report --help'");
+    }
+    while (folder.size() > 1 && folder.ends_with("/")) folder.pop_back();
+  }
+  if (folders.empty() || folders.size() > kMostRuns) {
+    throw Error(ErrorKind::kUsage,
+                format_text("finetune report takes 1 to {} folders, each the output_dir of a run",
+                            kMostRuns));
+  }
+  if (file && *file != "-") refuse_to_replace_a_run(*file, folders);
+  const std::string format = chosen_format(asked_format, file);
+  if (!file && format == "html") file = "report.html";
+  const bool prints = !file || *file == "-";
+  if (!prints) check_output(*file);
+  const std::vector<RunFolder> runs = read_runs(folders, verify);
+  std::string text;
+  if (format == "csv") {
+    text = csv_report(runs);
+  } else {
+    const Json report = report_json(runs, verify);
+    if (format == "json") text = report.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
+    if (format == "md") text = markdown_report(report);
+    if (format == "html") text = html_page(report, title_of(folders), markdown_report(report));
+  }
+  if (prints) {
+    std::cout << text << std::flush;
+    return kExitFinished;
+  }
+  FileSystem::local().write_atomically(*file, text);
+  log::info("the report is in " + *file);
+  return kExitFinished;
+}
+
+}  // namespace finetune::cli

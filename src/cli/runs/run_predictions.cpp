@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+#include "cli/runs/run_predictions.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/printable.h"
+#include "finetune/data/data_record.h"
+#include "finetune/data/rows.h"
+#include "finetune/model/model_config.h"
+
+namespace finetune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostClasses = 50;
+constexpr size_t kMostMistakes = 20;
+constexpr size_t kLongestExample = 300;
+
+// Reads "index<TAB>prediction" followed by a line for each row.
+std::vector<std::string> predictions_in(const std::string& path) {
+  std::vector<std::string> predictions;
+  if (FileSystem::local().type(path) != FileType::kFile) return predictions;
+  std::istringstream lines(FileSystem::local().read_all(path, uint64_t{1} << 28));
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line)) {
+    const size_t tab = line.find('\t');
+    if (tab != std::string::npos) predictions.push_back(line.substr(tab + 1));
+  }
+  return predictions;
+}
+
+struct Counted {
+  std::vector<std::string> labels;
+  std::map<std::pair<size_t, size_t>, int64_t> counts;  // (true, predicted)
+  Json mistakes = Json::array();
+
+  size_t index(const std::string& label) {
+    const auto found = std::ranges::find(labels, label);
+    if (found != labels.end()) return static_cast<size_t>(found - labels.begin());
+    labels.push_back(label);
+    return labels.size() - 1;
+  }
+};
+
+Json confusion_json(const Counted& counted, const std::string& source) {
+  const size_t size = counted.labels.size();
+  Json rows = Json::array();
+  for (size_t i = 0; i < size; ++i) {
+    Json row = Json::array();
+    for (size_t j = 0; j < size; ++j) {
+      const auto found = counted.counts.find({i, j});
+      row.push_back(found == counted.counts.end() ? 0 : found->second);
+    }
+    rows.push_back(std::move(row));
+  }
+  return {{"labels", counted.labels},
+          {"counts", std::move(rows)},
+          {"worst", counted.mistakes},
+          {"source", source}};
+}
+
+std::vector<std::string> files_in(const Json& config, const char* key) {
+  const Json value = member(config, key);
+  std::vector<std::string> paths;
+  if (value.is_string()) paths.push_back(value.get<std::string>());
+  if (value.is_array()) {
+    for (const Json& path : value) paths.push_back(plain_text_of(path));
+  }
+  if (paths.empty()) return paths;
+  return expand_files(paths, key);
+}
+
+// Calls `visit` with each row that was predicted and its prediction, until it returns false.
+// Returns whether there is a prediction for each row.
+bool visit_predictions(const TestRows& test, const std::vector<std::string>& predictions,
+                       const std::function<bool(const Json& row, const std::string&)>& visit) {
+  size_t row = 0;
+  bool goes_on = true;
+  visit_rows(test.files, test.options, [&](const DataRow& data) {
+    if (row >= predictions.size()) return false;
+    goes_on = visit(data.columns, predictions[row++]);
+    return goes_on;
+  });
+  return goes_on && row == predictions.size();
+}
+
+Json count_classes(const TestRows& test, const std::vector<std::string>& predictions,
+                   const Json& names) {
+  Counted counted;
+  for (const auto& item : names.items()) counted.index(plain_text_of(item.value()));
+  const bool is_complete =
+      visit_predictions(test, predictions, [&](const Json& columns, const std::string& predicted) {
+        const Json label = member(columns, *test.columns.label_column);
+        if (label.is_null()) return false;
+        const std::string name = name_of_label(label, names);
+        ++counted.counts[{counted.index(name), counted.index(predicted)}];
+        if (name != predicted && counted.mistakes.size() < kMostMistakes) {
+          const Json text = member(columns, test.columns.text_column.value_or(""));
+          counted.mistakes.push_back({{"text", shown_text(plain_text_of(text))},
+                                      {"label", name},
+                                      {"predicted", predicted}});
+        }
+        return counted.labels.size() <= kMostClasses;
+      });
+  // Else these are other rows than those that were predicted.
+  if (!is_complete) return nullptr;
+  return confusion_json(
+      counted, "predict_results.txt compared with the labels of " + file_name(test.files.front()));
+}
+
+// The items of a list as Python prints it: ['a', "it's"].
+std::set<std::string> python_list(const std::string& text) {
+  std::set<std::string> items;
+  for (size_t at = 1; at < text.size(); ++at) {
+    const char quote = text[at];
+    if (quote != '\'' && quote != '"') continue;
+    std::string item;
+    for (++at; at < text.size() && text[at] != quote; ++at) {
+      if (text[at] != '\\' || at + 1 == text.size()) {
+        item += text[at];
+        continue;
+      }
+      const char escaped = text[++at];
+      item += escaped == 'n' ? '\n' : escaped == 'r' ? '\r' : escaped == 't' ? '\t' : escaped;
+    }
+    items.insert(item);
+  }
+  return items;
+}
+
+struct LabelCounts {
+  int64_t both = 0;
+  int64_t predicted = 0;
+  int64_t labelled = 0;
+
+  [[nodiscard]] Json to_json(const std::string& label) const {
+    const auto share = [](int64_t part, int64_t whole) {
+      return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+    };
+    return {{"label", label},
+            {"precision", share(both, predicted)},
+            {"recall", share(both, labelled)},
+            {"f1", share(2 * both, predicted + labelled)},
+            {"samples", labelled}};
+  }
+};
+
+Json score_labels(const TestRows& test, const std::vector<std::string>& predictions,
+                  const Json& names) {
+  std::vector<std::string> labels;
+  for (const auto& item : names.items()) labels.push_back(plain_text_of(item.value()));
+  std::map<std::string, LabelCounts> counts;
+  const bool is_complete =
+      visit_predictions(test, predictions, [&](const Json& columns, const std::string& predicted) {
+        const Json value = member(columns, *test.columns.label_column);
+        if (!value.is_array()) return false;
+        std::set<std::string> right;
+        for (const Json& label : value) right.insert(name_of_label(label, names));
+        const std::set<std::string> found = python_list(predicted);
+        for (const std::string& label : right) {
+          ++counts[label].labelled;
+          counts[label].both += found.contains(label) ? 1 : 0;
+        }
+        for (const std::string& label : found) ++counts[label].predicted;
+        return true;
+      });
+  if (!is_complete) return nullptr;
+  Json rows = Json::array();
+  for (const std::string& label : labels) rows.push_back(counts[label].to_json(label));
+  return {{"scores", std::move(rows)},
+          {"source",
+           "predict_results.txt compared with the labels of " + file_name(test.files.front())}};
+}
+
+std::string problem_of(const RunFolder& run) {
+  return plain_text_of(member(model_fields_of(run.path), "problem_type"));
+}
+
+Json compare_with_labels(const RunFolder& run, const Json& names) {
+  const std::vector<std::string> predictions =
+      predictions_in(join_path(run.path, "predict_results.txt"));
+  const std::optional<TestRows> test = test_rows_of(run);
+  if (predictions.empty() || !test || !test->columns.label_column) return nullptr;
+  const std::string problem = problem_of(run);
+  if (problem == "regression") return nullptr;
+  if (problem == "multi_label_classification") return score_labels(*test, predictions, names);
+  return count_classes(*test, predictions, names);
+}
+
+}  // namespace
+
+Json model_fields_of(const std::string& folder) {
+  const std::string path = join_path(folder, kConfigFile);
+  if (FileSystem::local().type(path) == FileType::kFile) return read_json_file(path);
+  if (FileSystem::local().type(join_path(folder, kAdapterConfigFile)) != FileType::kFile) {
+    return Json::object();
+  }
+  return parse_json(model_config_json(read_model_config(folder), ""), folder);
+}
+
+std::optional<TestRows> test_rows_of(const RunFolder& run) {
+  const std::optional<DataRecord> record = read_data_record(run.path);
+  TestRows rows{.files = files_in(run.config(), "test_file"), .columns = {}, .options = {}};
+  if (!record || rows.files.empty()) return std::nullopt;
+  rows.columns = record->columns;
+  rows.options.key = "test_file";
+  rows.options.reading = record->reading;
+  if (member(run.config(), "task") == "token_classification") {
+    rows.options.reading.conll_text = ConllText::kAny;
+  }
+  return rows;
+}
+
+std::string plain_text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string name_of_label(const Json& value, const Json& names) {
+  const std::string text = plain_text_of(value);
+  const Json named = member(names, text);
+  return named.is_string() ? named.get<std::string>() : text;
+}
+
+std::string shown_text(const std::string& text) {
+  return printable(shortened(text, kLongestExample));
+}
+
+Json predictions_of(const RunFolder& run, const Json& label_names) {
+  if (member(run.config(), "task") != "sequence_classification") return nullptr;
+  try {
+    return compare_with_labels(run, label_names);
+  } catch (const Error&) {  // moved or changed since: the report does without
+    return nullptr;
+  }
+}
+
+}  // namespace finetune::cli

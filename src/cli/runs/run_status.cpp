@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: MIT
+#include "cli/runs/run_status.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "finetune/base/clock.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
+#include "finetune/checkpoint/bucket.h"
+#include "finetune/checkpoint/finished_model.h"
+#include "finetune/report/bucket_cost.h"
+#include "finetune/report/duration_text.h"
+#include "finetune/report/figure_text.h"
+#include "finetune/report/metrics_file.h"
+#include "finetune/report/session_log.h"
+
+namespace finetune::cli {
+namespace {
+
+using checkpoint::CheckpointEntry;
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kTailBytes = uint64_t{1} << 18;  // of metrics.jsonl: hundreds of lines
+constexpr size_t kTailEntries = 1000;               // of log_history
+constexpr size_t kLongestError = 500;
+
+// Returns the newest lines of the log, oldest first.
+std::vector<Json> newest_lines(const RunFolder& run) {
+  FileSystem& files = *run.files;
+  const std::string path = join_path(run.path, kMetricsFile);
+  std::vector<Json> lines;
+  try {
+    read_json_lines(
+        files, path,
+        [&](Json&& line, uint64_t) {
+          lines.push_back(std::move(line));
+          return true;
+        },
+        offset_of_last_lines(files, path, kTailBytes));
+  } catch (const Error&) {  // it is being replaced
+  }
+  if (!lines.empty()) return lines;
+  std::deque<Json> newest;
+  for_each_history_entry(run, [&](const Json& entry) {
+    newest.push_back(entry);
+    if (newest.size() > kTailEntries) newest.pop_front();
+  });
+  lines.assign(newest.begin(), newest.end());
+  return lines;
+}
+
+void copy_member_as(const Json& from, const std::string& name, Json& to, const std::string& as) {
+  const Json value = member(from, name);
+  if (!value.is_null()) to[as] = value;
+}
+
+void copy_member(const Json& from, const std::string& name, Json& to) {
+  copy_member_as(from, name, to, name);
+}
+
+// A loss that is NaN or Inf is null in the log.
+void copy_loss(const Json& from, Json& status) {
+  if (from.contains("loss")) status["loss"] = from["loss"].is_number() ? from["loss"] : Json();
+}
+
+// Adds the best metric: by metric_for_best_model, else the lowest evaluation loss.
+void add_best(const RunFolder& run, const std::vector<Json>& lines, Json& status) {
+  copy_member(run.trainer, "best_metric", status);
+  if (status.contains("best_metric")) {
+    copy_member(run.trainer, "best_global_step", status);
+    const Json name = member(run.config(), "metric_for_best_model");
+    if (name.is_string()) status["best_metric_name"] = name;
+    return;
+  }
+  std::optional<RunFolder::BestLoss> best = run.best_loss;
+  for (const Json& line : lines) note_evaluation(line, best);
+  if (!best) return;
+  status["best_metric"] = best->value;
+  status["best_metric_name"] = "eval_loss";
+  status["best_global_step"] = best->step;
+}
+
+// Adds the values of the newest training step and of the newest evaluation in the log.
+void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& status) {
+  bool has_loss = false;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (!has_loss && line->contains("loss")) {
+      has_loss = true;
+      for (const char* name :
+           {"grad_norm", "learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
+        copy_member(*line, name, status);
+      }
+      copy_loss(*line, status);
+      status["logged_step"] = member(*line, "step");
+      if (status.contains("memory_mib")) copy_member_as(*line, "session", status, "memory_session");
+    }
+    if (line->contains("eval_loss") && !status.contains("evaluation")) {
+      Json& evaluation = status["evaluation"] = {{"step", member(*line, "step")}};
+      for (const auto& [key, value] : line->items()) {
+        if (key.starts_with("eval_") && (value.is_number() || value.is_null()) &&
+            !key.ends_with("runtime") && !key.ends_with("per_second")) {
+          evaluation[key] = value;
+        }
+      }
+    }
+  }
+  add_best(run, lines, status);
+  // A stop saves steps that were not logged yet.
+  const auto logged = lines.empty() ? std::nullopt : whole_number_in(lines.back(), "step");
+  if (logged && *logged > whole_number_in(status, "step").value_or(-1)) status["step"] = *logged;
+}
+
+std::optional<Json> newest_event(const RunFolder& run, const std::string& name) {
+  for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
+    if (member(*event, "event") == name) return *event;
+  }
+  return std::nullopt;
+}
+
+std::string state_of_idle(const RunFolder& run) {
+  if (run.is_finished) return "finished";
+  const bool has_checkpoints = !run.checkpoints.empty() || run.quarantined > 0;
+  if (has_checkpoints && run.newest_valid() == nullptr) return "no_valid_checkpoint";
+  if (run.owner) return "killed";  // its lock record was not released
+  const Json last = run.events.empty() ? Json() : member(run.events.back(), "event");
+  if (last == "error") return "failed";
+  return last == "start" || last == "rollback" ? "killed" : "stopped";
+}
+
+// Adds the progress of the running process, from the record that it writes every few seconds.
+void add_progress(const RunFolder& run, Json& status) {
+  const Json& progress = run.progress;
+  if (progress.empty()) return;
+  const double age = std::max(0.0, unix_seconds() - number_in(progress, "time").value_or(0));
+  status["phase"] = member(progress, "phase");
+  status["updated_seconds_ago"] = age;
+  if (member(progress, "phase") != "train") {
+    status["phase_progress"] = progress;
+    return;
+  }
+  for (const char* name : {"ceiling_share", "cost", "session_seconds_left"}) {
+    copy_member(progress, name, status);
+  }
+  // The record is written every few seconds: a fast run has logged newer steps. The values of a
+  // step come from one of the two.
+  const double done = number_in(progress, "done").value_or(-1);
+  if (done > number_in(status, "step").value_or(-1)) {
+    for (const char* name : {"learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
+      copy_member(progress, name, status);
+    }
+    copy_loss(progress, status);
+    status.erase("grad_norm");  // it belongs to the logged step
+    status["step"] = member(progress, "done");
+    if (status.contains("session")) status["memory_session"] = status["session"];
+  }
+  if (const auto rate = number_in(progress, "per_second")) status["steps_per_second"] = *rate;
+  if (const auto left = number_in(progress, "seconds_left")) {
+    status["seconds_left"] = std::max(0.0, *left - age);
+  }
+  const auto next_save = number_in(progress, "next_save");
+  if (next_save && *next_save > number_in(status, "step").value_or(-1)) {
+    status["next_save"] = progress["next_save"];
+  }
+}
+
+// Adds estimates from the log if the process has written no record.
+void add_estimates(const std::vector<Json>& lines, Json& status) {
+  if (status.contains("seconds_left") || lines.size() < 2) return;
+  const Json& last = lines.back();
+  for (const Json& first : lines) {
+    const auto steps = number_in(last, "step").value_or(0) - number_in(first, "step").value_or(0);
+    if (member(first, "session") != member(last, "session") || steps <= 0) continue;
+    if (!number_in(first, "time") || !number_in(last, "time")) continue;
+    const double seconds = *number_in(last, "time") - *number_in(first, "time");
+    if (seconds <= 0) return;
+    status["steps_per_second"] = steps / seconds;
+    const double left = number_in(status, "max_steps").value_or(0) - *number_in(last, "step");
+    if (left > 0) status["seconds_left"] = left * seconds / steps;
+    return;
+  }
+}
+
+void add_next_save(const RunFolder& run, Json& status) {
+  if (status.contains("next_save")) return;
+  const auto every = whole_number_in(run.trainer, "save_steps");
+  const auto step = whole_number_in(status, "step");
+  const auto last = whole_number_in(status, "max_steps");
+  const bool is_by_steps = member(run.config(), "save_strategy") == "steps";
+  if (!is_by_steps || !every || !step || !last || *every < 1 || *step >= *last) return;
+  status["next_save"] = std::min(*last, (*step / *every + 1) * *every);
+}
+
+Json checkpoint_json(const CheckpointEntry& entry) {
+  Json json = {{"step", entry.step}, {"bytes", entry.bytes}, {"valid", entry.whole}};
+  if (entry.created_unix > 0) json["created"] = entry.created_unix;
+  if (!entry.whole) json["problem"] = printable(shortened(entry.problem, kLongestError));
+  return json;
+}
+
+void add_checkpoints(const RunFolder& run, Json& status) {
+  Json& list = status["checkpoints"] = Json::array();
+  for (const CheckpointEntry& entry : run.checkpoints) list.push_back(checkpoint_json(entry));
+  if (run.quarantined > 0) status["quarantined_checkpoints"] = run.quarantined;
+  const CheckpointEntry* newest = run.newest_valid();
+  if (newest != nullptr) status["resume_step"] = newest->step;
+  if (!run.is_finished || run.is_foreign) return;
+  const checkpoint::FinishedModel model =
+      checkpoint::inspect_finished_model(*run.files, run.path, false);
+  status["model"] = !model.has_manifest_file ? "no checksums"
+                    : model.is_valid()       ? "valid"
+                                             : checkpoint::describe_damage(model);
+}
+
+void add_mirror(const RunFolder& run, Json& status) {
+  const Json folder = member(run.config(), "mirror_dir");
+  if (!folder.is_string()) return;
+  Json& mirror = status["mirror"] = {{"folder", folder}};
+  const std::string path = folder.get<std::string>();
+  try {
+    const std::shared_ptr<FileSystem> of_mirror = checkpoint::files_of_place(path);
+    FileSystem& files = *of_mirror;
+    mirror["reachable"] = files.exists(path);
+    if (mirror["reachable"] == false) return;
+    const auto entries = checkpoint::list_checkpoints(files, path, false);
+    for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+      if (!entry->whole) continue;
+      mirror["step"] = entry->step;
+      break;
+    }
+    if (run.is_finished) {
+      mirror["has_model"] = checkpoint::inspect_finished_model(files, path, false).is_valid();
+    }
+  } catch (const Error& error) {
+    mirror["reachable"] = false;
+    mirror["problem"] = error.what();
+  }
+}
+
+void add_owner(const RunFolder& run, Json& status) {
+  if (run.is_running()) {
+    status["process"] = {{"host", run.owner->host},
+                         {"pid", run.owner->pid},
+                         {"since", run.owner->since_unix},
+                         {"is_here", run.activity == RunActivity::kHere}};
+  }
+  if (const std::optional<Json> start = newest_event(run, "start")) {
+    copy_member(*start, "session", status);
+    copy_member(*start, "device", status);
+    copy_member(*start, "run_id", status);
+  }
+}
+
+// What the run took so far, by its newest checkpoint.
+void add_totals(const RunFolder& run, Json& status) {
+  if (const auto seconds = number_in(run.state, "seconds")) status["trained_seconds"] = *seconds;
+  Json use = member(member(run.state, "session"), "bucket");
+  if (!run.events.empty() && member(run.events.back(), "bucket").is_object()) {
+    use = run.events.back()["bucket"];  // of the end, after the last save
+  }
+  const std::string bucket = bucket_use_text(use);
+  if (!bucket.empty()) {
+    status["bucket"] = use;
+    status["bucket_text"] = bucket;
+  }
+  const Json cost = member(member(run.state, "session"), "cost");
+  const auto units = number_in(cost, "units");
+  if (status.contains("cost") || !units) return;
+  std::string text = format_number("%.2f units", *units);
+  const Json money = member(cost, "money");
+  if (money.is_object()) {
+    for (const auto& [currency, sum] : money.items()) {
+      if (sum.is_number()) text += format_number(" (%.2f ", sum.get<double>()) + currency + ")";
+    }
+  }
+  status["cost"] = text + " spent";
+}
+
+void add_ends(const RunFolder& run, Json& status) {
+  if (const std::optional<Json> error = newest_event(run, "error")) {
+    Json& last = status["last_error"] = Json::object();
+    copy_member(*error, "time", last);
+    const Json message = member(*error, "message");
+    if (message.is_string()) {
+      last["message"] = printable(shortened(message.get<std::string>(), kLongestError));
+    }
+  }
+  if (const std::optional<Json> end = newest_event(run, "end")) {
+    Json& last = status["last_end"] = Json::object();
+    for (const char* name : {"time", "code", "step", "reason"}) copy_member(*end, name, last);
+  }
+}
+
+// --- as text ---
+
+std::string number_text(const Json& value) {
+  if (value.is_number_integer()) return value.dump();
+  return value.is_number() ? figure_text(value.get<double>()) : "NaN";
+}
+
+std::string text_in(const Json& object, const std::string& name) {
+  const Json value = member(object, name);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+std::string step_text(const Json& status) {
+  const auto step = whole_number_in(status, "step");
+  const auto total = whole_number_in(status, "max_steps");
+  if (!step) return "";
+  std::string text = std::to_string(*step);
+  if (total && *total > 0) text += format_text(" of {} ({}%)", *total, 100 * *step / *total);
+  if (const auto epoch = number_in(status, "epoch")) {
+    text += ", epoch " + format_number("%.2f", *epoch);
+  }
+  return text;
+}
+
+std::string loss_text(const Json& status) {
+  if (!status.contains("loss")) return "";
+  std::string text = number_text(status["loss"]);
+  if (status.contains("learning_rate")) {
+    text += ", learning rate " + number_text(status["learning_rate"]);
+  }
+  if (status.contains("grad_norm")) text += ", gradient norm " + number_text(status["grad_norm"]);
+  return text;
+}
+
+std::string evaluation_text(const Json& status) {
+  const Json evaluation = member(status, "evaluation");
+  if (!evaluation.is_object()) return "";
+  std::string text;
+  for (const auto& [key, value] : evaluation.items()) {
+    if (key != "step") text += (text.empty() ? "" : ", ") + key + " " + number_text(value);
+  }
+  text += " at step " + number_text(evaluation["step"]);
+  if (status.contains("best_metric")) {
+    const std::string name = text_in(status, "best_metric_name");
+    text += "; best " + (name.empty() ? "" : name + " ") + number_text(status["best_metric"]);
+    if (status.contains("best_global_step")) {
+      text += " at step " + number_text(status["best_global_step"]);
+    }
+  }
+  return text;
+}
+
+std::string speed_text(const Json& status) {
+  std::vector<std::string> parts;
+  if (const auto rate = number_in(status, "steps_per_second")) {
+    parts.push_back(*rate >= 1 ? figure_text(*rate) + " steps/s"
+                               : figure_text(1 / *rate) + " s/step");
+  }
+  if (const auto rate = number_in(status, "tokens_per_second")) {
+    parts.push_back(format_number("%.0f", *rate) + " tokens/s");
+  }
+  if (const auto share = number_in(status, "ceiling_share")) {
+    parts.push_back(format_number("%.0f", 100 * *share) + "% of the measured ceiling");
+  }
+  if (status.contains("memory_mib")) {
+    std::string text = "peak memory " + number_text(status["memory_mib"]) + " MiB";
+    const auto session = number_in(status, "memory_session");
+    if (session && *session > 1) text += " of session " + number_text(status["memory_session"]);
+    parts.push_back(std::move(text));
+  }
+  return join(parts);
+}
+
+// Of a run that is not running; else its sessions and the time left say it.
+std::string trained_text(const Json& status) {
+  const auto seconds = number_in(status, "trained_seconds");
+  if (!seconds || status["state"] == "running") return "";
+  std::string text = duration_text(*seconds);
+  if (const auto sessions = whole_number_in(status, "session")) {
+    text += *sessions == 1 ? " in 1 session" : format_text(" in {} sessions", *sessions);
+  }
+  return text;
+}
+
+std::string left_text(const Json& status) {
+  const auto left = number_in(status, "seconds_left");
+  if (!left) return "";
+  std::string text = duration_text(*left) + ", ends " + local_time_text(unix_seconds() + *left);
+  if (const auto session = number_in(status, "session_seconds_left")) {
+    text += "; this session ends in " + duration_text(std::max(0.0, *session));
+  }
+  return text;
+}
+
+std::string checkpoint_text(const Json& status) {
+  if (!status.contains("checkpoints")) return "";
+  const Json& list = status["checkpoints"];
+  std::string text;
+  if (!status.contains("resume_step")) {
+    text = list.empty() ? "none yet" : "none of " + std::to_string(list.size()) + " is valid";
+  } else {
+    text = "step " + number_text(status["resume_step"]);
+    for (const Json& entry : list) {
+      if (entry["step"] != status["resume_step"] || !entry.contains("created")) continue;
+      text += ", " + duration_text(std::max(0.0, unix_seconds() - entry["created"].get<double>())) +
+              " ago";
+    }
+  }
+  for (const Json& entry : list) {
+    if (entry["valid"] == true) continue;
+    text += "; step " + number_text(entry["step"]) + " is invalid: " + text_in(entry, "problem");
+  }
+  if (status["state"] == "running" && status.contains("next_save")) {
+    text += "; next save at step " + number_text(status["next_save"]);
+  }
+  return text;
+}
+
+std::string mirror_text(const Json& status) {
+  const Json mirror = member(status, "mirror");
+  if (!mirror.is_object()) return "";
+  std::string text = text_in(mirror, "folder");
+  if (member(mirror, "reachable") != true) return text + ": not reachable from here";
+  text += mirror.contains("step") ? ": step " + number_text(mirror["step"]) : ": no checkpoint yet";
+  if (mirror.contains("step") && status.contains("resume_step")) {
+    text += mirror["step"] >= status["resume_step"] ? ", up to date" : ", behind";
+  }
+  if (mirror.contains("has_model")) {
+    text +=
+        mirror["has_model"] == true ? ", with the finished model" : ", without the finished model";
+  }
+  return text;
+}
+
+// An error message: what happened, and what to do.
+struct ErrorParts {
+  std::string cause;
+  std::string remedy;  // may be empty
+};
+
+// Joins the lines of a message: "a; b: c".
+std::string in_one_line(std::string message) {
+  for (size_t at = 0; (at = message.find('\n', at)) != std::string::npos;) {
+    const size_t next = std::min(message.find_first_not_of(" \n", at), message.size());
+    const bool ends_in_colon = at > 0 && message[at - 1] == ':';
+    message.replace(at, next - at, next == message.size() ? "" : ends_in_colon ? " " : "; ");
+  }
+  return message;
+}
+
+// Messages are "what happened; what to do", or lines of which the first says what happened.
+ErrorParts parts_of(const std::string& message) {
+  const size_t line = message.find('\n');
+  const size_t end = line != std::string::npos ? line : message.rfind("; ");
+  if (end == std::string::npos) return {.cause = message, .remedy = ""};
+  ErrorParts parts{.cause = message.substr(0, end),
+                   .remedy = message.substr(line != std::string::npos ? end + 1 : end + 2)};
+  parts.remedy = in_one_line(std::move(parts.remedy));
+  parts.remedy.erase(0, parts.remedy.find_first_not_of(' '));
+  return parts;
+}
+
+// A failed run shows the remedy as its next step.
+std::string error_text(const Json& status) {
+  const Json error = member(status, "last_error");
+  if (!error.is_object()) return "";
+  const auto time = number_in(error, "time");
+  const std::string message = text_in(error, "message");
+  return (time ? local_time_text(*time) + ": " : std::string()) +
+         (status["state"] == "failed" ? parts_of(message).cause : in_one_line(message));
+}
+
+std::string headline(const Json& status) {
+  const std::string state = text_in(status, "state");
+  std::string text = text_in(status, "output_dir") + ": ";
+  const Json end = member(status, "last_end");
+  if (state == "running") {
+    const Json& process = status["process"];
+    text += "running, process " + number_text(process["pid"]) + " on '" + text_in(process, "host") +
+            "' since " + local_time_text(process["since"].get<double>());
+  } else if (state == "stopped" && status["is_foreign"] == true) {
+    text +=
+        "not finished, written by transformers' Trainer, which leaves no sign of whether it "
+        "is running";
+  } else if (state == "stopped" && !end.is_object()) {
+    text += "not running, without a record of its end";
+  } else if (state == "stopped") {
+    text += "stopped with everything saved (" + text_in(end, "reason") + ")";
+  } else if (state == "no_valid_checkpoint") {
+    text += "no valid checkpoint";
+  } else if (state == "killed") {
+    text += "not running, the last session was killed";
+  } else {
+    text += state;
+  }
+  if (status.contains("session")) text += ", session " + number_text(status["session"]);
+  return text;
+}
+
+// What failed once fails again unless something changes: the remedy of the error comes first.
+std::string remedy_of_failure(const Json& status) {
+  const std::string remedy = parts_of(text_in(member(status, "last_error"), "message")).remedy;
+  const std::string then =
+      status.contains("resume_step")
+          ? "the training command then resumes from step " + number_text(status["resume_step"])
+          : "nothing was saved yet, so the training command then starts from the beginning";
+  return (remedy.empty() ? "remove the cause of the last error" : remedy) + "; " + then;
+}
+
+std::string advice(const Json& status) {
+  const std::string state = text_in(status, "state");
+  if (state == "no_valid_checkpoint") {
+    return "`finetune checkpoints " + shell_word(text_in(status, "output_dir")) +
+           "` says what is damaged; --restart starts over";
+  }
+  if (state == "killed" || state == "stopped" || state == "failed") {
+    if (status["is_foreign"] == true) return "";
+    if (state == "failed") return remedy_of_failure(status);
+    return status.contains("resume_step")
+               ? "run the same command again to resume from step " +
+                     number_text(status["resume_step"])
+               : "nothing was saved yet; the same command starts from the beginning";
+  }
+  return "";
+}
+
+}  // namespace
+
+Json status_json(const RunFolder& run) {
+  Json status = {{"output_dir", run.path},
+                 {"state", run.is_running() ? "running" : state_of_idle(run)},
+                 {"is_foreign", run.is_foreign}};
+  add_owner(run, status);
+  const std::optional<Json> start = newest_event(run, "start");
+  const Json steps = start ? member(*start, "max_steps") : member(run.trainer, "max_steps");
+  if (steps.is_number() && steps > 0) status["max_steps"] = steps;
+  if (const auto step = whole_number_in(run.trainer, "global_step")) status["step"] = *step;
+  const std::vector<Json> lines = newest_lines(run);
+  add_metrics(run, lines, status);
+  add_checkpoints(run, status);
+  if (run.is_running()) {
+    add_progress(run, status);
+    add_estimates(lines, status);
+    add_next_save(run, status);
+  }
+  add_totals(run, status);
+  add_mirror(run, status);
+  add_ends(run, status);
+  return status;
+}
+
+std::string status_text(const Json& status) {
+  // Names in it come from files and may contain any byte.
+  std::string text = printable_line(headline(status)) + "\n";
+  const auto line = [&](const char* name, const std::string& value) {
+    if (value.empty()) return;
+    text += "  " + std::string(name) + std::string(13 - std::string_view(name).size(), ' ') +
+            printable_line(value) + "\n";
+  };
+  const Json phase = member(status, "phase_progress");
+  if (phase.is_object()) {
+    line("phase", text_in(phase, "phase") + " " + number_text(member(phase, "done")) +
+                      (phase.contains("total") ? " of " + number_text(phase["total"]) : "") + " " +
+                      text_in(phase, "unit"));
+  }
+  line("step", step_text(status));
+  line("loss", loss_text(status));
+  line("evaluation", evaluation_text(status));
+  line("speed", speed_text(status));
+  line("time left", left_text(status));
+  line("trained", trained_text(status));
+  line("cost", text_in(status, "cost"));
+  line("checkpoint", checkpoint_text(status));
+  line("model", text_in(status, "model"));
+  line("mirror", mirror_text(status));
+  line("bucket", text_in(status, "bucket_text"));
+  line("last error", error_text(status));
+  line("next", advice(status));
+  return text;
+}
+
+int status_code(const Json& status) {
+  const std::string state = text_in(status, "state");
+  if (state == "running") return kExitRunning;
+  if (state == "finished") return kExitFinished;
+  return state == "no_valid_checkpoint" ? kExitNoValidCheckpoint : kExitStoppedEarly;
+}
+
+}  // namespace finetune::cli

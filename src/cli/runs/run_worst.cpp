@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+// The samples that a run predicted worst, with their texts.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "cli/runs/run_predictions.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
+#include "finetune/base/text.h"
+#include "finetune/report/figure_text.h"
+
+namespace finetune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kWorstSamplesFile[] = "worst_samples.json";
+constexpr size_t kMostWorst = 20;
+constexpr uint64_t kMostBytes = uint64_t{64} << 20;
+
+struct Measure {
+  const char* name;
+  const char* title;  // of the table
+};
+constexpr Measure kMeasures[] = {
+    {"probability", "lowest probability of the right label"},
+    {"loss", "highest mean loss"},
+    {"error", "largest absolute error"},
+    {"f1", "lowest F1 in percent, the surest answers first"},
+};
+
+std::string measure_title(const Json& measure) {
+  for (const Measure& known : kMeasures) {
+    if (measure == known.name) return known.title;
+  }
+  return plain_text_of(measure);
+}
+
+void append(const Json& value, const std::string& separator, std::string& text) {
+  if (value.is_null()) return;
+  text += (text.empty() ? "" : separator) + plain_text_of(value);
+}
+
+std::string joined_words(const Json& words) {
+  if (!words.is_array()) return plain_text_of(words);
+  std::string text;
+  for (const Json& word : words) append(word, " ", text);
+  return text;
+}
+
+// What the model was shown of a row.
+std::string text_of_row(const TestRows& test, const std::string& task, const Json& row) {
+  const ColumnNames& columns = test.columns;
+  if (task == "token_classification") {
+    return joined_words(member(row, columns.text_column.value_or("tokens")));
+  }
+  std::string text;
+  for (const auto& column :
+       {columns.context_column, columns.text_column, columns.text_pair_column}) {
+    if (column) append(member(row, *column), "\n", text);
+  }
+  return text;
+}
+
+// Choice number `index` of a row as text.
+std::string choice_of(const TestRows& test, const Json& row, const Json& index) {
+  if (!index.is_number_unsigned()) return plain_text_of(index);
+  const auto number = index.get<size_t>();
+  const std::vector<std::string>& names = test.columns.choice_columns;
+  Json choice;
+  if (names.size() == 1) {
+    const Json list = member(row, names[0]);
+    if (list.is_array() && number < list.size()) choice = list[number];
+  } else if (number < names.size()) {
+    choice = member(row, names[number]);
+  }
+  return format_text("{}: {}", number, choice.is_null() ? "–" : plain_text_of(choice));
+}
+
+// "Hale: O instead of B-PER (0.02)", the tokens of a sentence that got a wrong label.
+std::string wrong_tokens(const Json& entry, const Json& words) {
+  const Json wrong = member(entry, "wrong");
+  std::string text;
+  if (!wrong.is_array()) return text;
+  for (const Json& token : wrong) {
+    const Json number = member(token, "word");
+    const bool has_word = words.is_array() && number.is_number_integer() && number >= 0 &&
+                          number.get<size_t>() < words.size();
+    const std::string word =
+        has_word ? plain_text_of(words[number.get<size_t>()]) : "word " + plain_text_of(number);
+    text += (text.empty() ? "" : "\n") + word + ": " + plain_text_of(member(token, "predicted")) +
+            " instead of " + plain_text_of(member(token, "label"));
+    if (const auto score = number_in(token, "score")) text += " (" + figure_text(*score) + ")";
+  }
+  const int64_t unlisted =
+      whole_number_in(entry, "wrong_tokens").value_or(0) - static_cast<int64_t>(wrong.size());
+  if (unlisted > 0) text += format_text("\nand {} more", unlisted);
+  return text;
+}
+
+// The rows of these samples, of the file that was predicted.
+std::map<int64_t, Json> rows_of_samples(const TestRows& test, const std::vector<int64_t>& samples) {
+  std::map<int64_t, Json> rows;
+  const int64_t last = *std::ranges::max_element(samples);
+  int64_t row = 0;
+  visit_rows(test.files, test.options, [&](const DataRow& data) {
+    if (std::ranges::find(samples, row) != samples.end()) rows.emplace(row, data.columns);
+    return row++ < last;
+  });
+  return rows;
+}
+
+std::string label_text(const Json& value) {
+  if (!value.is_array())
+    return value.is_number_float() ? figure_text(value.get<double>()) : plain_text_of(value);
+  std::string text;
+  for (const Json& one : value) text += (text.empty() ? "" : ", ") + label_text(one);
+  return text.empty() ? "–" : text;
+}
+
+class WorstTable {
+ public:
+  WorstTable(const RunFolder& run, const Json& names)
+      : names_(names), task_(plain_text_of(member(run.config(), "task"))) {}
+
+  // Throws Error where the file is damaged.
+  Json make(const RunFolder& run, const Json& stored) {
+    std::vector<Json> entries;
+    std::vector<int64_t> samples;
+    for (const Json& entry : member(stored, "worst")) {
+      const std::optional<int64_t> sample = whole_number_in(entry, "sample");
+      if (!sample || entries.size() == kMostWorst) continue;
+      entries.push_back(entry);
+      entries.back()["sample"] = *sample;
+      samples.push_back(*sample);
+    }
+    if (entries.empty()) return nullptr;
+    const bool has_texts = entries.front().contains("text");
+    std::string problem;
+    if (!has_texts) problem = find_rows(run, samples, entries);
+    Json rows = Json::array();
+    for (const Json& entry : entries) rows.push_back(row_json(entry));
+    const std::string split = plain_text_of(member(stored, "split"));
+    return {{"measure", member(stored, "measure")},
+            {"title", measure_title(member(stored, "measure"))},
+            {"source", split + " data" + (problem.empty() ? "" : "; without texts: " + problem)},
+            {"samples", member(stored, "samples")},
+            {"worst", std::move(rows)}};
+  }
+
+ private:
+  // Returns why there are none, or nothing.
+  std::string find_rows(const RunFolder& run, const std::vector<int64_t>& samples,
+                        const std::vector<Json>& entries) {
+    try {
+      test_ = test_rows_of(run);
+      if (!test_) return "the run's test_file is not known";
+      rows_ = rows_of_samples(*test_, samples);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    for (const Json& entry : entries) {
+      const auto row = rows_.find(entry["sample"].get<int64_t>());
+      if (row != rows_.end() && has_label(row->second, entry)) continue;
+      rows_.clear();
+      return "the rows of " + file_name(test_->files.front()) + " have changed since";
+    }
+    return "";
+  }
+
+  // Whether the row can be the one that was predicted.
+  [[nodiscard]] bool has_label(const Json& row, const Json& entry) const {
+    const Json expected = member(entry, "label");
+    if (!expected.is_string() || !test_->columns.label_column) return true;
+    const Json label = member(row, *test_->columns.label_column);
+    return name_of_label(label, names_) == expected.get<std::string>();
+  }
+
+  [[nodiscard]] Json row_json(const Json& entry) const {
+    const auto found = rows_.find(entry["sample"].get<int64_t>());
+    const Json row = found == rows_.end() ? Json() : found->second;
+    std::string text;
+    std::string label = label_text(member(entry, "label"));
+    std::string predicted = label_text(member(entry, "predicted"));
+    if (entry.contains("text")) {  // question answering
+      append(entry["text"], "", text);
+      append(member(entry, "context"), "\n", text);
+    } else if (!row.is_null()) {
+      text = text_of_row(*test_, task_, row);
+    }
+    if (task_ == "multiple_choice" && !row.is_null()) {
+      label = choice_of(*test_, row, member(entry, "label"));
+      predicted = choice_of(*test_, row, member(entry, "predicted"));
+    }
+    if (task_ == "token_classification") {
+      const Json words =
+          row.is_null() ? Json() : member(row, test_->columns.text_column.value_or("tokens"));
+      label = "";
+      predicted = wrong_tokens(entry, words);
+    }
+    const auto share = number_in(entry, "predicted_score");
+    if (share) predicted += " (" + figure_text(*share) + ")";
+    return {{"sample", entry["sample"]},
+            {"score", member(entry, "score")},
+            {"text", shown_text(text)},
+            {"label", shown_text(label)},
+            {"predicted", shown_text(predicted)}};
+  }
+
+  const Json& names_;
+  std::string task_;
+  std::optional<TestRows> test_;
+  std::map<int64_t, Json> rows_;  // by sample
+};
+
+}  // namespace
+
+Json worst_of(const RunFolder& run, const Json& label_names) {
+  const std::string path = join_path(run.path, kWorstSamplesFile);
+  if (FileSystem::local().type(path) != FileType::kFile) return nullptr;
+  try {
+    const Json stored =
+        read_json_file(path, ErrorKind::kData, {.max_bytes = kMostBytes, .allow_nan = true});
+    if (!member(stored, "worst").is_array()) return nullptr;
+    return WorstTable(run, label_names).make(run, stored);
+  } catch (const Error&) {  // damaged, or being replaced: the report does without
+    return nullptr;
+  }
+}
+
+}  // namespace finetune::cli
