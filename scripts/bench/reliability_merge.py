@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results" / "reliability.json"
-ACCUMULATED = ("R2.starts ", "R2.forks ", "R4.disks ", "R19 ")
+ACCUMULATED = ("R2.starts ", "R2.forks ", "R4.disks ", "R19 ", "R27 kills")
 
 
 def load(path):
