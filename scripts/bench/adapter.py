@@ -143,7 +143,7 @@ def planned(binary, bases, name):
 
 
 def measure(options, bases):
-    names = [name for name in [*OURS, *PEERS] if (options.only or "") in name]
+    names = [name for name in [*OURS, *PEERS] if re.search(options.only or "", name)]
     seconds = {name: [] for name in names}
     peaks = dict.fromkeys(names, 0.0)
     for _ in range(options.rounds):
@@ -166,7 +166,7 @@ def main():
     parser.add_argument("--recompute", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--dora", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--nf4", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--only", help="the rows whose names contain this text")
+    parser.add_argument("--only", help="a regular expression: the rows whose names it finds")
     parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
