@@ -28,8 +28,9 @@ ARROWS = {
     "plan": ["task", "optim", "distributed", "config"],
     "state": ["checkpoint", "optim", "distributed", "data", "model"],
     "export": ["model", "tokenizer", "checkpoint"],
+    "runs": ["report", "checkpoint", "config", "data", "model"],
     "train": ["export", "plan", "state", "report", "task", "checkpoint", "optim", "distributed", "config"],
-    "cli": ["export", "train", "plan", "state", "report", "task", "config", "tokenizer", "data", "checkpoint"],
+    "cli": ["export", "train", "runs", "plan", "state", "report", "task", "config", "tokenizer", "data", "checkpoint"],
 }
 # The folders of areas that have some; each may include those before it. A public header belongs to the
 # folder that has its source.
@@ -38,7 +39,7 @@ FOLDERS = {
     "tokenizer": ["unicode", "regex", "steps", "models", "pipeline", "sentencepiece", "training"],
     "data": ["readers", "cache", "columns", "streaming", "samples", "loading", "pretraining"],
     "train": ["setup", "folder", "session", "save", "loop"],
-    "cli": ["process", "runs", "commands"],
+    "cli": ["process", "commands"],
 }
 # Includes that are kept to some areas: (pattern, areas whose sources may, whether headers may).
 KEPT = [
@@ -92,7 +93,7 @@ ASKS_FOR_THE_DEVICE = "src/kernels/kernels.cpp"
 
 
 # Whose members are JSON documents.
-WHOLE_JSON = {"include/finetune/state/run_state.h"}
+WHOLE_JSON = {"include/finetune/state/run_state.h", "include/finetune/runs/run_folder.h"}
 
 
 def complaint(area, is_header, include, whole_json=False):

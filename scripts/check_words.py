@@ -43,9 +43,26 @@ WORDS = {
     r"\blearnt\b": "learned, a target",
     r"\bof which (?:nothing|every|all)\b": "rephrase",
 }
+# The same for identifiers in C++.
+NAMES = {
+    r"(?:\w+_)?(?<!in_)(?<!In)[Pp]laces?(?:_\w*)?": "position, location",
+    r"\w*(?:[a-z]Places?|Places?[A-Z])\w*": "position, location",
+    r"\w*set_aside\w*|\w+_aside\w*|Aside\w*": "quarantine",
+    r"\w*(?:bring|brought|brings)_back\w*|BringBack\w*": "restore",
+    r"\w*(?:may_go|goes|went)_on\w*": "continues",
+    r"(?:\w+_)?told(?:_\w*)?": "reported",
+    r"(?:\w+_)?behind(?:_\w*)?": "after",
+    r"patience_seconds|with_patience|patiently|k[A-Z]\w*Patience": "timeout",
+    r"(?:\w+_)?(?:mend|mended)(?:_\w*)?": "repair",
+    r"(?:\w+_)?[Mm]eetings?(?:_\w*)?|Meeting[A-Z]\w*": "collective",
+    r"\w*_anew": "again",
+}
+NAME_PATTERNS = {re.compile(rf"\b(?:{pattern})\b"): instead for pattern, instead in NAMES.items()}
+IN_PLACE = re.compile(r"[iI]n_?[Pp]lace")
 PATTERNS = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in WORDS.items()}
 
 CPP = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"')
+RAW = re.compile(r'R"(\w*)\((?:.|\n)*?\)\1"')
 SCRIPT = re.compile(r'#[^\n]*|"""(?:.|\n)*?"""|"(?:[^"\\\n]|\\.)*"')
 SKIPPED = re.compile(r"^tests/fixtures/|^scripts/bench/results/|^scripts/check_words\.py$|^scripts/make_task_data\.py$|\.(?:svg|json|png|txt|bin)$|^LICENSE$")
 
@@ -73,6 +90,16 @@ def texts(path):
         yield from enumerate(match[0].splitlines(), first)
 
 
+def names(path):
+    """Yields (line number, identifiers) of the C++ sources of the program."""
+    if not path.startswith(("src/", "include/")) or not path.endswith((".cpp", ".h", ".cu")):
+        return
+    content = (ROOT / path).read_text(encoding="utf-8", errors="replace")
+    code = RAW.sub(lambda match: "\n" * match[0].count("\n"), content)
+    code = CPP.sub("", code)
+    yield from enumerate(code.splitlines(), 1)
+
+
 def main():
     found = 0
     for path in files():
@@ -81,6 +108,13 @@ def main():
                 for match in pattern.finditer(text):
                     found += 1
                     print(f"{path}:{line}: '{match[0]}' -> {instead}: {text.strip()[:140]}")
+        for line, code in names(path):
+            for pattern, instead in NAME_PATTERNS.items():
+                for match in pattern.finditer(code):
+                    if IN_PLACE.search(match[0]):
+                        continue
+                    found += 1
+                    print(f"{path}:{line}: {match[0]} -> {instead}")
     return 1 if found else 0
 
 

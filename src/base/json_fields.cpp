@@ -37,10 +37,10 @@ std::string open_range_text(const NumberRange& range) {
 }
 
 std::string expected_integer(const IntegerRange& range) {
-  constexpr int64_t kUntold = int64_t{1}
-                              << 62;  // limits that only guard against overflow are not printed
-  return "a whole number" + range_text(std::to_string(range.low), range.low > -kUntold,
-                                       std::to_string(range.high), range.high < kUntold);
+  constexpr int64_t kUnbounded = int64_t{1}
+                                 << 62;  // limits that only guard against overflow are not printed
+  return "a whole number" + range_text(std::to_string(range.low), range.low > -kUnbounded,
+                                       std::to_string(range.high), range.high < kUnbounded);
 }
 
 std::string expected_number(const NumberRange& range) {

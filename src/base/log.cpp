@@ -14,7 +14,6 @@
 
 #include "finetune/base/clock.h"
 #include "finetune/base/log_format.h"
-#include "finetune/base/log_origin.h"
 #include "finetune/base/printable.h"
 
 namespace finetune::log {

@@ -48,29 +48,29 @@ struct Store {
 constexpr std::array<Store, 3> kStores = {
     {{"s3://", "s3"}, {"gs://", "google cloud storage"}, {"azure://", "azureblob"}}};
 
-const Store* store_of(std::string_view place) {
+const Store* store_of(std::string_view location) {
   const auto* const found = std::ranges::find_if(
-      kStores, [&](const Store& store) { return place.starts_with(store.scheme); });
+      kStores, [&](const Store& store) { return location.starts_with(store.scheme); });
   return found == kStores.end() ? nullptr : found;
 }
 
-// What of a place names it for rclone: "finetune:bucket" and what follows it in paths.
+// What of a location names it for rclone: "finetune:bucket" and what follows it in paths.
 struct Root {
   std::string fs;      // "finetune:bucket" or "REMOTE:"
   std::string before;  // of paths: "s3://bucket" or "rclone:REMOTE:"
 };
 
-Root root_of(const std::string& place) {
-  if (const Store* store = store_of(place)) {
-    const size_t slash = place.find('/', store->scheme.size());
-    const std::string before = place.substr(0, slash);
+Root root_of(const std::string& location) {
+  if (const Store* store = store_of(location)) {
+    const size_t slash = location.find('/', store->scheme.size());
+    const std::string before = location.substr(0, slash);
     return {.fs = std::string(kRemote) + ":" + before.substr(store->scheme.size()),
             .before = before};
   }
   // A remote may distinguish its own folder from its root: "rclone:REMOTE:/absolute".
-  const size_t colon = place.find(':', kConfigured.size());
-  const bool is_absolute = place.compare(colon + 1, 1, "/") == 0;
-  const std::string before = place.substr(0, colon + (is_absolute ? 2 : 1));
+  const size_t colon = location.find(':', kConfigured.size());
+  const bool is_absolute = location.compare(colon + 1, 1, "/") == 0;
+  const std::string before = location.substr(0, colon + (is_absolute ? 2 : 1));
   return {.fs = before.substr(kConfigured.size()), .before = before};
 }
 
@@ -80,8 +80,8 @@ std::string variable(const char* name) {
 }
 
 // The remote of a URL, as rclone reads it from variables, with the standard ones of its cloud.
-Rclone::Environment remote_of(const std::string& place) {
-  const Store* const store = store_of(place);
+Rclone::Environment remote_of(const std::string& location) {
+  const Store* const store = store_of(location);
   // A Drive keeps what is deleted in its trash, where it counts for a month.
   Rclone::Environment all = {{"RCLONE_DRIVE_USE_TRASH", "false"}};
   if (store == nullptr) return all;
@@ -161,8 +161,8 @@ class BucketReader final : public ReadableFile {
 
 class BucketFiles final : public FileSystem, public ObjectStore {
  public:
-  explicit BucketFiles(const std::string& place)
-      : root_(root_of(place)), rclone_(std::make_shared<Rclone>(remote_of(place))) {}
+  explicit BucketFiles(const std::string& location)
+      : root_(root_of(location)), rclone_(std::make_shared<Rclone>(remote_of(location))) {}
 
   std::unique_ptr<WritableFile> create(const std::string& path) override;
 
@@ -282,14 +282,15 @@ class BucketFiles final : public FileSystem, public ObjectStore {
 
   ObjectStore* object_store() override { return this; }
 
-  void upload(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+  void upload(const std::vector<Transfer>& files, const std::function<void()>& may_continue,
               const std::function<void(const Transfer&)>& arrived) override {
-    transfer(files, may_go_on, arrived, [this](const Transfer& file) { put(file.from, file.to); });
+    transfer(files, may_continue, arrived,
+             [this](const Transfer& file) { put(file.from, file.to); });
   }
 
-  void download(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+  void download(const std::vector<Transfer>& files, const std::function<void()>& may_continue,
                 const std::function<void(const Transfer&)>& arrived) override {
-    transfer(files, may_go_on, arrived, [this](const Transfer& file) {
+    transfer(files, may_continue, arrived, [this](const Transfer& file) {
       reads_ += 2;  // its size, and its content
       received_ += file.bytes;
       (void)rclone_->call("operations/copyfile",
@@ -404,7 +405,7 @@ class BucketFiles final : public FileSystem, public ObjectStore {
     return slash == 0 ? "/" : local.substr(0, slash);
   }
 
-  void transfer(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+  void transfer(const std::vector<Transfer>& files, const std::function<void()>& may_continue,
                 const std::function<void(const Transfer&)>& arrived,
                 const std::function<void(const Transfer&)>& move) {
     if (files.empty()) return;
@@ -423,7 +424,7 @@ class BucketFiles final : public FileSystem, public ObjectStore {
     std::exception_ptr failure;
     for (size_t i = 0; i < files.size(); ++i) {
       try {
-        while (ends[i].wait_for(kTransferPoll) != std::future_status::ready) may_go_on();
+        while (ends[i].wait_for(kTransferPoll) != std::future_status::ready) may_continue();
       } catch (...) {
         is_abandoned = true;
         rclone_->stop_all();  // else the pools wait for the transfers' ends
@@ -531,14 +532,14 @@ std::unique_ptr<WritableFile> BucketFiles::create(const std::string& path) {
 
 }  // namespace
 
-bool is_bucket(std::string_view place) {
-  return store_of(place) != nullptr || place.starts_with(kConfigured);
+bool is_bucket(std::string_view location) {
+  return store_of(location) != nullptr || location.starts_with(kConfigured);
 }
 
-std::string problem_of_bucket(std::string_view place) {
-  const Store* const store = store_of(place);
+std::string problem_of_bucket(std::string_view location) {
+  const Store* const store = store_of(location);
   const std::string_view rest =
-      place.substr(store != nullptr ? store->scheme.size() : kConfigured.size());
+      location.substr(store != nullptr ? store->scheme.size() : kConfigured.size());
   for (size_t start = 0; start <= rest.size();) {
     const size_t end = std::min(rest.find_first_of("/:", start), rest.size());
     const std::string_view part = rest.substr(start, end - start);
@@ -558,14 +559,14 @@ std::string problem_of_bucket(std::string_view place) {
          "lists them)";
 }
 
-std::shared_ptr<FileSystem> bucket_files(const std::string& place) {
-  const std::string problem = problem_of_bucket(place);
-  if (!problem.empty()) throw Error(ErrorKind::kConfig, "'" + place + "' " + problem);
-  return std::make_shared<BucketFiles>(place);
+std::shared_ptr<FileSystem> bucket_files(const std::string& location) {
+  const std::string problem = problem_of_bucket(location);
+  if (!problem.empty()) throw Error(ErrorKind::kConfig, "'" + location + "' " + problem);
+  return std::make_shared<BucketFiles>(location);
 }
 
-std::shared_ptr<FileSystem> files_of_place(const std::string& place) {
-  return is_bucket(place) ? bucket_files(place) : shared_local_files();
+std::shared_ptr<FileSystem> files_of_location(const std::string& location) {
+  return is_bucket(location) ? bucket_files(location) : shared_local_files();
 }
 
 }  // namespace finetune::checkpoint

@@ -28,15 +28,15 @@ Manifest read_manifest(FileSystem& files, const std::string& path) {
   return parse_manifest(files.read_all(path, kMaxModelManifestBytes), path);
 }
 
-CopyPlaces within(FileSystem& files) {
-  return {.from = files, .to = files, .may_go_on = [] {
+CopyLocations within(FileSystem& files) {
+  return {.from = files, .to = files, .may_continue = [] {
             interrupt::throw_if_requested("verifying the finished model");
           }};
 }
 
-FileRecord record_in(const CopyPlaces& places, const std::string& path) {
+FileRecord record_in(const CopyLocations& locations, const std::string& path) {
   try {
-    return record_of(places, path);
+    return record_of(locations, path);
   } catch (const SourceError& error) {
     throw Error(error.kind(), error.what(), error.system_error());
   }
@@ -142,7 +142,7 @@ bool ModelExport::is_of_user(const std::string& name) {
   if (files_.type(path) != FileType::kFile) return false;
   const auto known = written_.files.find(name);
   if (known == written_.files.end() && accepts_unrecorded_) return false;
-  const FileRecord present = record_in({.from = files_, .to = files_, .may_go_on = [] {}}, path);
+  const FileRecord present = record_in({.from = files_, .to = files_, .may_continue = [] {}}, path);
   const auto staged = manifest_.files.find(name);
   if (staged != manifest_.files.end() && present == staged->second) return false;
   return known == written_.files.end() || present != known->second;
@@ -184,9 +184,9 @@ std::string ModelExport::stage(const CheckpointFile& file) {
 
 // Ignores signals: a run whose last step is done ends as finished, even if a signal is pending.
 void ModelExport::add_results() {
-  const CopyPlaces places = {.from = files_, .to = files_, .may_go_on = [] {}};
+  const CopyLocations locations = {.from = files_, .to = files_, .may_continue = [] {}};
   for (const std::string& name : result_files(files_, folder_)) {
-    manifest_.files[name] = record_in(places, join_path(folder_, name));
+    manifest_.files[name] = record_in(locations, join_path(folder_, name));
   }
 }
 
@@ -345,7 +345,7 @@ bool is_quarantined_file_name(std::string_view name) {
   return !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-bool restore_file(const BringBackOptions& options, const std::string& name,
+bool restore_file(const RestoreOptions& options, const std::string& name,
                   const FileRecord& record) {
   const std::string source = join_path(options.mirror_dir, name);
   const std::string target = join_path(options.output_dir, name);
@@ -359,10 +359,10 @@ bool restore_file(const BringBackOptions& options, const std::string& name,
     options.report("the mirror cannot replace '" + target + "': " + error.what());
     return false;
   }
-  const CopyPlaces places = {
+  const CopyLocations locations = {
       .from = *options.files,
       .to = *options.local,
-      .may_go_on = [] { interrupt::throw_if_requested("copying from the mirror"); },
+      .may_continue = [] { interrupt::throw_if_requested("copying from the mirror"); },
       .clock = options.clock};
   const std::string temporary =
       join_path(options.output_dir, format_text(".tmp-{}.{}", name, std::random_device{}()));
@@ -370,7 +370,7 @@ bool restore_file(const BringBackOptions& options, const std::string& name,
     if (options.local->exists(temporary)) options.local->remove_file(temporary);
   };
   try {
-    if (copy_file(places, source, temporary) != record) {
+    if (copy_file(locations, source, temporary) != record) {
       discard();
       options.report("'" + source + "' changed while it was copied, so it is not used");
       return false;

@@ -40,7 +40,9 @@ bool is_identifier_character(char c) {
          c == '-';
 }
 
-const char* suffix(AsideReason reason) { return reason == AsideReason::kBad ? ".bad-" : ".old-"; }
+const char* suffix(QuarantineReason reason) {
+  return reason == QuarantineReason::kBad ? ".bad-" : ".old-";
+}
 
 }  // namespace
 
@@ -52,19 +54,19 @@ std::optional<int64_t> parse_checkpoint_name(std::string_view name) {
   return name.empty() ? step : std::nullopt;
 }
 
-std::string aside_name(const AsideName& name) {
+std::string quarantine_name(const QuarantineName& name) {
   return format_text("{}{}{}", checkpoint_name(name.step), suffix(name.reason), name.number);
 }
 
-std::optional<AsideName> parse_aside_name(std::string_view name) {
+std::optional<QuarantineName> parse_quarantine_name(std::string_view name) {
   if (!take(name, kCheckpoint)) return std::nullopt;
   const std::optional<int64_t> step = take_number(name);
   if (!step) return std::nullopt;
-  for (const AsideReason reason : {AsideReason::kBad, AsideReason::kOld}) {
+  for (const QuarantineReason reason : {QuarantineReason::kBad, QuarantineReason::kOld}) {
     if (!take(name, suffix(reason))) continue;
     const std::optional<int64_t> number = take_number(name);
     if (!number || !name.empty()) return std::nullopt;
-    return AsideName{.step = *step, .reason = reason, .number = *number};
+    return QuarantineName{.step = *step, .reason = reason, .number = *number};
   }
   return std::nullopt;
 }

@@ -148,8 +148,8 @@ struct Lease::Shared {
   void watch(const std::string& text, const Owner& owner) {
     log::info(format_text(
         "'{}' was last used by {}; waiting up to {} s to see whether that is still alive",
-        options.shown, describe(owner), static_cast<int>(options.patience_seconds)));
-    const double end = options.clock->now() + options.patience_seconds;
+        options.shown, describe(owner), static_cast<int>(options.timeout_seconds)));
+    const double end = options.clock->now() + options.timeout_seconds;
     while (options.clock->now() < end) {
       interrupt::throw_if_requested("waiting for '" + options.shown + "'");
       options.clock->sleep(kWatchSeconds);
@@ -159,7 +159,7 @@ struct Lease::Shared {
       return;
     }
     log::warning(format_text("'{}' is taken over: {} has been silent for {} s", options.shown,
-                             describe(owner), static_cast<int>(options.patience_seconds)));
+                             describe(owner), static_cast<int>(options.timeout_seconds)));
   }
 
   // Whether the record is still ours. A record that is neither empty nor ours shows that another

@@ -51,8 +51,8 @@ WhileWaiting::WhileWaiting(std::function<void()> look) { look_while_waiting = st
 WhileWaiting::~WhileWaiting() { look_while_waiting = nullptr; }
 
 LocalHttpRequest::LocalHttpRequest(uint16_t port, std::string_view method, std::string_view target,
-                                   std::string_view headers, std::string_view body, double patience)
-    : patience_(patience) {
+                                   std::string_view headers, std::string_view body, double timeout)
+    : timeout_(timeout) {
   socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket_ < 0) broken(std::strerror(errno));
   sockaddr_in address = {};
@@ -85,12 +85,12 @@ LocalHttpRequest::~LocalHttpRequest() { ::close(socket_); }
 
 void LocalHttpRequest::wait_for_bytes() const {
   constexpr int kLookMilliseconds = 200;
-  const double end = Clock::steady().now() + patience_;
+  const double end = Clock::steady().now() + timeout_;
   pollfd one = {.fd = socket_, .events = POLLIN, .revents = 0};
   while (::poll(&one, 1, kLookMilliseconds) <= 0) {
     if (look_while_waiting) look_while_waiting();
     if (Clock::steady().now() > end) {
-      throw Error(ErrorKind::kIo, format_text("no answer for {} s", static_cast<int>(patience_)),
+      throw Error(ErrorKind::kIo, format_text("no answer for {} s", static_cast<int>(timeout_)),
                   ETIMEDOUT);
     }
   }

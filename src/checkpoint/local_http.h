@@ -28,7 +28,7 @@ class LocalHttpRequest {
   // without a byte of the reply, in seconds.
   LocalHttpRequest(uint16_t port, std::string_view method, std::string_view target,
                    std::string_view headers, std::string_view body = {},
-                   double patience = std::numeric_limits<double>::infinity());
+                   double timeout = std::numeric_limits<double>::infinity());
   ~LocalHttpRequest();
   LocalHttpRequest(const LocalHttpRequest&) = delete;
   LocalHttpRequest& operator=(const LocalHttpRequest&) = delete;
@@ -44,7 +44,7 @@ class LocalHttpRequest {
   void read_head();
   void wait_for_bytes() const;
 
-  double patience_;
+  double timeout_;
   int socket_ = -1;
   int status_ = 0;
   std::string buffer_;

@@ -59,7 +59,7 @@ struct Mirror::Worker {
         folder({.local = options.local,
                 .files = options.files,
                 .directory = options.directory,
-                .may_go_on =
+                .may_continue =
                     [this] {
                       if (abandon) throw Abandoned{};
                     },
@@ -247,8 +247,8 @@ struct Mirror::Worker {
     ++failures_in_a_row;
     last_problem = problem;
     const double now = options.clock->now();
-    if (failures_in_a_row > 1 && now < told_at + options.repeat_warning_seconds) return;
-    told_at = now;
+    if (failures_in_a_row > 1 && now < reported_at + options.repeat_warning_seconds) return;
+    reported_at = now;
     log::warning("mirror: " + problem + "; training continues, and the copy is retried");
   }
 
@@ -308,7 +308,7 @@ struct Mirror::Worker {
   int64_t jobs = 0;
   MirrorCounts counted;
   int64_t failures_in_a_row = 0;
-  double told_at = 0;
+  double reported_at = 0;
   std::string last_problem;
   bool last_problem_lasts = false;  // retrying soon cannot help
   bool lacks_file = false;          // a local file did not match its record and was not copied

@@ -36,8 +36,8 @@ std::string read_copy_source(FileSystem& files, const std::string& path) {
   }
 }
 
-void write_text(const CopyPlaces& places, const std::string& path, const std::string& text) {
-  FileSystem& files = places.to;
+void write_text(const CopyLocations& locations, const std::string& path, const std::string& text) {
+  FileSystem& files = locations.to;
   if (files.object_store() == nullptr) {
     if (files.type(path) == FileType::kDirectory) (void)quarantine_file(files, path);
     if (files.exists(path)) files.remove_file(path);
@@ -46,7 +46,7 @@ void write_text(const CopyPlaces& places, const std::string& path, const std::st
   file->write(text);
   file->sync();
   file->close();
-  look_until_seen(places, [&] {
+  look_until_seen(locations, [&] {
     files.drop_cached(path);
     if (files.read_all(path, kMaxCopyManifestBytes) == text) return;
     throw Error(ErrorKind::kIo, "'" + path + "' does not read back as it was written");
@@ -79,14 +79,15 @@ std::vector<std::string> in_order(const Manifest& manifest) {
 // Computes the records of local files on its own thread, in the given order.
 class RecordsBeside {
  public:
-  RecordsBeside(CopyPlaces places, const std::string& folder, const std::vector<std::string>& names)
-      : places_(std::move(places)), thread_(1) {
-    places_.may_go_on = [this] {
+  RecordsBeside(CopyLocations locations, const std::string& folder,
+                const std::vector<std::string>& names)
+      : locations_(std::move(locations)), thread_(1) {
+    locations_.may_continue = [this] {
       if (is_abandoned_) throw Error(ErrorKind::kIo, "nobody waits for it");
     };
     for (const std::string& name : names) {
       records_.emplace_back(name, thread_.submit([this, path = join_path(folder, name)] {
-        return record_of(places_, path);
+        return record_of(locations_, path);
       }));
     }
   }
@@ -94,10 +95,10 @@ class RecordsBeside {
   RecordsBeside(const RecordsBeside&) = delete;
   RecordsBeside& operator=(const RecordsBeside&) = delete;
 
-  [[nodiscard]] std::map<std::string, FileRecord> wait(const std::function<void()>& may_go_on) {
+  [[nodiscard]] std::map<std::string, FileRecord> wait(const std::function<void()>& may_continue) {
     std::map<std::string, FileRecord> records;
     for (auto& [name, record] : records_) {
-      while (record.wait_for(kRecordPoll) != std::future_status::ready) may_go_on();
+      while (record.wait_for(kRecordPoll) != std::future_status::ready) may_continue();
       records[name] = record.get();
     }
     return records;
@@ -105,14 +106,14 @@ class RecordsBeside {
 
  private:
   std::atomic<bool> is_abandoned_ = false;
-  CopyPlaces places_;
+  CopyLocations locations_;
   std::vector<std::pair<std::string, std::future<FileRecord>>> records_;
   ThreadPool thread_;  // destroyed first
 };
 
 }  // namespace
 
-CopyPlaces MirrorFolder::places() const {
+CopyLocations MirrorFolder::locations() const {
   if (!reads_back_) {
     ObjectStore* const store = options_.files->object_store();
     const bool is_checked = store != nullptr && store->checks_uploads();
@@ -121,7 +122,7 @@ CopyPlaces MirrorFolder::places() const {
   }
   return {.from = *options_.local,
           .to = *options_.files,
-          .may_go_on = options_.may_go_on,
+          .may_continue = options_.may_continue,
           .clock = options_.clock,
           .reads_back = *reads_back_};
 }
@@ -140,7 +141,7 @@ bool MirrorFolder::trusts_renames() {
   const std::string from = probe("probe");
   const std::string to = probe("renamed");
   files.make_directory(from);
-  write_text(places(), join_path(from, "probe"), "probe");
+  write_text(locations(), join_path(from, "probe"), "probe");
   bool works = false;
   try {
     files.rename_new(from, to);
@@ -171,8 +172,9 @@ bool MirrorFolder::is_there(const CheckpointCopy& copy, const std::string& targe
   }
   if (entry.unreadable) throw Error(ErrorKind::kIo, target + ": " + entry.problem);
   options_.check_fence();
-  const std::string kept = set_aside(files, options_.directory, copy.manifest->step,
-                                     entry.whole ? AsideReason::kOld : AsideReason::kBad);
+  const std::string kept =
+      quarantine(files, options_.directory, copy.manifest->step,
+                 entry.whole ? QuarantineReason::kOld : QuarantineReason::kBad);
   if (!entry.whole) {
     options_.report("'" + target + "' is damaged (" + entry.problem + "): it is renamed to " +
                     file_name(kept) + " and copied again");
@@ -202,23 +204,23 @@ void MirrorFolder::stage(CheckpointCopy& copy, const std::string& target) {
     const std::string path = join_path(copy.staging, name);
     const FileRecord& expected = copy.manifest->files.at(name);
     const FileRecord record =
-        store != nullptr ? sent.at(name) : checkpoint::copy_file(places(), source, path);
+        store != nullptr ? sent.at(name) : checkpoint::copy_file(locations(), source, path);
     if (record != expected) {
       copy.sent.erase(name);
       throw SourceError(ErrorKind::kCheckpoint,
                         "'" + source + "' is not as its manifest says, so it is not mirrored");
     }
-    options_.may_go_on();
+    options_.may_continue();
     if (compares_sizes()) continue;
     copy.sent.erase(name);  // what is not as it should be is sent again
-    read_back(places(), path, expected);
+    read_back(locations(), path, expected);
     copy.verified.insert(name);
   }
 }
 
 // The store has compared the bytes: the sizes of all files are one request.
 bool MirrorFolder::compares_sizes() const {
-  return options_.files->object_store() != nullptr && !places().reads_back;
+  return options_.files->object_store() != nullptr && !locations().reads_back;
 }
 
 // Completes the copy. While the manifest is sent, the sizes are asked for: readers compare them,
@@ -226,11 +228,11 @@ bool MirrorFolder::compares_sizes() const {
 void MirrorFolder::write_manifest(CheckpointCopy& copy, const std::string& text) {
   FileSystem& files = *options_.files;
   const std::string path = join_path(copy.staging, kManifestFile);
-  if (!compares_sizes()) return write_text(places(), path, text);
+  if (!compares_sizes()) return write_text(locations(), path, text);
   ThreadPool beside(1);
   std::future<std::map<std::string, FileSystem::Entry>> list =
       beside.submit([&] { return files.entries(copy.staging); });
-  write_text(places(), path, text);
+  write_text(locations(), path, text);
   try {
     const std::map<std::string, FileSystem::Entry> stored = list.get();
     for (const auto& [name, expected] : copy.manifest->files) {
@@ -238,7 +240,7 @@ void MirrorFolder::write_manifest(CheckpointCopy& copy, const std::string& text)
       const auto entry = stored.find(name);
       // What a list lacks is asked for by itself: lists may be late.
       if (entry == stored.end() || entry->second.bytes != expected.bytes) {
-        read_back(places(), join_path(copy.staging, name), expected);
+        read_back(locations(), join_path(copy.staging, name), expected);
       }
       copy.verified.insert(name);
     }
@@ -252,7 +254,7 @@ void MirrorFolder::write_manifest(CheckpointCopy& copy, const std::string& text)
 // all the files, as the disk has them.
 std::map<std::string, FileRecord> MirrorFolder::upload(ObjectStore& store, CheckpointCopy& copy,
                                                        const std::vector<std::string>& names) {
-  RecordsBeside records(places(), copy.source, names);
+  RecordsBeside records(locations(), copy.source, names);
   std::vector<ObjectStore::Transfer> first;
   std::vector<ObjectStore::Transfer> others;
   for (const std::string& name : names) {
@@ -266,8 +268,8 @@ std::map<std::string, FileRecord> MirrorFolder::upload(ObjectStore& store, Check
     copy.sent.insert(file.to.substr(copy.staging.size() + 1));
   };
   try {
-    store.upload(first, options_.may_go_on, note);
-    store.upload(others, options_.may_go_on, note);
+    store.upload(first, options_.may_continue, note);
+    store.upload(others, options_.may_continue, note);
   } catch (const Error&) {
     for (const std::string& name : names) {  // a checkpoint that was deleted meanwhile
       const std::string source = join_path(copy.source, name);
@@ -277,7 +279,7 @@ std::map<std::string, FileRecord> MirrorFolder::upload(ObjectStore& store, Check
     }
     throw;
   }
-  return records.wait(options_.may_go_on);
+  return records.wait(options_.may_continue);
 }
 
 void MirrorFolder::commit(CheckpointCopy& copy) {
@@ -303,7 +305,7 @@ void MirrorFolder::commit(CheckpointCopy& copy) {
   files.sync_directory(options_.directory);
   copy.staging.clear();
   if (files.object_store() == nullptr) {  // it may have been renamed, or is not visible yet
-    look_until_seen(places(), [&] { (void)files.open(join_path(target, kManifestFile)); });
+    look_until_seen(locations(), [&] { (void)files.open(join_path(target, kManifestFile)); });
     const CheckpointEntry entry = inspect_checkpoint(files, target, false);
     if (!entry.whole) throw Error(ErrorKind::kIo, "'" + target + "': " + entry.problem);
   }
@@ -324,13 +326,13 @@ void MirrorFolder::rotate(const std::string& run_id, const RotationPolicy& polic
   FileSystem& files = *options_.files;
   options_.check_fence();
   remove_unfinished();
-  if (!others_are_aside_) {
+  if (!others_are_quarantined_) {
     for (const CheckpointEntry& entry : list_checkpoints(files, options_.directory, false)) {
       if (!entry.whole || entry.foreign || entry.run_id == run_id) continue;
       options_.report("another run's checkpoint is renamed: " +
-                      set_aside(files, options_.directory, entry.step, AsideReason::kOld));
+                      quarantine(files, options_.directory, entry.step, QuarantineReason::kOld));
     }
-    others_are_aside_ = true;
+    others_are_quarantined_ = true;
   }
   (void)checkpoint::rotate(files, options_.directory, run_id, policy, options_.report);
 }
@@ -368,7 +370,7 @@ void MirrorFolder::write_index(const std::string& folder, const Manifest& index)
   options_.check_fence();
   const std::string path = join_path(folder, kTreeIndexFile);
   indices_.erase(folder);
-  write_text(places(), path, manifest_text(index));
+  write_text(locations(), path, manifest_text(index));
   options_.files->sync_directory(folder);
   indices_[folder] = index;
 }
@@ -379,7 +381,7 @@ bool MirrorFolder::has_same(const std::string& target, const Manifest& index,
   const auto known = index.files.find(name);
   if (known == index.files.end() || files.type(target) != FileType::kFile) return false;
   if (!verify && files.open(target)->size() != known->second.bytes) return false;
-  if (record_of(places(), source) != known->second) return false;
+  if (record_of(locations(), source) != known->second) return false;
   return !verify || is_undamaged(target, known->second);
 }
 
@@ -406,7 +408,7 @@ bool MirrorFolder::is_kept(const std::string& target, const Manifest& index,
       there.manifest->step != former->step) {
     return false;
   }
-  if (record_of(places(), source, known->second.bytes) == known->second) return false;
+  if (record_of(locations(), source, known->second.bytes) == known->second) return false;
   if (!is_undamaged(target, known->second)) return false;
   log::info(
       format_text("'{}' differs from the copy '{}', which was made when the run ended; the "
@@ -432,7 +434,7 @@ void MirrorFolder::copy_manifest(const std::string& path) {
   }
   options_.check_fence();
   if (type == FileType::kDirectory) (void)quarantine_file(files, target);
-  (void)replace_file(places(), path, target);
+  (void)replace_file(locations(), path, target);
   files.sync_directory(options_.directory);
 }
 
@@ -447,7 +449,7 @@ void MirrorFolder::copy_file(const std::string& path, const std::optional<FileRe
   options_.check_fence();
   FileSystem& files = *options_.files;
   if (files.type(target) == FileType::kDirectory) (void)quarantine_file(files, target);
-  index.files[name] = replace_file(places(), path, target, expected ? &*expected : nullptr);
+  index.files[name] = replace_file(locations(), path, target, expected ? &*expected : nullptr);
   write_index(options_.directory, index);
 }
 
@@ -476,7 +478,7 @@ void MirrorFolder::copy_tree(const std::string& folder, const std::string& name,
     }
     options_.files->make_directories(parent_path(copy));
     options_.check_fence();
-    index.files[path] = replace_file(places(), source, copy);
+    index.files[path] = replace_file(locations(), source, copy);
   }
   if (index != before) write_index(target, index);
 }
@@ -490,7 +492,7 @@ int64_t MirrorFolder::note_of_use(const std::string& tree, bool is_used, int64_t
     if (read.ec == std::errc() && seconds <= now) return seconds;
   }
   options_.check_fence();
-  write_text(places(), path, std::to_string(now));
+  write_text(locations(), path, std::to_string(now));
   return now;
 }
 

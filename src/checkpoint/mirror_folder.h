@@ -38,7 +38,7 @@ class MirrorFolder {
     std::shared_ptr<FileSystem> local = {};
     std::shared_ptr<FileSystem> files = {};  // the mirror's
     std::string directory = {};
-    std::function<void()> may_go_on = [] {};  // between blocks; throws to abandon
+    std::function<void()> may_continue = [] {};  // between blocks; throws to abandon
     // Before a commit; throws if another session writes here.
     std::function<void()> check_fence = [] {};
     Report report = {};
@@ -66,7 +66,7 @@ class MirrorFolder {
                            std::chrono::seconds unused);
 
  private:
-  [[nodiscard]] CopyPlaces places() const;
+  [[nodiscard]] CopyLocations locations() const;
   std::map<std::string, FileRecord> upload(ObjectStore& store, CheckpointCopy& copy,
                                            const std::vector<std::string>& names);
   [[nodiscard]] bool compares_sizes() const;
@@ -91,7 +91,7 @@ class MirrorFolder {
   Options options_;
   mutable std::optional<bool> reads_back_;
   std::optional<bool> trusts_renames_;
-  bool others_are_aside_ = false;
+  bool others_are_quarantined_ = false;
   bool unfinished_are_gone_ = false;
   std::map<std::string, Manifest> indices_;  // by folder, as they were read or written last
   std::set<std::string> verified_;  // checkpoints that were read back or verified by this object

@@ -109,9 +109,9 @@ std::string describe(const Owner& owner) {
 }
 
 OwnerState state_of(const Owner& owner, const Owner& self) {
-  const bool same_place = owner.host == self.host && owner.boot_id == self.boot_id &&
-                          !owner.boot_id.empty() && owner.pid_namespace == self.pid_namespace;
-  if (!same_place) return OwnerState::kRemote;
+  const bool same_position = owner.host == self.host && owner.boot_id == self.boot_id &&
+                             !owner.boot_id.empty() && owner.pid_namespace == self.pid_namespace;
+  if (!same_position) return OwnerState::kRemote;
   const bool alive = owner.process_start != 0 && owner.process_start == process_start(owner.pid);
   return alive ? OwnerState::kAlive : OwnerState::kDead;
 }

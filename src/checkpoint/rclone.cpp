@@ -40,8 +40,8 @@ constexpr size_t kLongestReply = size_t{256} << 20;
 constexpr uint64_t kMostLog = uint64_t{1} << 20;
 constexpr char kUser[] = "finetune";
 // Seconds without an answer. rclone's own limits are longer, because it tries several times.
-constexpr double kCallPatience = 30;
-constexpr double kReadPatience = 60;
+constexpr double kCallTimeout = 30;
+constexpr double kReadTimeout = 60;
 // rclone's own settings that would hide its port, or what it is asked to do.
 constexpr std::array kForeignSettings = {
     "RCLONE_VERBOSE", "RCLONE_QUIET",   "RCLONE_LOG_LEVEL",    "RCLONE_LOG_FILE",
@@ -302,9 +302,9 @@ std::string Rclone::headers() const {
 Json Rclone::call(const std::string& function, const Json& arguments, const std::string& what) {
   const uint16_t port = running_port();
   const bool may_take_long = has_any(function, {"copyfile", "movefile", "sync/", "purge"});
-  const double patience = may_take_long ? std::numeric_limits<double>::infinity() : kCallPatience;
+  const double timeout = may_take_long ? std::numeric_limits<double>::infinity() : kCallTimeout;
   try {
-    LocalHttpRequest request(port, "POST", "/" + function, headers(), arguments.dump(), patience);
+    LocalHttpRequest request(port, "POST", "/" + function, headers(), arguments.dump(), timeout);
     Json reply = Json::parse(request.read_all(kLongestReply), nullptr, false);
     if (request.status() == 200 && !reply.is_discarded()) return reply;
     const std::string reason = reply.is_object() ? reply.value("error", std::string()) : "";
@@ -322,7 +322,7 @@ std::unique_ptr<LocalHttpRequest> Rclone::get(const std::string& fs, const std::
   const std::string range = offset ? format_text("Range: bytes={}-\r\n", *offset) : "";
   auto request = std::make_unique<LocalHttpRequest>(
       port, "GET", "/%5B" + url_path(fs) + "%5D/" + url_path(remote), headers() + range, "",
-      kReadPatience);
+      kReadTimeout);
   if (request->status() == 206 || (request->status() == 200 && offset.value_or(0) == 0)) {
     return request;
   }

@@ -80,10 +80,11 @@ std::vector<int64_t> list_steps(FileSystem& files, const std::string& output_dir
   return steps;
 }
 
-std::vector<AsideName> list_aside(FileSystem& files, const std::string& output_dir) {
-  std::vector<AsideName> names;
+std::vector<QuarantineName> list_quarantined(FileSystem& files, const std::string& output_dir) {
+  std::vector<QuarantineName> names;
   for (const std::string& name : names_in(files, output_dir)) {
-    if (const std::optional<AsideName> aside = parse_aside_name(name)) names.push_back(*aside);
+    if (const std::optional<QuarantineName> quarantined = parse_quarantine_name(name))
+      names.push_back(*quarantined);
   }
   return names;
 }
@@ -99,15 +100,15 @@ void rename_checkpoint(FileSystem& files, const std::string& from, const std::st
   if (is_hidden) files.rename(join_path(to, kHidden), join_path(to, kManifestFile));
 }
 
-std::string rename_aside(FileSystem& files, const std::string& output_dir, const std::string& from,
-                         int64_t step, AsideReason reason) {
-  AsideName name{.step = step, .reason = reason, .number = 1};
-  for (const AsideName& other : list_aside(files, output_dir)) {
+std::string rename_to_quarantine(FileSystem& files, const std::string& output_dir,
+                                 const std::string& from, int64_t step, QuarantineReason reason) {
+  QuarantineName name{.step = step, .reason = reason, .number = 1};
+  for (const QuarantineName& other : list_quarantined(files, output_dir)) {
     if (other.step == step && other.reason == reason) {
       name.number = std::max(name.number, other.number + 1);
     }
   }
-  const std::string path = join_path(output_dir, aside_name(name));
+  const std::string path = join_path(output_dir, quarantine_name(name));
   rename_checkpoint(files, join_path(output_dir, from), path);
   files.sync_directory(output_dir);
   return path;
@@ -122,7 +123,7 @@ void quarantine(FileSystem& files, const std::string& output_dir, const Checkpoi
     return;
   }
   try {
-    const std::string path = set_aside(files, output_dir, entry.step, AsideReason::kBad);
+    const std::string path = quarantine(files, output_dir, entry.step, QuarantineReason::kBad);
     report(what + "; it is kept as " + file_name(path));
   } catch (const Error& error) {
     report(what + "; it stays where it is (" + error.what() + ")");
@@ -195,10 +196,10 @@ std::optional<CheckpointEntry> find_newest_good(FileSystem& files, const std::st
     throw Error(ErrorKind::kIo, "'" + output_dir + "' holds checkpoints that could not be read (" +
                                     unreadable + "); run the same command again when they can be");
   }
-  const std::vector<AsideName> aside = list_aside(files, output_dir);
-  const bool any_bad = std::any_of(aside.begin(), aside.end(), [](const AsideName& name) {
-    return name.reason == AsideReason::kBad;
-  });
+  const std::vector<QuarantineName> quarantined = list_quarantined(files, output_dir);
+  const bool any_bad =
+      std::any_of(quarantined.begin(), quarantined.end(),
+                  [](const QuarantineName& name) { return name.reason == QuarantineReason::kBad; });
   if (steps.empty() && !any_bad) return std::nullopt;
   throw Error(ErrorKind::kCheckpoint,
               "'" + output_dir +
@@ -206,23 +207,23 @@ std::optional<CheckpointEntry> find_newest_good(FileSystem& files, const std::st
                   "--restart to begin at step 0 (the damaged ones are kept under other names)");
 }
 
-std::string set_aside(FileSystem& files, const std::string& output_dir, int64_t step,
-                      AsideReason reason) {
-  return rename_aside(files, output_dir, checkpoint_name(step), step, reason);
+std::string quarantine(FileSystem& files, const std::string& output_dir, int64_t step,
+                       QuarantineReason reason) {
+  return rename_to_quarantine(files, output_dir, checkpoint_name(step), step, reason);
 }
 
-std::vector<std::string> set_aside_all(FileSystem& files, const std::string& output_dir,
-                                       int64_t after_step) {
+std::vector<std::string> quarantine_all(FileSystem& files, const std::string& output_dir,
+                                        int64_t after_step) {
   std::vector<std::string> paths;
   for (const int64_t step : list_steps(files, output_dir)) {
     if (step > after_step) {
-      paths.push_back(set_aside(files, output_dir, step, AsideReason::kOld));
+      paths.push_back(quarantine(files, output_dir, step, QuarantineReason::kOld));
     }
   }
-  for (const AsideName& name : list_aside(files, output_dir)) {
-    if (name.reason == AsideReason::kBad && name.step > after_step) {
-      paths.push_back(
-          rename_aside(files, output_dir, aside_name(name), name.step, AsideReason::kOld));
+  for (const QuarantineName& name : list_quarantined(files, output_dir)) {
+    if (name.reason == QuarantineReason::kBad && name.step > after_step) {
+      paths.push_back(rename_to_quarantine(files, output_dir, quarantine_name(name), name.step,
+                                           QuarantineReason::kOld));
     }
   }
   return paths;

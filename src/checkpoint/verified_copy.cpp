@@ -17,21 +17,21 @@ namespace {
 constexpr double kFirstRetryPause = 0.25;
 constexpr double kLongestRetryPause = 4.0;
 
-std::unique_ptr<ReadableFile> open_source(const CopyPlaces& places, const std::string& path) {
+std::unique_ptr<ReadableFile> open_source(const CopyLocations& locations, const std::string& path) {
   try {
-    return places.from.open(path);
+    return locations.from.open(path);
   } catch (const Error& error) {
     throw SourceError(error.kind(), error.what(), error.system_error());
   }
 }
 
-void stream(const CopyPlaces& places, const std::string& from, WritableFile& to,
+void stream(const CopyLocations& locations, const std::string& from, WritableFile& to,
             uint64_t max_bytes = std::numeric_limits<uint64_t>::max()) {
-  const std::unique_ptr<ReadableFile> source = open_source(places, from);
+  const std::unique_ptr<ReadableFile> source = open_source(locations, from);
   const uint64_t size = std::min(source->size(), max_bytes);
   std::string block(static_cast<size_t>(std::min(size, kBlockBytes)), '\0');
   for (uint64_t offset = 0; offset < size; offset += kBlockBytes) {
-    places.may_go_on();
+    locations.may_continue();
     const auto count = static_cast<size_t>(std::min(kBlockBytes, size - offset));
     try {
       source->read_at(offset, block.data(), count);
@@ -44,18 +44,20 @@ void stream(const CopyPlaces& places, const std::string& from, WritableFile& to,
 
 }  // namespace
 
-FileRecord copy_file(const CopyPlaces& places, const std::string& from, const std::string& to) {
+FileRecord copy_file(const CopyLocations& locations, const std::string& from,
+                     const std::string& to) {
   // A file that failed to sync cannot be trusted, so a retry never reuses it.
-  if (places.to.object_store() == nullptr && places.to.exists(to)) places.to.remove_file(to);
-  const std::unique_ptr<WritableFile> file = places.to.create(to);
+  if (locations.to.object_store() == nullptr && locations.to.exists(to))
+    locations.to.remove_file(to);
+  const std::unique_ptr<WritableFile> file = locations.to.create(to);
   RecordingFile recording(*file);
-  stream(places, from, recording);
+  stream(locations, from, recording);
   file->sync();
   file->close();
   return recording.record();
 }
 
-void look_until_seen(const CopyPlaces& places, const std::function<void()>& look) {
+void look_until_seen(const CopyLocations& locations, const std::function<void()>& look) {
   for (double pause = kFirstRetryPause;; pause *= 2) {
     try {
       look();
@@ -63,21 +65,21 @@ void look_until_seen(const CopyPlaces& places, const std::function<void()>& look
     } catch (const Error& error) {
       if (error.system_error() != ENOENT || pause > kLongestRetryPause) throw;
     }
-    places.may_go_on();
-    places.clock->sleep(pause);
+    locations.may_continue();
+    locations.clock->sleep(pause);
   }
 }
 
-void read_back(const CopyPlaces& places, const std::string& path, const FileRecord& record) {
-  look_until_seen(places, [&] {
-    if (!places.reads_back) {
-      const uint64_t bytes = places.to.open(path)->size();
+void read_back(const CopyLocations& locations, const std::string& path, const FileRecord& record) {
+  look_until_seen(locations, [&] {
+    if (!locations.reads_back) {
+      const uint64_t bytes = locations.to.open(path)->size();
       if (bytes == record.bytes) return;
       throw Error(ErrorKind::kIo,
                   format_text("'{}' has {} bytes there instead of {}", path, bytes, record.bytes));
     }
-    places.to.drop_cached(path);
-    verify_file(*places.to.open(path), record, path);
+    locations.to.drop_cached(path);
+    verify_file(*locations.to.open(path), record, path);
   });
 }
 
@@ -90,61 +92,62 @@ namespace {
                         "again to repair it");
 }
 
-FileRecord replace_object(const CopyPlaces& places, const std::string& from, const std::string& to,
-                          const FileRecord* expected) {
+FileRecord replace_object(const CopyLocations& locations, const std::string& from,
+                          const std::string& to, const FileRecord* expected) {
   FileRecord record;
   if (expected != nullptr) {
-    record = record_of(places, from);
+    record = record_of(locations, from);
     if (record != *expected) refuse_source(from);
-    places.to.object_store()->upload({{.from = from, .to = to, .bytes = record.bytes}},
-                                     places.may_go_on, [](const ObjectStore::Transfer&) {});
+    locations.to.object_store()->upload({{.from = from, .to = to, .bytes = record.bytes}},
+                                        locations.may_continue,
+                                        [](const ObjectStore::Transfer&) {});
   } else {  // it may grow meanwhile: what is recorded is sent
-    record = copy_file(places, from, to);
+    record = copy_file(locations, from, to);
   }
-  read_back(places, to, record);
+  read_back(locations, to, record);
   return record;
 }
 
 }  // namespace
 
-FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to,
-                        const FileRecord* expected) {
-  if (places.to.object_store() != nullptr) return replace_object(places, from, to, expected);
+FileRecord replace_file(const CopyLocations& locations, const std::string& from,
+                        const std::string& to, const FileRecord* expected) {
+  if (locations.to.object_store() != nullptr) return replace_object(locations, from, to, expected);
   static thread_local std::mt19937_64 names{std::random_device{}()};
   const std::string temporary =
       join_path(parent_path(to), format_text(".tmp-{}.{}", file_name(to), names()));
   try {
-    const FileRecord record = copy_file(places, from, temporary);
+    const FileRecord record = copy_file(locations, from, temporary);
     if (expected != nullptr && record != *expected) refuse_source(from);
-    read_back(places, temporary, record);
-    places.to.rename(temporary, to);
-    look_until_seen(places, [&] { (void)places.to.open(to); });
+    read_back(locations, temporary, record);
+    locations.to.rename(temporary, to);
+    look_until_seen(locations, [&] { (void)locations.to.open(to); });
     return record;
   } catch (...) {
     try {
-      if (places.to.exists(temporary)) places.to.remove_file(temporary);
+      if (locations.to.exists(temporary)) locations.to.remove_file(temporary);
     } catch (const Error&) {  // report the first failure
     }
     throw;
   }
 }
 
-FileRecord record_of(const CopyPlaces& places, const std::string& path, uint64_t max_bytes) {
+FileRecord record_of(const CopyLocations& locations, const std::string& path, uint64_t max_bytes) {
   NoFile none;
   RecordingFile recording(none);
-  stream(places, path, recording, max_bytes);
+  stream(locations, path, recording, max_bytes);
   return recording.record();
 }
 
-std::map<std::string, FileRecord> copy_files(const CopyPlaces& places, const std::string& from,
-                                             const std::string& to,
+std::map<std::string, FileRecord> copy_files(const CopyLocations& locations,
+                                             const std::string& from, const std::string& to,
                                              const std::map<std::string, FileRecord>& wanted) {
   std::map<std::string, FileRecord> records;
-  ObjectStore* const store = places.from.object_store();
+  ObjectStore* const store = locations.from.object_store();
   if (store == nullptr) {
     for (const auto& item : wanted) {
       const std::string& name = item.first;
-      records[name] = copy_file(places, join_path(from, name), join_path(to, name));
+      records[name] = copy_file(locations, join_path(from, name), join_path(to, name));
     }
     return records;
   }
@@ -154,16 +157,18 @@ std::map<std::string, FileRecord> copy_files(const CopyPlaces& places, const std
         {.from = join_path(from, name), .to = join_path(to, name), .bytes = record.bytes});
   }
   try {
-    store->download(files, places.may_go_on, [](const ObjectStore::Transfer&) {});
+    store->download(files, locations.may_continue, [](const ObjectStore::Transfer&) {});
   } catch (const Error& error) {
     if (error.system_error() == EDQUOT) throw Error(error.kind(), error.what(), ENOSPC);  // here
     throw SourceError(error.kind(), error.what(), error.system_error());
   }
-  const CopyPlaces here = {
-      .from = places.to, .to = places.to, .may_go_on = places.may_go_on, .clock = places.clock};
+  const CopyLocations here = {.from = locations.to,
+                              .to = locations.to,
+                              .may_continue = locations.may_continue,
+                              .clock = locations.clock};
   for (const auto& item : wanted) {
     const std::string path = join_path(to, item.first);
-    const std::unique_ptr<WritableFile> file = places.to.append(path);
+    const std::unique_ptr<WritableFile> file = locations.to.append(path);
     file->sync();
     file->close();
     records[item.first] = record_of(here, path);

@@ -52,7 +52,8 @@ bool is_already_there(FileSystem& files, const std::string& output_dir, const st
   // An unreadable one may be valid: only a checkpoint that was read and found corrupt is
   // quarantined.
   if (entry.unreadable) throw Error(ErrorKind::kIo, target + ": " + entry.problem);
-  set_aside(files, output_dir, identity.step, entry.whole ? AsideReason::kOld : AsideReason::kBad);
+  quarantine(files, output_dir, identity.step,
+             entry.whole ? QuarantineReason::kOld : QuarantineReason::kBad);
   return false;
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr double kIdleShare = 0.02;
 constexpr std::chrono::seconds kLongestPause{10};
 
-std::atomic<int> meetings{0};
+std::atomic<int> collectives{0};
 
 // Returns a different number on each call if it cannot be read, so that no process counts as idle.
 int64_t main_thread_switches() {
@@ -40,18 +40,18 @@ Activity Activity::of_this_process() {
   return {.processor_seconds =
               static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9,
           .switches = main_thread_switches(),
-          .is_in_meeting = meetings > 0};
+          .is_in_collective = collectives > 0};
 }
 
-MeetingScope::MeetingScope() { ++meetings; }
+CollectiveScope::CollectiveScope() { ++collectives; }
 
-MeetingScope::~MeetingScope() { --meetings; }
+CollectiveScope::~CollectiveScope() { --collectives; }
 
 bool IdleWatch::is_idle(const Activity& activity, Clock::time_point now) {
   const std::chrono::duration<double> passed = now - looked_at_;
   const bool works =
       activity.processor_seconds - last_.processor_seconds > kIdleShare * passed.count();
-  if (works || activity.is_in_meeting || activity.switches != last_.switches ||
+  if (works || activity.is_in_collective || activity.switches != last_.switches ||
       passed > kLongestPause) {
     active_at_ = now;
   }

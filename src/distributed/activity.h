@@ -11,18 +11,18 @@ namespace finetune {
 struct Activity {
   double processor_seconds = 0.0;  // of all threads
   int64_t switches = 0;            // voluntary and involuntary context switches of the main thread
-  bool is_in_meeting = false;      // waits for other ranks, which may legitimately take long
+  bool is_in_collective = false;   // waits for other ranks, which may legitimately take long
 
   [[nodiscard]] static Activity of_this_process();
 };
 
 // Counts the collectives that this process is in.
-class MeetingScope {
+class CollectiveScope {
  public:
-  MeetingScope();
-  ~MeetingScope();
-  MeetingScope(const MeetingScope&) = delete;
-  MeetingScope& operator=(const MeetingScope&) = delete;
+  CollectiveScope();
+  ~CollectiveScope();
+  CollectiveScope(const CollectiveScope&) = delete;
+  CollectiveScope& operator=(const CollectiveScope&) = delete;
 };
 
 // Detects a hung process: for the whole timeout its main thread had no context switch, all threads

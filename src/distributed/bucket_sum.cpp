@@ -94,7 +94,7 @@ BucketSum::BucketSum(World& world, const std::vector<Tensor>& like, const Option
       layout_(sizes_of(like), options.bucket_bytes),
       state_(std::make_unique<State>()) {
   for (const Tensor& tensor : like) state_->shapes.push_back(tensor.sizes().vec());
-  const at::TensorOptions place =
+  const at::TensorOptions position =
       at::TensorOptions().device(options.has_thread ? c10::Device(c10::kCPU) : like[0].device());
   int64_t largest = 0;
   for (const BucketLayout::Bucket& bucket : layout_.buckets) {
@@ -105,13 +105,13 @@ BucketSum::BucketSum(World& world, const std::vector<Tensor>& like, const Option
     const bool is_only = options.has_thread && !options.owns_memory;
     if (is_only && !state_->flats.empty()) break;
     state_->flats.push_back(
-        at::zeros({is_only ? largest : bucket.values}, place.dtype(at::kFloat)));
+        at::zeros({is_only ? largest : bucket.values}, position.dtype(at::kFloat)));
   }
   for (const BucketLayout::Bucket& bucket : layout_.buckets) {
     if (options.sent == SentFormat::kFloat32) break;
     if (options.has_thread && !state_->sent.empty()) break;
     state_->sent.push_back(at::empty({options.has_thread ? largest : bucket.values},
-                                     place.dtype(type_of(options.sent))));
+                                     position.dtype(type_of(options.sent))));
   }
   state_->trace.buckets.resize(layout_.buckets.size());
   state_->gradients.resize(like.size());

@@ -7,12 +7,12 @@
 
 namespace finetune {
 
-std::string DeviceOffer::text() const { return reason + "\n" + place; }
+std::string DeviceOffer::text() const { return reason + "\n" + position; }
 
 DeviceOffer DeviceOffer::of_text(const std::string& text) {
   const size_t line = std::min(text.find('\n'), text.size());
   return {.reason = text.substr(0, line),
-          .place = line < text.size() ? text.substr(line + 1) : std::string()};
+          .position = line < text.size() ? text.substr(line + 1) : std::string()};
 }
 
 std::string reason_against(const std::vector<DeviceOffer>& offers) {
@@ -27,7 +27,7 @@ std::string reason_against(const std::vector<DeviceOffer>& offers) {
   }
   for (size_t rank = 1; rank < offers.size(); ++rank) {
     for (size_t other = 0; other < rank; ++other) {
-      if (offers[other].place != offers[rank].place) continue;
+      if (offers[other].position != offers[rank].position) continue;
       return format_text("ranks {} and {} share a GPU, which NCCL refuses", other, rank);
     }
   }

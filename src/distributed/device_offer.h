@@ -9,7 +9,8 @@ namespace finetune {
 // A rank's description of its device, exchanged before the ranks connect their devices.
 struct DeviceOffer {
   std::string reason = {};  // why the device cannot be connected; empty if it can
-  std::string place = {};   // identifies the device across machines: no two ranks may have the same
+  std::string position =
+      {};  // identifies the device across machines: no two ranks may have the same
 
   // Conversion to a single text, and back.
   [[nodiscard]] std::string text() const;

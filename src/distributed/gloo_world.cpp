@@ -22,7 +22,7 @@
 #include "distributed/activity.h"
 #include "distributed/device_group.h"
 #include "distributed/greet.h"
-#include "distributed/meeting_store.h"
+#include "distributed/rendezvous_store.h"
 #include "distributed/store_heartbeat.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -36,8 +36,8 @@ constexpr std::chrono::hours kNoLimit{24 * 365};
 
 // Silences c10d's warnings with stack traces about errors that are reported here.
 void quieten_c10d(const char* level) {
-  static const bool is_told = std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr;
-  if (is_told || log::is_enabled(log::Level::kDebug)) return;
+  static const bool is_reported = std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr;
+  if (is_reported || log::is_enabled(log::Level::kDebug)) return;
   ::setenv("TORCH_CPP_LOG_LEVEL", level, /*overwrite=*/1);
   c10::initLogging();
 }
@@ -71,7 +71,7 @@ class GlooWorld final : public World {
         heartbeat_(std::move(heartbeat)) {
     auto options = c10d::ProcessGroupGloo::Options::create(kNoLimit);
     options->devices.push_back(std::move(device));
-    meeting([&] {
+    collective([&] {
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
           store_, static_cast<int>(rank_), static_cast<int>(size_), std::move(options));
     });
@@ -95,12 +95,12 @@ class GlooWorld final : public World {
   [[nodiscard]] std::unique_ptr<BegunSum> begin_sum(const Tensor& values) override {
     std::unique_ptr<BegunSum> sum;
     if (!values.is_cpu()) {
-      device_meeting(
+      device_collective(
           [&] { sum = std::make_unique<DeviceSum>(*this, device_group().begin_sum(values)); });
       return sum;
     }
     std::vector<Tensor> tensors = {values};
-    meeting([&] { sum = std::make_unique<HostSum>(*this, group_->allreduce(tensors)); });
+    collective([&] { sum = std::make_unique<HostSum>(*this, group_->allreduce(tensors)); });
     return sum;
   }
 
@@ -114,22 +114,22 @@ class GlooWorld final : public World {
 
   void broadcast(const Tensor& values, int64_t from) override {
     if (!values.is_cpu()) {
-      return device_meeting([&] { device_group().broadcast(values, from); });
+      return device_collective([&] { device_group().broadcast(values, from); });
     }
     std::vector<Tensor> tensors = {values};
     c10d::BroadcastOptions options;
     options.rootRank = from;
-    meeting([&] { group_->broadcast(tensors, options)->wait(); });
+    collective([&] { group_->broadcast(tensors, options)->wait(); });
   }
 
   void all_to_all(const Tensor& output, const Tensor& input,
                   const std::vector<int64_t>& output_sizes,
                   const std::vector<int64_t>& input_sizes) override {
     if (!input.is_cpu()) {
-      return device_meeting(
+      return device_collective(
           [&] { device_group().all_to_all(output, input, output_sizes, input_sizes); });
     }
-    meeting([&] {
+    collective([&] {
       Tensor out = output;
       Tensor in = input;
       std::vector<int64_t> out_sizes = output_sizes;
@@ -139,8 +139,8 @@ class GlooWorld final : public World {
   }
 
   void all_gather(const Tensor& whole, const Tensor& part) override {
-    if (!part.is_cpu()) return device_meeting([&] { device_group().all_gather(whole, part); });
-    meeting([&] {
+    if (!part.is_cpu()) return device_collective([&] { device_group().all_gather(whole, part); });
+    collective([&] {
       Tensor out = whole;
       Tensor in = part;
       group_->_allgather_base(out, in)->wait();
@@ -186,7 +186,7 @@ class GlooWorld final : public World {
     HostSum(const GlooWorld& world, c10::intrusive_ptr<c10d::Work> work)
         : world_(world), work_(std::move(work)) {}
     void wait() override {
-      world_.meeting([&] { work_->wait(); });
+      world_.collective([&] { work_->wait(); });
     }
 
    private:
@@ -199,7 +199,7 @@ class GlooWorld final : public World {
     DeviceSum(const GlooWorld& world, std::unique_ptr<BegunSum> sum)
         : world_(world), sum_(std::move(sum)) {}
     void wait() override {
-      world_.device_meeting([&] { sum_->wait(); });
+      world_.device_collective([&] { sum_->wait(); });
     }
 
    private:
@@ -208,33 +208,33 @@ class GlooWorld final : public World {
   };
 
   template <class Action>
-  void meeting(const Action& action) const {
-    const MeetingScope scope;
+  void collective(const Action& action) const {
+    const CollectiveScope scope;
     try {
       action();
     } catch (const std::system_error&) {
       throw;  // a refused thread is a problem of this machine, not of another rank
     } catch (const std::exception& error) {
       // The launcher knows which rank's exit broke the connection.
-      lose(error.what(), board_ != nullptr || (heartbeat_ && heartbeat_->is_told()));
+      lose(error.what(), board_ != nullptr || (heartbeat_ && heartbeat_->is_reported()));
     }
   }
 
   // A local device error is not another rank's fault.
   template <class Action>
-  void device_meeting(const Action& action) const {
-    const MeetingScope scope;
+  void device_collective(const Action& action) const {
+    const CollectiveScope scope;
     try {
       action();
     } catch (const c10::DistError& error) {
-      lose(error.what_without_backtrace(), is_device_loss_told());
+      lose(error.what_without_backtrace(), is_device_loss_reported());
     }
   }
 
   // Other ranks see no closed connection when a device fails: this rank reports it, and marks on
   // the board that all ranks must exit.
-  [[nodiscard]] bool is_device_loss_told() const {
-    if (heartbeat_) return heartbeat_->is_told();
+  [[nodiscard]] bool is_device_loss_reported() const {
+    if (heartbeat_) return heartbeat_->is_reported();
     return board_ != nullptr && board_->tells_who_is_gone(rank_);
   }
 
@@ -243,12 +243,12 @@ class GlooWorld final : public World {
            (heartbeat_ && heartbeat_->has_verdict());
   }
 
-  [[noreturn]] void lose(const std::string& what, bool is_told) const {
+  [[noreturn]] void lose(const std::string& what, bool is_reported) const {
     log::debug(what);
     throw PeerLost(
-        is_told ? ""
-                : "the connection to another process is lost (" + first_line(what) +
-                      "); what was saved is kept: start the processes again to resume from it");
+        is_reported ? ""
+                    : "the connection to another process is lost (" + first_line(what) +
+                          "); what was saved is kept: start the processes again to resume from it");
   }
 
   [[nodiscard]] DeviceGroup& device_group() const {

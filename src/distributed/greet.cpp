@@ -52,10 +52,10 @@ std::string names_of(const std::vector<std::string>& all) {
   return names + " ";
 }
 
-class Meeting {
+class Collective {
  public:
-  Meeting(c10d::Store& store, const Membership& membership, const std::string& identity,
-          PeerTimeout& peer_timeout)
+  Collective(c10d::Store& store, const Membership& membership, const std::string& identity,
+             PeerTimeout& peer_timeout)
       : store_(store),
         membership_(membership),
         identity_(identity),
@@ -69,7 +69,7 @@ class Meeting {
     while (!is_ended() && !have_all_come()) {
       if (interrupt::is_requested()) leave();
       check_that_nobody_is_lost();
-      check_own_place();
+      check_own_location();
       if (!peer_timeout_.wait([this] { return whom(); })) give_up();
     }
     if (is_ended()) check_who_left(text_of(store_.get(kEnd)));
@@ -148,7 +148,7 @@ class Meeting {
   }
 
   // If two processes claim this rank, the later one keeps it: after a restart, it is the live one.
-  void check_own_place() {
+  void check_own_location() {
     if (text_of(store_.get(hello_key(membership_.rank))) == mine_) return;
     throw Error(ErrorKind::kConfig, format_text("another process says that it is rank {} of this "
                                                 "job too; give each process its own rank",
@@ -208,7 +208,7 @@ class Meeting {
 
 void greet(c10d::Store& store, const Membership& membership, const std::string& identity,
            PeerTimeout& peer_timeout) {
-  Meeting(store, membership, identity, peer_timeout).hold();
+  Collective(store, membership, identity, peer_timeout).hold();
 }
 
 bool has_greeted(c10d::Store& store, int64_t rank) { return store.check({hello_key(rank)}); }

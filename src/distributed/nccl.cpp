@@ -99,7 +99,7 @@ DeviceOffer nccl_offer(const c10::Device& device) {
   if (!device.is_cuda()) {
     return {.reason = "NCCL joins NVIDIA GPUs alone, and this is " + device.str()};
   }
-  return {.place = loaded().module->place_of(device)};
+  return {.position = loaded().module->position_of(device)};
 }
 
 std::unique_ptr<DeviceGroup> join_over_nccl(c10::intrusive_ptr<c10d::Store> store,

@@ -132,7 +132,7 @@ std::string address_of(const c10::Device& device) {
   return address.data();
 }
 
-std::string place_of(const c10::Device& device) {
+std::string position_of(const c10::Device& device) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string machine;
   if (!std::getline(file, machine)) {
@@ -157,7 +157,7 @@ extern "C" __attribute__((visibility("default"))) const finetune::NcclModule* fi
   static const finetune::NcclModule module = {
       .compiled_for = std::to_string(NCCL_MAJOR) + "." + std::to_string(NCCL_MINOR),
       .version = &c10d::getNcclVersion,
-      .place_of = &finetune::place_of,
+      .position_of = &finetune::position_of,
       .join = &finetune::join,
   };
   finetune::host = host;

@@ -20,7 +20,7 @@ struct NcclHost {
 struct NcclModule {
   std::string compiled_for;  // NCCL's major and minor version: c10d's options contain its structs
   std::string (*version)();  // the version of the NCCL that torch has loaded, "2.29.7"
-  std::string (*place_of)(const c10::Device& device);
+  std::string (*position_of)(const c10::Device& device);
   std::unique_ptr<DeviceGroup> (*join)(c10::intrusive_ptr<c10d::Store> store,
                                        const DeviceGroupOptions& options);
 };

@@ -20,10 +20,10 @@ std::vector<int64_t> balanced_owners(const std::vector<int64_t>& bytes, int64_t 
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return bytes[a] > bytes[b]; });
   std::vector<int64_t> had(static_cast<size_t>(processes), 0);
   std::vector<int64_t> owners(bytes.size());
-  for (const size_t place : order) {
+  for (const size_t position : order) {
     const auto least = std::ranges::min_element(had);
-    *least += bytes[place];
-    owners[place] = least - had.begin();
+    *least += bytes[position];
+    owners[position] = least - had.begin();
   }
   return owners;
 }
@@ -71,12 +71,12 @@ void OwnedTensors::share() {
   const int64_t part = part_.numel();
   for (int64_t begin = 0; begin < longest_; begin += part) {
     for_each_part(world_.rank(), begin, part_,
-                  [](const Tensor& own, const Tensor& place) { place.copy_(own); });
+                  [](const Tensor& own, const Tensor& position) { position.copy_(own); });
     world_.all_gather(whole_, part_);
     for (int64_t rank = 0; rank < world_.size(); ++rank) {
       if (rank == world_.rank()) continue;
       for_each_part(rank, begin, whole_.narrow(0, rank * part, part),
-                    [](const Tensor& other, const Tensor& place) { other.copy_(place); });
+                    [](const Tensor& other, const Tensor& position) { other.copy_(position); });
     }
   }
 }

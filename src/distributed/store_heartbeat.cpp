@@ -75,7 +75,7 @@ class StoreHeartbeat::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  bool is_told() {
+  bool is_reported() {
     std::unique_lock lock(mutex_);
     suspects_ = true;
     changed_.wait_for(lock, options_.beat * 10, [&] { return has_verdict_; });
@@ -271,7 +271,7 @@ StoreHeartbeat::StoreHeartbeat(c10::intrusive_ptr<c10d::Store> store, Options op
 
 StoreHeartbeat::~StoreHeartbeat() = default;
 
-bool StoreHeartbeat::is_told() { return state_->is_told(); }
+bool StoreHeartbeat::is_reported() { return state_->is_reported(); }
 
 bool StoreHeartbeat::has_verdict() const { return state_->has_verdict(); }
 

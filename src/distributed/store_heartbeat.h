@@ -43,7 +43,7 @@ class StoreHeartbeat {
 
   // For a rank whose connection to another one broke: waits some seconds until the dead rank is
   // known. Returns true if it was reported by this process or another.
-  [[nodiscard]] bool is_told();
+  [[nodiscard]] bool is_reported();
   // Whether this process knows that a rank is dead or has left.
   [[nodiscard]] bool has_verdict() const;
 

@@ -60,17 +60,17 @@ std::string model_file(const GgufMetadata& metadata, const std::vector<int64_t>&
 void load_gguf(Model& model, const GgufModel& gguf, const std::string& path) {
   const auto file = FileSystem::local().open(path);
   const std::vector<uint64_t> offsets = gguf_offsets(gguf.metadata, gguf.tensors);
-  std::map<std::string, size_t> places;
+  std::map<std::string, size_t> positions;
   std::vector<std::string> names;
   for (size_t i = 0; i < gguf.tensors.size(); ++i) {
     if (!gguf.tensors[i].restored) continue;
-    places[gguf.tensors[i].source] = i;
+    positions[gguf.tensors[i].source] = i;
     names.push_back(gguf.tensors[i].source);
   }
   const auto read = [&](const std::string& name) {
-    const size_t place = places.at(name);
-    const GgufTensor& tensor = gguf.tensors[place];
-    return tensor.restored(read_gguf_tensor(*file, tensor, offsets[place]));
+    const size_t position = positions.at(name);
+    const GgufTensor& tensor = gguf.tensors[position];
+    return tensor.restored(read_gguf_tensor(*file, tensor, offsets[position]));
   };
   (void)load_weights(model, names, read, path);
 }

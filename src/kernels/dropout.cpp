@@ -17,7 +17,7 @@ DropoutNumbers make_dropout_numbers(double p, const DropoutStream& stream, int64
                                         static_cast<uint64_t>(stream.update));
   return {p,
           {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)},
-          static_cast<uint32_t>(stream.first_place),
+          static_cast<uint32_t>(stream.first_position),
           static_cast<uint32_t>(layer) << 8 | static_cast<uint32_t>(site)};
 }
 
@@ -38,29 +38,31 @@ using kernels::DropoutNumbers;
 class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, double p,
-                        int64_t key, int64_t first_place, int64_t layer_and_site,
+                        int64_t key, int64_t first_position, int64_t layer_and_site,
                         const TokenLayout* layout) {
     if (layout != nullptr) {
       context->saved_data["sequences"] = layout->sequences;
-      context->saved_data["places"] = layout->places;
+      context->saved_data["positions"] = layout->positions;
     }
     context->saved_data["p"] = p;
     context->saved_data["key"] = key;
-    context->saved_data["first_place"] = first_place;
+    context->saved_data["first_position"] = first_position;
     context->saved_data["layer_and_site"] = layer_and_site;
-    return kernels::kernels_for(x).dropout(x, unpack(p, key, first_place, layer_and_site), layout);
+    return kernels::kernels_for(x).dropout(x, unpack(p, key, first_position, layer_and_site),
+                                           layout);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    const DropoutNumbers numbers = unpack(
-        context->saved_data["p"].toDouble(), context->saved_data["key"].toInt(),
-        context->saved_data["first_place"].toInt(), context->saved_data["layer_and_site"].toInt());
+    const DropoutNumbers numbers =
+        unpack(context->saved_data["p"].toDouble(), context->saved_data["key"].toInt(),
+               context->saved_data["first_position"].toInt(),
+               context->saved_data["layer_and_site"].toInt());
     TokenLayout layout;
-    const bool is_unpadded = context->saved_data.count("places") > 0;
+    const bool is_unpadded = context->saved_data.count("positions") > 0;
     if (is_unpadded) {
       layout.sequences = context->saved_data["sequences"].toTensor();
-      layout.places = context->saved_data["places"].toTensor();
+      layout.positions = context->saved_data["positions"].toTensor();
     }
     return {kernels::kernels_for(gradients[0])
                 .dropout(gradients[0], numbers, is_unpadded ? &layout : nullptr),
@@ -72,11 +74,12 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
   }
 
  private:
-  static DropoutNumbers unpack(double p, int64_t key, int64_t first_place, int64_t layer_and_site) {
+  static DropoutNumbers unpack(double p, int64_t key, int64_t first_position,
+                               int64_t layer_and_site) {
     const auto bits = static_cast<uint64_t>(key);
     return {p,
             {static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)},
-            static_cast<uint32_t>(first_place),
+            static_cast<uint32_t>(first_position),
             static_cast<uint32_t>(layer_and_site)};
   }
 };
@@ -96,7 +99,7 @@ Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t l
   const DropoutNumbers numbers = kernels::make_dropout_numbers(p, stream, layer, site);
   const uint64_t key = numbers.key[0] | uint64_t{numbers.key[1]} << 32;
   return DropoutFunction::apply(x, p, static_cast<int64_t>(key),
-                                static_cast<int64_t>(numbers.first_place),
+                                static_cast<int64_t>(numbers.first_position),
                                 static_cast<int64_t>(numbers.layer_and_site), layout);
 }
 

@@ -12,7 +12,7 @@ namespace finetune::kernels {
 struct DropoutNumbers {
   double p = 0.0;
   std::array<uint32_t, 2> key = {};
-  uint32_t first_place = 0;
+  uint32_t first_position = 0;
   uint32_t layer_and_site = 0;
 
   // Elements whose random 32-bit number is below the threshold are dropped.

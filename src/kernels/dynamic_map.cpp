@@ -60,9 +60,9 @@ DynamicMap make_map(bool is_signed) {
     const uint32_t first = code_of(begin);
     const uint32_t last = i + 1 == DynamicMap::kBuckets ? first : code_of(begin | 0xFFFF);
     FT_CHECK(last - first <= 1, "one boundary a bucket");
-    const uint32_t place =
+    const uint32_t position =
         last == first ? 65536 : std::bit_cast<uint32_t>(map.boundaries[first]) & 0xFFFF;
-    map.buckets[i] = place << 8 | first;
+    map.buckets[i] = position << 8 | first;
   }
   return map;
 }

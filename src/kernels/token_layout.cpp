@@ -30,20 +30,20 @@ std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengt
       at::empty({3 * all + starts}, at::TensorOptions().dtype(at::kLong).pinned_memory(is_pinned));
   auto* cells = numbers.mutable_data_ptr<int64_t>();
   int64_t* sequences = cells + all;
-  int64_t* places = sequences + all;
-  if (has_starts) std::ranges::copy(layout->offsets, places + all);
+  int64_t* positions = sequences + all;
+  if (has_starts) std::ranges::copy(layout->offsets, positions + all);
   for (size_t row = 0; row < lengths.size(); ++row) {
     const auto b = static_cast<int64_t>(row);
     for (int64_t t = 0; t < lengths[row]; ++t) {
       *cells++ = b * length + t;
       *sequences++ = b;
-      *places++ = t;
+      *positions++ = t;
     }
   }
   const Tensor on_device = numbers.to(device, /*non_blocking=*/is_pinned);
   layout->cells = on_device.narrow(0, 0, all);
   layout->sequences = on_device.narrow(0, all, all);
-  layout->places = on_device.narrow(0, 2 * all, all);
+  layout->positions = on_device.narrow(0, 2 * all, all);
   if (has_starts) {
     layout->starts = on_device.narrow(0, 3 * all, starts);
     layout->starts32 = layout->starts.to(at::kInt);

@@ -269,7 +269,7 @@ std::shared_ptr<const TokenLayout> BackboneWithHead::target_layout(const ModelIn
   layout->longest = length;
   layout->cells = positions;
   layout->sequences = at::floor_divide(positions, length);
-  layout->places = at::remainder(positions, length);
+  layout->positions = at::remainder(positions, length);
   return layout;
 }
 
@@ -347,9 +347,7 @@ std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
   nn::PassOptions options{.parameters = store_.get(),
                           .inputs = {.layout = layout, .dropout = input.dropout},
                           .precision = precision,
-                          .selective = options_.selective,
-                          .checkpoint_every_n_layers = options_.checkpoint_every_n_layers,
-                          .offload = options_.offload};
+                          .checkpointing = options_.checkpointing};
   options.cache = input.cache;
   options.rotations = parts_.backbone->rotations(input, layout.get());
   if (layout) {

@@ -50,8 +50,8 @@ BertEncoder::BertEncoder(const nn::Scope& scope, const ModelConfig& config)
 void BertEncoder::announce_attention(int64_t tokens) {
   if (!block_sparse_) return;
   const bool is_full = tokens <= block_sparse_->longest_full();
-  bool& told = is_full ? told_full_ : told_sparse_;
-  if (std::exchange(told, true)) return;
+  bool& reported = is_full ? reported_full_ : reported_sparse_;
+  if (std::exchange(reported, true)) return;
   log::info(is_full ? "big_bird: full attention for batches of at most " +
                           std::to_string(block_sparse_->longest_full()) + " tokens"
                     : "big_bird: block-sparse attention, blocks of " +

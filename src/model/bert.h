@@ -47,8 +47,8 @@ class BertEncoder {
 
   std::vector<BertLayer> layers_;
   std::optional<BlockSparseOptions> block_sparse_;
-  bool told_sparse_ = false;
-  bool told_full_ = false;
+  bool reported_sparse_ = false;
+  bool reported_full_ = false;
 };
 
 // Computes the input of a classifier of sequences, [B, T, C] -> [B, C]: pooled = tanh(W first token

@@ -106,9 +106,9 @@ DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int6
                                     .has_bias = o.feed_forward_bias,
                                     .is_fused = o.is_fused}),
       before_attention_(make_norm(scope, o.norms.before_attention, o)),
-      behind_attention_(make_norm(scope, o.norms.behind_attention, o)),
+      after_attention_(make_norm(scope, o.norms.after_attention, o)),
       before_feed_forward_(make_norm(scope, o.norms.before_feed_forward, o)),
-      behind_feed_forward_(make_norm(scope, o.norms.behind_feed_forward, o)),
+      after_feed_forward_(make_norm(scope, o.norms.after_feed_forward, o)),
       dropout_(o.residual_dropout),
       layer_(layer) {}
 
@@ -116,10 +116,10 @@ nn::Value DecoderLayer::operator()(const nn::Value& x, nn::Pass& p) const {
   const nn::DropoutPoint of_attention = {dropout_, layer_, DropoutSite::kAttentionOutput};
   const nn::DropoutPoint of_feed_forward = {dropout_, layer_, DropoutSite::kFeedForwardOutput};
   const nn::Value attended =
-      normed(attention_(normed(x, before_attention_, p), p), behind_attention_, p);
+      normed(attention_(normed(x, before_attention_, p), p), after_attention_, p);
   const nn::Value h = nn::add({x, nn::dropout(attended, of_attention, p)}, p);
   const nn::Value fed =
-      normed(feed_forward_(normed(h, before_feed_forward_, p), p), behind_feed_forward_, p);
+      normed(feed_forward_(normed(h, before_feed_forward_, p), p), after_feed_forward_, p);
   return nn::add({h, nn::dropout(fed, of_feed_forward, p)}, p);
 }
 
@@ -150,11 +150,11 @@ std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head
     for (int64_t row = 0; row < layout->rows(); ++row) lengths.push_back(layout->length(row));
   }
   const int64_t first = input.cache == nullptr ? 0 : input.cache->length;
-  const Tensor places = layout != nullptr
-                            ? layout->places
-                            : at::arange(first, first + lengths.front(), input.input_ids.options());
+  const Tensor positions =
+      layout != nullptr ? layout->positions
+                        : at::arange(first, first + lengths.front(), input.input_ids.options());
   for (const auto& [layers, rope] : config.decoder.rope_parameters) {
-    made.push_back(rope_rotation(rope, head_dim, config.max_position_embeddings, places,
+    made.push_back(rope_rotation(rope, head_dim, config.max_position_embeddings, positions,
                                  {.tokens = lengths, .before = first}));
   }
   return made;

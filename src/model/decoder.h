@@ -18,9 +18,9 @@ namespace finetune {
 // Names of the norms in the checkpoint; null: the family has no norm there.
 struct DecoderNorms {
   const char* before_attention = "input_layernorm";
-  const char* behind_attention = nullptr;
+  const char* after_attention = nullptr;
   const char* before_feed_forward = "post_attention_layernorm";
-  const char* behind_feed_forward = nullptr;
+  const char* after_feed_forward = nullptr;
 };
 
 struct DecoderOptions {
@@ -90,8 +90,8 @@ class DecoderLayer {
  private:
   DecoderAttention attention_;
   nn::GatedFeedForward feed_forward_;
-  std::optional<nn::RmsNorm> before_attention_, behind_attention_, before_feed_forward_,
-      behind_feed_forward_;
+  std::optional<nn::RmsNorm> before_attention_, after_attention_, before_feed_forward_,
+      after_feed_forward_;
   double dropout_;
   int64_t layer_;
 };

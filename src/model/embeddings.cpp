@@ -33,11 +33,11 @@ RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& 
 
 nn::Value RobertaEmbeddings::operator()(const ModelInput& input, nn::Pass& p) const {
   const Tensor is_token = input.input_ids.ne(padding_id_);
-  const Tensor places = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
+  const Tensor indices = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
   // As in torch's Embedding, padding_id keeps the gradient of that row at zero.
   const nn::Value sum = nn::add(
       {words_(without_padding(input.input_ids, p), p, padding_id_), embed_types(types_, input, p),
-       positions_(without_padding(places, p), p, padding_id_)},
+       positions_(without_padding(indices, p), p, padding_id_)},
       p);
   return nn::dropout(norm_(sum, p), {.p = dropout_}, p);
 }
@@ -63,10 +63,10 @@ nn::Value BertEmbeddings::sum(const ModelInput& input, double word_scale, nn::Pa
   std::vector<nn::Value> terms = {std::move(words)};
   if (types_) terms.push_back(embed_types(*types_, input, p));
   if (positions_) {
-    const Tensor places = p.layout()
-                              ? p.layout()->places
-                              : at::arange(input.input_ids.size(1), input.input_ids.options());
-    terms.push_back((*positions_)(places, p));
+    const Tensor indices = p.layout()
+                               ? p.layout()->positions
+                               : at::arange(input.input_ids.size(1), input.input_ids.options());
+    terms.push_back((*positions_)(indices, p));
     if (tables_.positions_come_first) std::swap(terms[1], terms.back());
   }
   return terms.size() == 1 ? std::move(terms.front()) : nn::add(terms, p);

@@ -98,9 +98,9 @@ class Gemma2Family : public GemmaFamily {
  protected:
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = GemmaFamily::options(config);
-    options.norms.behind_attention = "post_attention_layernorm";
+    options.norms.after_attention = "post_attention_layernorm";
     options.norms.before_feed_forward = "pre_feedforward_layernorm";
-    options.norms.behind_feed_forward = "post_feedforward_layernorm";
+    options.norms.after_feed_forward = "post_feedforward_layernorm";
     options.query_scale =
         1.0 / std::sqrt(static_cast<double>(config.decoder.query_pre_attn_scalar));
     options.softcap = config.decoder.attn_logit_softcapping.value_or(0.0);

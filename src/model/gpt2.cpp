@@ -74,11 +74,11 @@ class Gpt2Backbone final : public Backbone {
 
   nn::Value operator()(const ModelInput& input, nn::Pass& p) override {
     const int64_t first = input.cache == nullptr ? 0 : input.cache->length;
-    const Tensor places =
-        p.layout() ? p.layout()->places
+    const Tensor positions =
+        p.layout() ? p.layout()->positions
                    : at::arange(first, first + input.input_ids.size(1), input.input_ids.options());
     nn::Value x =
-        nn::add({words_(without_padding(input.input_ids, p), p), positions_(places, p)}, p);
+        nn::add({words_(without_padding(input.input_ids, p), p), positions_(positions, p)}, p);
     return nn::sequence(layers_, nn::dropout(std::move(x), {.p = dropout_}, p), p);
   }
   [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }

@@ -33,9 +33,9 @@ class Olmo2 final : public DecoderFamily {
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
     options.norms = {.before_attention = nullptr,
-                     .behind_attention = "post_attention_layernorm",
+                     .after_attention = "post_attention_layernorm",
                      .before_feed_forward = nullptr,
-                     .behind_feed_forward = "post_feedforward_layernorm"};
+                     .after_feed_forward = "post_feedforward_layernorm"};
     options.query_key_norm = DecoderOptions::QueryKeyNorm::kOfRows;
     return options;
   }

@@ -85,7 +85,7 @@ DryRun run_dry(const ModelConfig& whole, std::optional<Head> head, int64_t lengt
                  .inputs = {.dropout = input.dropout},
                  .rotations = parts.backbone->rotations(input, /*layout=*/nullptr),
                  .precision = options.precision,
-                 .selective = options.selective,
+                 .checkpointing = options.checkpointing,
                  .scratch = &result.scratch});
   nn::Value y = (*parts.backbone)(input, pass);
   y = {};

@@ -185,26 +185,27 @@ int64_t rotated_size(const RopeParameters& rope, int64_t head_dim) {
 }
 
 nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
-                           int64_t max_position_embeddings, const Tensor& places,
+                           int64_t max_position_embeddings, const Tensor& positions,
                            const SequenceLengths& lengths) {
   const RopeShape shape = {.rope = rope,
                            .head_dim = head_dim,
                            .rotated = rotated_size(rope, head_dim),
                            .max_positions = static_cast<double>(max_position_embeddings)};
-  const auto rotation_of = [&](const Tensor& of_places, int64_t length) {
+  const auto rotation_of = [&](const Tensor& of_positions, int64_t length) {
     const Frequencies frequencies = frequencies_of(shape, length);
-    const auto options = places.options().dtype(at::kFloat);
+    const auto options = positions.options().dtype(at::kFloat);
     const Tensor values = uploaded(frequencies.values, options);
-    return nn::make_rotation(of_places, values, frequencies.factor);
+    return nn::make_rotation(of_positions, values, frequencies.factor);
   };
   if (rope.rope_type != "dynamic" && rope.rope_type != "longrope") {
-    return rotation_of(places, 0);
+    return rotation_of(positions, 0);
   }
   std::vector<Tensor> cosines;
   std::vector<Tensor> sines;
   int64_t first = 0;
   for (const int64_t length : lengths.tokens) {
-    const nn::Rotation own = rotation_of(places.narrow(0, first, length), lengths.before + length);
+    const nn::Rotation own =
+        rotation_of(positions.narrow(0, first, length), lengths.before + length);
     cosines.push_back(own.cos);
     sines.push_back(own.sin);
     first += length;

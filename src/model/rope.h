@@ -24,7 +24,7 @@ struct SequenceLengths {
 // use the length of each sequence, so that the division into batches changes no result.
 // (transformers uses the longest sequence of the batch.)
 [[nodiscard]] nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
-                                         int64_t max_position_embeddings, const Tensor& places,
+                                         int64_t max_position_embeddings, const Tensor& positions,
                                          const SequenceLengths& lengths);
 
 }  // namespace finetune

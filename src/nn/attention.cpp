@@ -123,8 +123,8 @@ Tensor appended(Tensor& store, int64_t length, const Tensor& rows) {
 }
 
 // Attention of new tokens [1, n, C] to themselves and to all cached tokens.
-Tensor attend_behind(const Projections& new_tokens, const AttentionOptions& options,
-                     KeyValueCache& cache) {
+Tensor attend_after(const Projections& new_tokens, const AttentionOptions& options,
+                    KeyValueCache& cache) {
   const auto layer = static_cast<size_t>(options.layer);
   cache.keys.resize(std::max(cache.keys.size(), layer + 1));
   cache.values.resize(cache.keys.size());
@@ -154,7 +154,7 @@ Tensor attend_behind(const Projections& new_tokens, const AttentionOptions& opti
 Value attend(Projections projections, const AttentionOptions& options, Pass& p) {
   if (KeyValueCache* cache = p.options().cache) {
     FT_CHECK(!p.records() && options.causal, "a cache serves evaluation of causal models");
-    if (cache->length > 0) return {.tensor = attend_behind(projections, options, *cache)};
+    if (cache->length > 0) return {.tensor = attend_after(projections, options, *cache)};
     const auto layer = static_cast<size_t>(options.layer);
     cache->keys.resize(std::max(cache->keys.size(), layer + 1));
     cache->values.resize(cache->keys.size());
@@ -205,8 +205,8 @@ Projections FusedProjections::operator()(Value x, Pass& p) const {
   return {.value = std::move(parts[2]), .key = std::move(parts[1]), .query = std::move(parts[0])};
 }
 
-Rotation make_rotation(const Tensor& places, const Tensor& frequencies, double factor) {
-  const Tensor angles = at::outer(places.to(at::kFloat), frequencies);
+Rotation make_rotation(const Tensor& positions, const Tensor& frequencies, double factor) {
+  const Tensor angles = at::outer(positions.to(at::kFloat), frequencies);
   return {.cos = angles.cos() * factor, .sin = angles.sin() * factor};
 }
 

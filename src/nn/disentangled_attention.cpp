@@ -39,7 +39,7 @@ struct Inputs {
   // Each head has its own random numbers, as layers have: layer * heads + head.
   [[nodiscard]] Tensor drop(const Tensor& x, int64_t sequence, int64_t head) const {
     DropoutStream stream = *pass.dropout;
-    stream.first_place += sequence;
+    stream.first_position += sequence;
     return finetune::dropout(x, options.dropout, stream, options.layer * options.heads + head,
                              DropoutSite::kAttentionProbabilities);
   }
@@ -258,9 +258,9 @@ Tensor plain(const Inputs& in) {
   const Tensor query = by_head(in.query);
   const Tensor key = by_head(in.key);
   const int64_t tokens = query.size(-2);
-  const Tensor places = at::arange(tokens, in.distances.row.options());
+  const Tensor positions = at::arange(tokens, in.distances.row.options());
   const Tensor rows = in.distances.row.index_select(
-      0, (places.unsqueeze(1) - places + in.distances.longest - 1).flatten());
+      0, (positions.unsqueeze(1) - positions + in.distances.longest - 1).flatten());
   const Tensor of_pair =
       rows.view({tokens, tokens}).expand({query.size(0), query.size(1), tokens, tokens});
   Tensor scores = query.matmul(key.transpose(-1, -2));

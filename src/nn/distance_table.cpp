@@ -50,7 +50,7 @@ Value drop_distances(Value table, double probability, int64_t layer, Pass& p) {
   const std::optional<DropoutStream>& given = p.inputs().dropout;
   if (!given || probability == 0.0) return table;
   DropoutStream stream = *given;
-  stream.first_place = 0;
+  stream.first_position = 0;
   const auto masked = [=](const Tensor& x) {
     if (x.is_meta()) return x * 1.0;
     return finetune::dropout(x.unsqueeze(0), probability, stream, layer,

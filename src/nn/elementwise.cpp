@@ -25,7 +25,7 @@ Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p) {
   };
   if (point.is_table) {
     DropoutStream of_all = *stream;
-    of_all.first_place = 0;
+    of_all.first_position = 0;
     return drop(x.unsqueeze(0), of_all, nullptr).squeeze(0);
   }
   if (x.dim() == 2) return drop(x.unsqueeze(1), *stream, nullptr).squeeze(1);

@@ -35,7 +35,7 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
     scratch->add_activation(y.tensor.nbytes(), 0, 0);
     scratch->sums += bias.numel();
   }
-  if (p.options().selective) y.rebuild = activated;
+  if (p.options().checkpointing.keeps_products()) y.rebuild = activated;
   p.record(y, [&p, f, bias, h = product.tensor, dx = product.slot](Tensor gradient) {
     const Tensor dh = to_overwrite(std::move(gradient));
     p.add(bias, kernels::fused_activation_backward(h, p.values(bias), f, dh));

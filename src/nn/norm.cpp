@@ -129,7 +129,7 @@ Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
       has_trained_weight || has_trained_bias || product.slot || residual.slot);
   if (Scratch* scratch = p.scratch()) scratch->sums += 3 * y.tensor.size(-1);
   if (!y.slot) return y;
-  if (p.options().selective)
+  if (p.options().checkpointing.keeps_products())
     y.rebuild = [&p, norm, sums] { return kernels::fused_norm(sums, norm(), p.inputs()); };
   p.record(y, [this, &p, norm, sums = sums, of_product = product.slot,
                of_residual = residual.slot](Tensor gradient) mutable {

@@ -192,7 +192,7 @@ Value Pass::differentiate(std::vector<Value> inputs, std::vector<Weight> paramet
 Value Pass::checkpoint(Value x, const Segment& segment) {
   FT_CHECK(records(), "only a pass that records runs a segment again");
   const std::shared_ptr<Slot> of_input = x.slot;
-  const auto input = std::make_shared<StowedTensor>(x.tensor, options_.offload);
+  const auto input = std::make_shared<StowedTensor>(x.tensor, options_.checkpointing.offload);
   Value y;
   {
     Pass forward(Mode::kEval, options_);
@@ -201,7 +201,7 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
   }
   if (!y.slot) return y;
   input->leave();
-  if (options_.offload) stowed_.push_back(input);
+  if (options_.checkpointing.offload) stowed_.push_back(input);
   record(y, [this, segment, of_input, input](Tensor dy) {
     Pass again(mode_, options_);
     Value start = again.result(input->take(), of_input != nullptr);

@@ -77,9 +77,9 @@ void Optimizer::step(double learning_rate, double factor, int64_t update) {
 
 void Optimizer::step_one(size_t parameter, double learning_rate, double factor, int64_t update) {
   const c10::NoGradGuard no_grad;
-  const size_t place = slot_of_.at(parameter);
-  if (place >= slots_.size() || !begin_update(slots_[place])) return;
-  Slot& slot = slots_[place];
+  const size_t position = slot_of_.at(parameter);
+  if (position >= slots_.size() || !begin_update(slots_[position])) return;
+  Slot& slot = slots_[position];
   rules_[slot.group]->update(update_of(slot, learning_rate, factor, update));
 }
 

@@ -142,7 +142,7 @@ RoundingKey Gradients::key_of_next_addition(const Parameter& parameter) const {
   return {.key = random::make_key(
               random::mix(stream_.seed ^ random::mix(static_cast<uint64_t>(stream_.update))),
               random::Purpose::kGradientRounding,
-              static_cast<uint64_t>(stream_.first_place) << 16 | additions_[index], index)};
+              static_cast<uint64_t>(stream_.first_position) << 16 | additions_[index], index)};
 }
 
 RoundingKey Gradients::next_key(const Parameter& parameter) {

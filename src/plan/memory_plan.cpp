@@ -69,9 +69,11 @@ std::shared_ptr<const MeasuredModel> measure(const MemoryWorkload& work, Precisi
   const std::lock_guard lock(mutex);
   if (asked != measured) {
     const auto kept = [&](bool selective) {
-      return kept_for_backward(
-          work.model, work.head, work.length,
-          {.precision = precision, .selective = selective, .freeze = work.freeze}, where);
+      return kept_for_backward(work.model, work.head, work.length,
+                               {.precision = precision,
+                                .checkpointing = {.enabled = selective, .selective = selective},
+                                .freeze = work.freeze},
+                               where);
     };
     model = std::make_shared<const MeasuredModel>(
         MeasuredModel{.shapes = parameter_shapes(work.model, work.head, work.freeze),
@@ -203,7 +205,7 @@ class Prediction {
     if (!trains_embedding_) return 0;
     return predicts_words(work_.head) && model_.tie_word_embeddings ? embedding_ : 0;
   }
-  [[nodiscard]] bool keeps_groups() const { return again_.enabled && !again_.selective; }
+  [[nodiscard]] bool keeps_groups() const { return again_.group() > 0; }
   [[nodiscard]] int64_t groups() const {
     return (model_.num_hidden_layers + again_.every_n_layers - 1) / again_.every_n_layers;
   }
@@ -301,7 +303,7 @@ class Prediction {
     const int64_t largest = std::max({products(), kernels_.block_backward, scratch_.by_head});
     const int64_t others = kernels_.backward + rows() * (scratch_.backward + scratch_.adapter);
     int64_t bytes = here + largest + others;
-    if (again_.enabled && again_.selective) bytes += rows() * scratch_.rebuilt;
+    if (again_.keeps_products()) bytes += rows() * scratch_.rebuilt;
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
       bytes = layers * layer_state(false) + std::max(here, largest) + others;

@@ -34,18 +34,18 @@ class BatchText {
 
  private:
   // Returns the indices in the row of its tokens without padding, in order.
-  [[nodiscard]] std::vector<size_t> places(int64_t row) const {
+  [[nodiscard]] std::vector<size_t> positions(int64_t row) const {
     std::vector<size_t> list;
     for (size_t i = 0; i < static_cast<size_t>(batch_.length); ++i) {
       if (batch_.attention_mask[at(row, i)] != 0) list.push_back(i);
     }
     return list;
   }
-  [[nodiscard]] size_t at(int64_t row, size_t place) const {
-    return static_cast<size_t>(row * batch_.length) + place;
+  [[nodiscard]] size_t at(int64_t row, size_t position) const {
+    return static_cast<size_t>(row * batch_.length) + position;
   }
-  [[nodiscard]] int32_t id(int64_t row, size_t place) const {
-    return static_cast<int32_t>(batch_.input_ids[at(row, place)]);
+  [[nodiscard]] int32_t id(int64_t row, size_t position) const {
+    return static_cast<int32_t>(batch_.input_ids[at(row, position)]);
   }
   [[nodiscard]] std::string decode(const std::vector<int32_t>& ids) const {
     return quoted(names_.tokenizer.decode(ids, /*skip_special_tokens=*/false));
@@ -62,11 +62,11 @@ class BatchText {
   }
 
   void add_row(int64_t row, const std::string& name) {
-    const std::vector<size_t> tokens = places(row);
+    const std::vector<size_t> tokens = positions(row);
     std::vector<int32_t> ids;
-    for (const size_t place : tokens) {
+    for (const size_t position : tokens) {
       if (ids.size() == kShownTokens) break;
-      ids.push_back(id(row, place));
+      ids.push_back(id(row, position));
     }
     line(name,
          decode(ids) +
@@ -92,8 +92,8 @@ class BatchText {
   // Returns the indices of the row's tokens that have a label.
   [[nodiscard]] std::vector<size_t> labelled(int64_t row) const {
     std::vector<size_t> list;
-    for (const size_t place : places(row)) {
-      if (batch_.labels[at(row, place)] != kIgnoredLabel) list.push_back(place);
+    for (const size_t position : positions(row)) {
+      if (batch_.labels[at(row, position)] != kIgnoredLabel) list.push_back(position);
     }
     return list;
   }
@@ -111,15 +111,15 @@ class BatchText {
   }
 
   void add_words(int64_t row) {
-    add_list("to learn", labelled(row), [&](size_t place) {
-      const auto word = static_cast<int32_t>(batch_.labels[at(row, place)]);
-      return format_text("{}: {} {} {}", place, decode({id(row, place)}),
+    add_list("to learn", labelled(row), [&](size_t position) {
+      const auto word = static_cast<int32_t>(batch_.labels[at(row, position)]);
+      return format_text("{}: {} {} {}", position, decode({id(row, position)}),
                          names_.labels_follow ? "then" : "is", decode({word}));
     });
   }
   void add_tags(int64_t row) {
-    add_list("tags", labelled(row), [&](size_t place) {
-      return decode({id(row, place)}) + " " + label_name(batch_.labels[at(row, place)]);
+    add_list("tags", labelled(row), [&](size_t position) {
+      return decode({id(row, position)}) + " " + label_name(batch_.labels[at(row, position)]);
     });
   }
   void add_answer(int64_t row) {

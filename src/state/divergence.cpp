@@ -83,7 +83,7 @@ bool is_left_out(const DivergenceState& state, const Position& position, int64_t
   });
 }
 
-DivergenceState behind_rollback(const DivergenceState& before, const DivergenceState& restored) {
+DivergenceState after_rollback(const DivergenceState& before, const DivergenceState& restored) {
   DivergenceState state = before;
   state.rollbacks = before.rollbacks + 1;
   state.skipped_updates = restored.skipped_updates;

@@ -74,7 +74,7 @@ class ModelPart : public CheckpointPart {
       if (!read.line.empty()) log_conversion(read.exact, read.line);
       return;
     }
-    // The run's base is loaded; the folder may name another place of it.
+    // The run's base is loaded; the folder may name another location of it.
     if (model_.config().lora) return load_trained_adapter(model_, folder.path);
     // Accepts the names of any version of transformers.
     const LoadReport report = load_folder_weights(model_, folder.path);

@@ -94,10 +94,10 @@ void StateGather::serve(const std::function<bool()>& is_done) {
 }
 
 void StateGather::serve_as_first(const std::function<bool()>& is_done) {
-  constexpr auto kPatience = std::chrono::milliseconds(5);  // interval between checks of is_done
+  constexpr auto kTimeout = std::chrono::milliseconds(5);  // interval between checks of is_done
   std::unique_lock lock(desk_->mutex);
   while (true) {
-    desk_->changed.wait_for(lock, kPatience, [&] { return desk_->request.has_value(); });
+    desk_->changed.wait_for(lock, kTimeout, [&] { return desk_->request.has_value(); });
     if (!desk_->request) {
       lock.unlock();
       if (is_done()) break;

@@ -39,10 +39,11 @@ Tensor summed_cross_entropy(const Tensor& logits, const std::vector<int64_t>& cl
     return value != kIgnoredLabel && (value < 0 || value >= count);
   });
   if (wrong != classes.end()) {
-    const auto place = static_cast<size_t>(wrong - classes.begin()) * batch.samples.size();
+    const auto position = static_cast<size_t>(wrong - classes.begin()) * batch.samples.size();
     const std::string sample =
-        batch.samples.empty() ? "a sample"
-                              : "sample " + std::to_string(batch.samples[place / classes.size()]);
+        batch.samples.empty()
+            ? "a sample"
+            : "sample " + std::to_string(batch.samples[position / classes.size()]);
     throw Error(ErrorKind::kData, sample + " has class " + std::to_string(*wrong) +
                                       ", but the model has the classes 0 to " +
                                       std::to_string(count - 1) +

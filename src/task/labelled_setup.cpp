@@ -35,8 +35,8 @@ void LabelledSetup::split_rows_of_train_file() {
       },
       "count rows");
   const RowSplit split = split_rows(rows, args().validation_split_percentage);
-  train_share_ = {.total = rows, .seed = seed(), .places = split.train};
-  validation_share_ = {.total = rows, .seed = seed(), .places = split.validation};
+  train_share_ = {.total = rows, .seed = seed(), .positions = split.train};
+  validation_share_ = {.total = rows, .seed = seed(), .positions = split.validation};
 }
 
 SplitFiles LabelledSetup::files_of(Split split) const {

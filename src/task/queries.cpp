@@ -79,7 +79,7 @@ void visit_queries(const TaskDescriptor& task, const std::string& path, const Qu
       if (line.empty()) return;
       const nlohmann::ordered_json row = parse_json(line, where);
       if (!row.is_object()) throw Error(ErrorKind::kData, where + ": is no JSON object");
-      reader.read({.columns = row, .place = where, .typed = true}, visit);
+      reader.read({.columns = row, .position = where, .typed = true}, visit);
     });
   } else if (is_text && needs_columns(task.rows, columns)) {
     throw Error(ErrorKind::kData, "--input: '" + path + "' holds lines of text, but " +

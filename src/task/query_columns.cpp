@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 [[noreturn]] void refuse(const DataRow& row, const std::string& what) {
-  throw Error(ErrorKind::kData, row.place + ": " + what);
+  throw Error(ErrorKind::kData, row.position + ": " + what);
 }
 
 std::string names_of(const DataRow& row) {
@@ -83,14 +83,14 @@ void QueryReader::read(const DataRow& row, const std::function<void(Query)>& vis
   if (rows_ == RowTask::kQuestionAnswering && paragraphs != row.columns.end() &&
       paragraphs->is_array()) {
     for (const Json& paragraph : *paragraphs) {
-      const DataRow part = {.columns = paragraph, .place = row.place, .typed = row.typed};
+      const DataRow part = {.columns = paragraph, .position = row.position, .typed = row.typed};
       if (!paragraph.is_object() || !column(part, "qas").is_array()) {
         refuse(row, "its paragraphs are not SQuAD's {\"context\", \"qas\"}");
       }
       for (const Json& asked : column(part, "qas")) {
         if (!asked.is_object()) refuse(row, "its qas are not SQuAD's {\"question\", ...}");
-        const DataRow question = {.columns = asked, .place = row.place, .typed = row.typed};
-        visit({.where = row.place,
+        const DataRow question = {.columns = asked, .position = row.position, .typed = row.typed};
+        visit({.where = row.position,
                .text = text_in(part, "context"),
                .pair = text_in(question, "question")});
       }
@@ -103,7 +103,7 @@ void QueryReader::read(const DataRow& row, const std::function<void(Query)>& vis
 }
 
 Query QueryReader::text_query(const DataRow& row) const {
-  Query query{.where = row.place, .text = {}};
+  Query query{.where = row.position, .text = {}};
   const std::string& name = *columns_->text_column;
   const Json& text = column(row, name);
   const bool is_one_word =
@@ -119,13 +119,13 @@ Query QueryReader::text_query(const DataRow& row) const {
 }
 
 Query QueryReader::question_query(const DataRow& row) const {
-  return {.where = row.place,
+  return {.where = row.position,
           .text = text_in(row, *columns_->context_column),
           .pair = text_in(row, *columns_->text_column)};
 }
 
 Query QueryReader::choice_query(const DataRow& row) const {
-  Query query{.where = row.place, .text = text_in(row, *columns_->context_column)};
+  Query query{.where = row.position, .text = text_in(row, *columns_->context_column)};
   if (columns_->text_column) query.pair = text_in(row, *columns_->text_column);
   const std::vector<std::string>& choices = columns_->choice_columns;
   if (choices.size() > 1) {

@@ -28,16 +28,16 @@ void WorstSamples::add(int64_t sample, double score, const Badness& badness,
                        const std::function<Json()>& describe) {
   ++samples_;
   const Badness own = {.first = ordered(badness.first), .second = ordered(badness.second)};
-  const auto place = std::ranges::upper_bound(
+  const auto position = std::ranges::upper_bound(
       worst_, own,
       [](const Badness& a, const Badness& b) {
         return a.first != b.first ? a.first > b.first : a.second > b.second;
       },
       &Entry::badness);
-  if (place == worst_.end() && worst_.size() == kMostWorst) return;
+  if (position == worst_.end() && worst_.size() == kMostWorst) return;
   Json json = {{"sample", sample}, {"score", short_number(score)}};
   json.update(describe());
-  worst_.insert(place, {.badness = own, .json = std::move(json)});
+  worst_.insert(position, {.badness = own, .json = std::move(json)});
   if (worst_.size() > kMostWorst) worst_.pop_back();
 }
 

@@ -36,28 +36,28 @@ void* BlockPool::take(size_t bytes) {
   if (bytes > most_) return nullptr;
   const size_t size = round_up(std::max<size_t>(bytes, 1), kUnit);
   const std::lock_guard lock(mutex_);
-  size_t place = 0;
+  size_t position = 0;
   if (const auto hole = holes_.lower_bound({size, 0}); hole != holes_.end()) {
     const auto [room, start] = *hole;
-    place = start;
+    position = start;
     holes_.erase(hole);
-    holes_by_place_.erase(start);
+    holes_by_position_.erase(start);
     if (room > size) add_hole(start + size, room - size);
   } else {
     // A hole at the end is extended instead of left unused.
     const auto last =
-        holes_by_place_.empty() ? holes_by_place_.end() : std::prev(holes_by_place_.end());
-    const bool is_at_end = last != holes_by_place_.end() && last->first + last->second == end_;
-    place = is_at_end ? last->first : end_;
-    if (!extend(place + size)) return nullptr;
+        holes_by_position_.empty() ? holes_by_position_.end() : std::prev(holes_by_position_.end());
+    const bool is_at_end = last != holes_by_position_.end() && last->first + last->second == end_;
+    position = is_at_end ? last->first : end_;
+    if (!extend(position + size)) return nullptr;
     if (is_at_end) {
       holes_.erase({last->second, last->first});
-      holes_by_place_.erase(last);
+      holes_by_position_.erase(last);
     }
-    end_ = place + size;
+    end_ = position + size;
   }
-  blocks_[place] = size;
-  return begin_ + place;
+  blocks_[position] = size;
+  return begin_ + position;
 }
 
 bool BlockPool::give_back(void* block) {
@@ -66,47 +66,48 @@ bool BlockPool::give_back(void* block) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(static_cast<size_t>(address - begin_));
   FT_CHECK(found != blocks_.end(), "a block that is not taken is given back");
-  size_t place = found->first;
+  size_t position = found->first;
   size_t size = found->second;
   blocks_.erase(found);
-  const auto next = holes_by_place_.lower_bound(place);
-  if (next != holes_by_place_.begin()) {
+  const auto next = holes_by_position_.lower_bound(position);
+  if (next != holes_by_position_.begin()) {
     const auto before = std::prev(next);
-    if (before->first + before->second == place) {
-      place = before->first;
+    if (before->first + before->second == position) {
+      position = before->first;
       size += before->second;
       holes_.erase({before->second, before->first});
-      holes_by_place_.erase(before);
+      holes_by_position_.erase(before);
     }
   }
-  if (const auto after = holes_by_place_.find(place + size); after != holes_by_place_.end()) {
+  if (const auto after = holes_by_position_.find(position + size);
+      after != holes_by_position_.end()) {
     size += after->second;
     holes_.erase({after->second, after->first});
-    holes_by_place_.erase(after);
+    holes_by_position_.erase(after);
   }
-  add_hole(place, size);
+  add_hole(position, size);
   return true;
 }
 
 void BlockPool::release_holes() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [place, size] : holes_by_place_) {
-    ::madvise(begin_ + place, size, MADV_DONTNEED);
+  for (const auto& [position, size] : holes_by_position_) {
+    ::madvise(begin_ + position, size, MADV_DONTNEED);
   }
-  if (!holes_by_place_.empty()) {
-    const auto last = std::prev(holes_by_place_.end());
+  if (!holes_by_position_.empty()) {
+    const auto last = std::prev(holes_by_position_.end());
     if (last->first + last->second == end_) {
       end_ = last->first;
       holes_.erase({last->second, last->first});
-      holes_by_place_.erase(last);
+      holes_by_position_.erase(last);
     }
   }
   const size_t kept = round_up(end_, kExtension);
   if (kept >= usable_) return;
   // Mapped again instead of protected, because RLIMIT_DATA counts memory that may have been written
   // to.
-  void* const behind = begin_ + kept;
-  if (::mmap(behind, usable_ - kept, PROT_NONE,
+  void* const after = begin_ + kept;
+  if (::mmap(after, usable_ - kept, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
     usable_ = kept;
   }
@@ -121,9 +122,9 @@ bool BlockPool::extend(size_t bytes) {
   return true;
 }
 
-void BlockPool::add_hole(size_t place, size_t size) {
-  holes_.emplace(size, place);
-  holes_by_place_[place] = size;
+void BlockPool::add_hole(size_t position, size_t size) {
+  holes_.emplace(size, position);
+  holes_by_position_[position] = size;
 }
 
 }  // namespace finetune

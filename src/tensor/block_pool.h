@@ -31,14 +31,14 @@ class BlockPool {
   using Hole = std::pair<size_t, size_t>;  // size and offset
 
   bool extend(size_t bytes);
-  void add_hole(size_t place, size_t size);
+  void add_hole(size_t position, size_t size);
 
   char* begin_ = nullptr;
   size_t most_ = 0;
   size_t usable_ = 0;  // bytes that may be accessed
   size_t end_ = 0;     // after the last block
   std::set<Hole> holes_;
-  std::map<size_t, size_t> holes_by_place_;
+  std::map<size_t, size_t> holes_by_position_;
   std::map<size_t, size_t> blocks_;  // offset and size
   std::mutex mutex_;
 };

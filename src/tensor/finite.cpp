@@ -100,10 +100,10 @@ std::optional<int64_t> first_nonfinite(const Tensor& values) {
 }
 
 void refuse_nonfinite(const std::string& name, const Tensor& values, int64_t first_element) {
-  const std::optional<int64_t> place = first_nonfinite(values);
-  if (!place) return;
+  const std::optional<int64_t> position = first_nonfinite(values);
+  if (!position) return;
   throw NonFinite("the tensor '" + name + "' contains NaN or Inf (element " +
-                  std::to_string(first_element + *place) +
+                  std::to_string(first_element + *position) +
                   "), and no run can resume from such a file");
 }
 

@@ -80,8 +80,8 @@ void check_fits(const std::string& path, const TensorInfo& info, const Tensor& t
 }
 
 const WeightFile& ModelTensors::file_of(const std::string& name) const {
-  const auto found = places_.find(name);
-  return *files_[found == places_.end() ? 0 : found->second.file];
+  const auto found = positions_.find(name);
+  return *files_[found == positions_.end() ? 0 : found->second.file];
 }
 
 const std::string& ModelTensors::path_of(const std::string& name) const {
@@ -89,8 +89,8 @@ const std::string& ModelTensors::path_of(const std::string& name) const {
 }
 
 const TensorInfo& ModelTensors::info(const std::string& name) const {
-  const auto found = places_.find(name);
-  if (found == places_.end()) reject_missing_tensor(path_of(name), name);
+  const auto found = positions_.find(name);
+  if (found == positions_.end()) reject_missing_tensor(path_of(name), name);
   return tensors_[found->second.tensor];
 }
 
@@ -121,9 +121,9 @@ ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bo
       model.files_.back() = std::make_shared<const AdapterWeights>(model.files_.back());
     }
     for (const TensorInfo& tensor : model.files_.back()->tensors()) {
-      const ModelTensors::Place place{.file = model.files_.size() - 1,
-                                      .tensor = model.tensors_.size()};
-      if (!model.places_.emplace(tensor.name, place).second) {
+      const ModelTensors::Position position{.file = model.files_.size() - 1,
+                                            .tensor = model.tensors_.size()};
+      if (!model.positions_.emplace(tensor.name, position).second) {
         throw Error(ErrorKind::kData,
                     "'" + path + "': tensor '" + tensor.name + "' is in another shard too");
       }

@@ -202,8 +202,8 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
 };
 
 // Makes offsets absolute, and checks that the tensors cover the data exactly, in any order.
-void place_tensors(SafetensorsHeader& header, uint64_t data_start, uint64_t file_size,
-                   const std::string& path) {
+void position_tensors(SafetensorsHeader& header, uint64_t data_start, uint64_t file_size,
+                      const std::string& path) {
   std::sort(header.tensors.begin(), header.tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) {
               return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
@@ -257,7 +257,7 @@ SafetensorsHeader read_safetensors_header(const ReadableFile& file, const std::s
   HeaderParser parser(path);
   if (!nlohmann::json::sax_parse(text, &parser)) reject(path, "its header is not valid JSON");
   SafetensorsHeader header = parser.take();
-  place_tensors(header, kLengthBytes + length, file_size, path);
+  position_tensors(header, kLengthBytes + length, file_size, path);
   return header;
 }
 

@@ -30,8 +30,6 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
 #include "finetune/tensor/out_of_memory.h"
-#include "train/folder/former_run.h"
-#include "train/folder/rebuild.h"
 #include "train/folder/run_storage.h"
 #include "train/folder/same_experiment.h"
 #include "train/loop/evaluate.h"
@@ -47,36 +45,12 @@
 #include "train/setup/resume.h"
 #include "train/setup/run_inputs.h"
 #include "train/setup/session.h"
+#include "train/start.h"
 
 namespace finetune {
 namespace {
 
 using checkpoint::CheckpointEntry;
-
-const checkpoint::Report kWarn = [](const std::string& line) { log::warning(line); };
-
-// State left by a previous, finished run.
-struct Finished {
-  std::optional<RunState> state;
-  std::string damage;  // why it cannot be read; then it is rebuilt from the last checkpoint
-};
-
-Finished finished_state(const std::string& output_dir) {
-  FileSystem& files = FileSystem::local();
-  const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
-  if (!files.exists(path)) return {};
-  try {
-    RunState state = RunState::parse(files.read_all(path, 64 << 20), path);
-    if (!state.finished) return {};
-    return {.state = std::move(state), .damage = ""};
-  } catch (const Error& error) {
-    // A folder, a link to nothing, a FIFO or device, a socket.
-    constexpr std::array kNoFile = {EISDIR, ENOENT, ELOOP, EINVAL, ENXIO};
-    const bool is_no_file = std::ranges::find(kNoFile, error.system_error()) != kNoFile.end();
-    if (error.kind() == ErrorKind::kIo && !is_no_file) throw;  // may be temporary
-    return {.state = std::nullopt, .damage = error.what()};
-  }
-}
 
 // A checkpoint that was complete a moment ago could not be read.
 class CheckpointUnreadable : public std::runtime_error {
@@ -91,77 +65,6 @@ auto reading_checkpoint(Read read) {
     if (error.kind() != ErrorKind::kIo) throw;
     throw CheckpointUnreadable(error.what());
   }
-}
-
-// Whether the keys ask for more steps than the finished run made.
-bool asks_for_more(const RunState& finished, const TrainingArgs& args) {
-  const auto number = [&](const char* key) {
-    const auto found = finished.config.find(key);
-    return found != finished.config.end() && found->is_number() ? found->get<double>() : 0.0;
-  };
-  if (args.max_steps > 0) return args.max_steps > finished.max_steps;
-  return args.num_train_epochs > number("num_train_epochs") && number("max_steps") <= 0;
-}
-
-RunState state_of(const CheckpointEntry& entry) {
-  const std::string path = join_path(entry.path, checkpoint::kFinetuneStateFile);
-  return RunState::parse(FileSystem::local().read_all(path, 64 << 20), path);
-}
-
-// Never resume from a checkpoint that contains NaN or Inf.
-std::optional<CheckpointEntry> newest_finite(FileSystem& files, const std::string& output_dir) {
-  while (true) {
-    std::optional<CheckpointEntry> entry = checkpoint::find_newest_good(files, output_dir, kWarn);
-    if (!entry) return entry;
-    const std::string problem = nonfinite_in_files(files, entry->path);
-    if (problem.empty()) return entry;
-    const std::string aside =
-        checkpoint::set_aside(files, output_dir, entry->step, checkpoint::AsideReason::kBad);
-    log::warning(entry->path + " is skipped: " + problem + "; it is renamed to " + aside);
-  }
-}
-
-// Returns the checkpoint to resume from; nullopt: start at step 0.
-std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
-                                                 const RunOptions& options, RunStorage& storage) {
-  // Verifying reads every byte of a checkpoint.
-  const auto interruptible =
-      interruptible_reads(storage.shared_files(), "looking for the newest checkpoint");
-  FileSystem& files = *interruptible;
-  const TrainingArgs& args = config.args;
-  if (options.restart || args.resume_from_checkpoint == "none") {
-    storage.set_aside();
-    storage.set_aside_former_run();
-    storage.forget_finished();
-    return std::nullopt;
-  }
-  storage.bring_back_checkpoints();
-  if (args.resume_from_checkpoint == "auto") {
-    return newest_finite(files, args.output_dir);
-  }
-  const std::string& path = args.resume_from_checkpoint;
-  // If the same command runs again, it continues its own run instead of starting from that path
-  // again.
-  std::vector<CheckpointEntry> begun = checkpoint::list_checkpoints(files, args.output_dir, true);
-  std::reverse(begun.begin(), begun.end());
-  for (const CheckpointEntry& candidate : begun) {
-    if (!candidate.whole || candidate.foreign) continue;
-    if (state_of(candidate).origin == path) return candidate;
-    break;
-  }
-  if (!files.exists(path)) {
-    throw Error(ErrorKind::kConfig, config.where("resume_from_checkpoint") +
-                                        ": resume_from_checkpoint: there is no '" + path +
-                                        "'; name a checkpoint folder, auto or none");
-  }
-  CheckpointEntry entry = checkpoint::inspect_checkpoint(files, path, true);
-  if (!entry.whole) {
-    throw Error(ErrorKind::kCheckpoint, config.where("resume_from_checkpoint") +
-                                            ": resume_from_checkpoint: '" + path +
-                                            "' is not a valid checkpoint: " + entry.problem);
-  }
-  storage.set_aside(entry.step);
-  return entry;
 }
 
 // Equal bits need the number of threads that the run began with.
@@ -228,104 +131,6 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
   return all;
 }
 
-void say_finished(const LoadedConfig& config, const RunState& finished) {
-  std::string changed;
-  const LoadedConfig taken = with_saved_choices(config, finished);
-  for (const KeyChange& change : changed_keys(finished.config, to_json(taken.args))) {
-    if (change.policy == ResumePolicy::kFree || change.is_path) continue;
-    changed += (changed.empty() ? "" : ", ") + change.name;
-  }
-  if (!changed.empty()) {
-    log::warning("not applied, because the run is finished: " + changed +
-                 "; choose another output_dir, or start over with --restart");
-  }
-  log::info("already finished: " + config.args.output_dir + " holds the model after " +
-            std::to_string(finished.step) + " steps; nothing to do");
-}
-
-// How a session starts.
-struct Beginning {
-  std::optional<int> code = {};  // exit code, if there is nothing to do
-  std::optional<CheckpointEntry> newest = {};
-};
-
-// Examines the output folder and prepares it. `again`: a checkpoint could not be read in the
-// previous attempt.
-Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
-                    const SessionStart& start, bool again) {
-  const TrainingArgs& args = config.args;
-  const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";
-  Finished before;
-  if (may_go_on) {
-    checkpoint::complete_export(storage.files(), args.output_dir);
-    before = finished_state(args.output_dir);
-  }
-  if (may_go_on && !before.state) {
-    refuse_other_json(storage.files(), config, {.path = args.output_dir});
-    // A file of another program may have the name of a finished run's state.
-    if (!before.damage.empty() && !args.mirror_dir) {
-      refuse_foreign_files(storage.files(), config, {.path = args.output_dir});
-    }
-  }
-  const bool was_finished = before.state && !asks_for_more(*before.state, args);
-  if (!was_finished && !again) {
-    storage.open_mirrors(
-        {.begins_anew = !may_go_on,
-         .brings_back = may_go_on && !before.state && args.resume_from_checkpoint == "auto",
-         .check = [&](const RunState& state, const FoundRun& run) {
-           check_same_run(config, state, run);
-         }});
-    if (may_go_on && !before.state) {
-      const std::string damage = storage.bring_back_finished();
-      before = finished_state(args.output_dir);
-      if (!before.state && before.damage.empty()) before.damage = damage;
-    }
-  }
-  std::optional<RunState> finished = std::move(before.state);
-  if (finished && args.resume_from_checkpoint != "auto" &&
-      finished->origin != args.resume_from_checkpoint) {
-    finished.reset();
-  }
-  if (finished && !asks_for_more(*finished, args)) {
-    before.damage = storage.verify_finished(*finished);
-    if (before.damage.empty()) {
-      finished = finished_state(args.output_dir).state;
-    } else {
-      before.state = std::exchange(finished, std::nullopt);
-    }
-  }
-  if (finished) {
-    check_same_run(config, *finished, {.folder = args.output_dir});
-    if (!asks_for_more(*finished, args)) {
-      checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
-      say_finished(config, *finished);
-      warn_of_lost_best(*finished);
-      storage.note_former_end(*finished);
-      if (options.on_already_finished) options.on_already_finished();
-      return {.code = finished->lost_best_step == 0 ? kExitFinished : kExitCheckpointsFailed};
-    }
-    log::info("the finished run continues: the schedule is computed for the new total");
-  }
-
-  if (is_session_over(args, start)) return {.code = kExitStoppedEarly};
-
-  const bool is_unfinished = may_go_on && !finished && before.damage.empty();
-  if (is_unfinished) refuse_foreign_files(storage.files(), config, {.path = args.output_dir});
-  const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options, storage);
-  if (is_unfinished) check_lost_state(args.output_dir, newest.has_value());
-  if (finished && !newest) {
-    throw Error(ErrorKind::kCheckpoint,
-                args.output_dir +
-                    " holds a finished run without a checkpoint to resume from; "
-                    "start over with --restart, or choose another output_dir");
-  }
-  if (finished) storage.forget_finished();
-  if (!before.damage.empty()) {
-    begin_rebuild(storage, config, {.damage = before.damage, .state = before.state}, newest);
-  }
-  return {.newest = newest};
-}
-
 constexpr char kMemoryAdvice[] =
     "set memory_budget, which cuts the batch so that it fits, or lower\n"
     "  per_device_train_batch_size and raise gradient_accumulation_steps by the same factor;\n"
@@ -366,97 +171,141 @@ Error out_of_memory_error(const Parts& parts, const OutOfMemoryAt& at, const std
   return {ErrorKind::kDevice, text + advice + "\n  " + kMemoryAdvice};
 }
 
+// Rank 0's beginning, for all ranks.
+Beginning begin_together(World& world, const std::function<Beginning()>& begin) {
+  Beginning beginning;
+  beginning.newest = share_checkpoint(world, [&] {
+    beginning = begin();
+    return beginning.newest;
+  });
+  const std::string code = share_text(
+      world, [&] { return beginning.code ? std::to_string(*beginning.code) : std::string(); });
+  if (!code.empty()) beginning.code = std::stoi(code);
+  return beginning;
+}
+
+// The run that a session continues.
+struct Resumed {
+  std::optional<RunState> state;  // nullopt: a new run, or a checkpoint of transformers
+  std::string stand_in;           // AssemblyRequest::stand_in
+};
+
+Resumed read_resumed(World& world, const LoadedConfig& asked,
+                     const std::optional<CheckpointEntry>& newest) {
+  Resumed resumed;
+  if (!newest || newest->foreign) return resumed;
+  resumed.state = reading_checkpoint([&] { return state_of(*newest); });
+  check_fixed_keys(*resumed.state, asked, {.folder = newest->path});
+  resumed.stand_in = share_text(
+      world, [&] { return check_starting_model(asked, *resumed.state, {.folder = newest->path}); });
+  reuse_threads(*resumed.state, asked.args, world.size());
+  return resumed;
+}
+
+AssemblyRequest request_for(RunStorage& storage, const TrainingArgs& args, const Resumed& resumed,
+                            const std::optional<CheckpointEntry>& newest,
+                            ProgressDisplay& progress) {
+  AssemblyRequest request = training_request(args);
+  request.stand_in = resumed.stand_in;
+  if (newest) {
+    request.weights =
+        newest->foreign ? WeightSource::kForeignCheckpoint : WeightSource::kCheckpoint;
+  }
+  if (resumed.state) request.chat_date = resumed.state->chat_date;
+  request.cache = {
+      .fetch =
+          [&](const std::string& name, const std::string& path) {
+            return storage.mirrors().fetch_tokens(name, path, show_steps(progress));
+          },
+      .keep = [&](const std::string& path,
+                  const std::string& name) { storage.mirrors().keep_tokens(path, name); }};
+  return request;
+}
+
+// Everything that one session trains with. `parts` lacks the model.
+struct SessionSetup {
+  RunStorage& storage;
+  const RunOptions& options;
+  const LoadedConfig& config;  // with what memory_budget chose
+  const std::optional<CheckpointEntry>& newest;
+  const RunState* saved;
+  ProgressDisplay& progress;
+};
+
+// Assembles the model, restores or draws its weights, and trains. `at`: how far it came.
+int train_model(const SessionSetup& setup, const AssemblyRequest& request, Parts& parts,
+                OutOfMemoryAt& at) {
+  World& world = *parts.world;
+  assemble_model(setup.config, request, parts);
+  const RunIdentity& identity = parts.identity;
+  check_same(world,
+             identity.data + identity.validation + identity.tokenizer + identity.model +
+                 parts.memory.dump(),
+             "data, tokenizer, model or what memory_budget chose");
+  if (world.is_first()) {
+    parts.inputs = describe_inputs(setup.config, parts, setup.saved, show_steps(setup.progress));
+  }
+  Trainer trainer(setup.config, setup.options, setup.storage, parts, setup.progress);
+  if (setup.newest) {
+    const auto files =
+        interruptible_reads(setup.storage.folder().shared_files(), "restoring the checkpoint");
+    reading_checkpoint([&] { trainer.restore(*setup.newest, *files); });
+  } else {
+    trainer.start_fresh();
+  }
+  check_same_weights(world, parts.model->store().parameters());
+  if (parts.model_config.lora) {
+    check_same_base(world, parts.pretrained,
+                    hash_cache(setup.config.args, show_steps(setup.progress)));
+  }
+  try {
+    return trainer.run();
+  } catch (...) {
+    at = {.step = trainer.step(), .samples_at_a_time = trainer.samples_at_a_time()};
+    throw;
+  }
+}
+
 // The part of train() for a run whose files are in `storage`.
 int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& options,
              bool again) {
   const SessionStart start = SessionStart::read();
   const std::shared_ptr<World> world = options.world ? options.world : make_single_process_world();
-  std::optional<int> code;
-  const std::optional<CheckpointEntry> newest = share_checkpoint(*world, [&] {
-    Beginning beginning = begin_run(storage, asked, options, start, again);
-    code = beginning.code;
-    return beginning.newest;
-  });
-  const std::string shared_code =
-      share_text(*world, [&] { return code ? std::to_string(*code) : std::string(); });
-  if (!shared_code.empty()) return std::stoi(shared_code);
-  std::optional<RunState> saved;
-  std::string stand_in;
-  if (newest && !newest->foreign) {
-    saved = reading_checkpoint([&] { return state_of(*newest); });
-    check_fixed_keys(*saved, asked, {.folder = newest->path});
-    stand_in = share_text(
-        *world, [&] { return check_starting_model(asked, *saved, {.folder = newest->path}); });
-    reuse_threads(*saved, asked.args, world->size());
-  }
-  const LoadedConfig config = saved ? with_decided_keys(asked, *saved) : asked;
+  const Beginning beginning =
+      begin_together(*world, [&] { return begin_run(storage, asked, options, start, again); });
+  if (beginning.code) return *beginning.code;
+  const Resumed resumed = read_resumed(*world, asked, beginning.newest);
+  const RunState* const saved = resumed.state ? &*resumed.state : nullptr;
+  const LoadedConfig config = saved != nullptr ? with_decided_keys(asked, *saved) : asked;
   const TrainingArgs& args = config.args;
   if (args.load_in_4bit == "auto" && args.use_peft && !args.memory_budget) {
     refuse_key(
         config, "load_in_4bit",
         "auto lets memory_budget choose four bits; set memory_budget, or true or false here");
   }
-  const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
+  const std::shared_ptr<Session> session = begin_session(args, start, saved);
   if (world->any(!session)) return kExitStoppedEarly;
-  ProgressRecord record(storage.files(), join_path(args.output_dir, kProgressFile));
+  ProgressRecord record(storage.folder().files(), join_path(args.output_dir, kProgressFile));
   ProgressDisplay progress(world->is_first() ? progress_mode(args) : ProgressMode::kNone);
   if (world->is_first()) {
     progress.observe([&](const ProgressSnapshot& snapshot) { record.note(snapshot); });
   }
-  AssemblyRequest request = training_request(args);
+  AssemblyRequest request = request_for(storage, args, resumed, beginning.newest, progress);
   request.world = world;
-  request.stand_in = stand_in;
-  if (newest) {
-    request.weights =
-        newest->foreign ? WeightSource::kForeignCheckpoint : WeightSource::kCheckpoint;
-  }
-  if (saved) request.chat_date = saved->chat_date;
-  request.cache = {.fetch =
-                       [&](const std::string& name, const std::string& path) {
-                         return storage.fetch_tokens(name, path, show_steps(progress));
-                       },
-                   .keep = [&](const std::string& path,
-                               const std::string& name) { storage.keep_tokens(path, name); }};
   Parts parts = assemble_data(config, request, progress);
   parts.session = session;
-  const std::optional<MemoryDecision> decision =
-      apply_memory_budget(config, parts, saved ? &*saved : nullptr);
+  const std::optional<MemoryDecision> decision = apply_memory_budget(config, parts, saved);
   const LoadedConfig budgeted = decision ? decision->recorded_in(config) : config;
   if (decision) {
     parts.memory = decision->to_json();
     request.memory = decision->choices;
     if (parts.four_bits) choose_base_format(budgeted, parts);
   }
-  parts.batches_at_once = batches_at_once(budgeted, parts, saved ? &*saved : nullptr, decision);
+  parts.batches_at_once = batches_at_once(budgeted, parts, saved, decision);
+  const SessionSetup setup{storage, options, budgeted, beginning.newest, saved, progress};
   OutOfMemoryAt at;
   try {
-    assemble_model(budgeted, request, parts);
-    const RunIdentity& identity = parts.identity;
-    check_same(*world,
-               identity.data + identity.validation + identity.tokenizer + identity.model +
-                   parts.memory.dump(),
-               "data, tokenizer, model or what memory_budget chose");
-    if (world->is_first()) {
-      parts.inputs =
-          describe_inputs(config, parts, saved ? &*saved : nullptr, show_steps(progress));
-    }
-    Trainer trainer(budgeted, options, storage, parts, progress);
-    if (newest) {
-      const auto files = interruptible_reads(storage.shared_files(), "restoring the checkpoint");
-      reading_checkpoint([&] { trainer.restore(*newest, *files); });
-    } else {
-      trainer.start_fresh();
-    }
-    check_same_weights(*world, parts.model->store().parameters());
-    if (parts.model_config.lora) {
-      check_same_base(*world, parts.pretrained, hash_cache(args, show_steps(progress)));
-    }
-    try {
-      return trainer.run();
-    } catch (...) {
-      at = {.step = trainer.step(), .samples_at_a_time = trainer.samples_at_a_time()};
-      throw;
-    }
+    return train_model(setup, request, parts, at);
   } catch (...) {
     if (!is_lack_of_memory(std::current_exception())) throw;
     throw out_of_memory_error(parts, at, advice_on_memory(budgeted, parts, decision, at));
@@ -465,11 +314,11 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
 
 // Retries if a checkpoint cannot be read: the next attempt reads it again or chooses another one;
 // and if only results of a finished run were lost: the next attempt finds it finished.
-int train_and_look_again(RunStorage& storage, const RunOptions& options) {
+int train_with_retries(RunStorage& storage, const RunOptions& options) {
   constexpr int kTries = 3;
   for (int attempt = 1;; ++attempt) {
     try {
-      return train_in(storage, storage.config(), options, attempt > 1);
+      return train_in(storage, storage.folder().config(), options, attempt > 1);
     } catch (const CheckpointUnreadable& failure) {
       const bool is_alone = !options.world || options.world->size() == 1;
       if (attempt == kTries || !is_alone) throw Error(ErrorKind::kIo, failure.what());
@@ -494,7 +343,7 @@ std::string replica_level(const TrainingArgs& args) {
 
 // Waits for rank 0 to finish copying to the mirrors, because many launchers kill all ranks when one
 // exits non-zero.
-void leave_behind_the_first(const std::shared_ptr<World>& world) {
+void wait_for_the_first(const std::shared_ptr<World>& world) {
   if (!world) return;
   try {
     (void)world->any(false);
@@ -506,8 +355,9 @@ void leave_behind_the_first(const std::shared_ptr<World>& world) {
 // A refused command is no event of the run.
 void note_error(RunStorage& storage, const Error& error) {
   const bool is_refusal = error.kind() == ErrorKind::kConfig || error.kind() == ErrorKind::kUsage;
-  if (error.kind() == ErrorKind::kBusy || (is_refusal && !storage.session_log().is_open())) return;
-  storage.session_log().add("error", {{"message", error.what()}});
+  if (error.kind() == ErrorKind::kBusy || (is_refusal && !storage.folder().session_log().is_open()))
+    return;
+  storage.folder().session_log().add("error", {{"message", error.what()}});
 }
 
 int train(const LoadedConfig& config, const RunOptions& options) {
@@ -527,12 +377,12 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   SessionTrackers trackers(config, is_first);
   RunStorage storage(config, is_first);
   try {
-    if (options.world) check_same_folder(*options.world, storage.config().args.output_dir);
-    const int code = train_and_look_again(storage, options);
+    if (options.world) check_same_folder(*options.world, storage.folder().config().args.output_dir);
+    const int code = train_with_retries(storage, options);
     const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
-    const bool is_everywhere = storage.finish(is_finished);
+    const bool is_everywhere = storage.mirrors().finish(is_finished);
     trackers.write(storage, is_finished);
-    if (!is_finished) leave_behind_the_first(options.world);
+    if (!is_finished) wait_for_the_first(options.world);
     // With exit code 0 a user might delete the machine, and with it files that are only here.
     return is_finished && !is_everywhere ? kExitFailed : code;
   } catch (const Error& error) {
@@ -540,12 +390,12 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     // Earlier saves are worth the wait for the mirrors. If another session owns the folder, write
     // nothing.
     if (error.kind() != ErrorKind::kBusy) {
-      (void)storage.finish(false);
+      (void)storage.mirrors().finish(false);
       trackers.write(storage, false);
     }
     throw;
   } catch (...) {
-    (void)storage.finish(false);
+    (void)storage.mirrors().finish(false);
     throw;
   }
 }

@@ -23,7 +23,7 @@ TEST(Error, HasTheContractsExitCodes) {
   EXPECT_EQ(code(ErrorKind::kIo), 1);
 }
 
-TEST(Check, ThrowsWithPlaceConditionAndMessage) {
+TEST(Check, ThrowsWithPositionConditionAndMessage) {
   EXPECT_NO_THROW(FT_CHECK(1 + 1 == 2, "arithmetic"));
   EXPECT_THAT(
       testing::message_of<std::logic_error>([] { FT_CHECK(1 + 1 == 3, "arithmetic"); }),

@@ -11,7 +11,7 @@
 namespace finetune {
 namespace {
 
-TEST(FormatText, FillsPlacesInOrder) {
+TEST(FormatText, FillsPositionsInOrder) {
   const std::string name = "run.yaml";
   EXPECT_EQ(format_text("{}:{}: unknown key '{}'", name, 12, "save_step"),
             "run.yaml:12: unknown key 'save_step'");

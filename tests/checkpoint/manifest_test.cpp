@@ -106,12 +106,12 @@ TEST(VerifyFile, FindsTheDamagedBlock) {
   const FileRecord record = record_of(content);
   EXPECT_EQ(record.blocks.size(), 3U);
   verify_file(MemoryFile(content), record, "f");
-  for (const size_t place : {size_t{0}, size_t{kBlockBytes - 1}, size_t{kBlockBytes},
-                             size_t{2 * kBlockBytes}, content.size() - 1}) {
+  for (const size_t position : {size_t{0}, size_t{kBlockBytes - 1}, size_t{kBlockBytes},
+                                size_t{2 * kBlockBytes}, content.size() - 1}) {
     std::string damaged = content;
-    damaged[place] ^= 1;
+    damaged[position] ^= 1;
     EXPECT_THAT(message_of<Error>([&] { verify_file(MemoryFile(damaged), record, "f"); }),
-                HasSubstr("between byte " + std::to_string(place / kBlockBytes * kBlockBytes)));
+                HasSubstr("between byte " + std::to_string(position / kBlockBytes * kBlockBytes)));
   }
   EXPECT_THROW(verify_file(MemoryFile(content + "x"), record, "f"), Error);
   EXPECT_THROW(verify_file(MemoryFile(content.substr(1)), record, "f"), Error);

@@ -12,9 +12,9 @@
 
 #include "checkpoint/run_folder.h"
 #include "finetune/base/trash_safe.h"
-#include "finetune/checkpoint/bring_back.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/owner.h"
+#include "finetune/checkpoint/restore.h"
 #include "support/drive_file_system.h"
 #include "support/manual_clock.h"
 #include "support/object_store.h"
@@ -42,7 +42,7 @@ struct MirroredRun : RunFolder {
             .lease = {.heartbeat_seconds = 0},
             .clock = &clock};
   }
-  [[nodiscard]] BringBackOptions back() {
+  [[nodiscard]] RestoreOptions back() {
     return {.local = shared_local_files(),
             .output_dir = output_dir,
             .files = drive,
@@ -71,7 +71,7 @@ struct MirroredRun : RunFolder {
     std::filesystem::remove_all(output_dir);
     std::filesystem::create_directory(output_dir);
   }
-  std::optional<int64_t> bring_back() { return bring_back_newest(back(), std::nullopt); }
+  std::optional<int64_t> restore() { return restore_newest(back(), std::nullopt); }
 
   std::string mirror = root / "drive/MyDrive/run";
   ManualClock clock;
@@ -335,7 +335,7 @@ TEST(Mirror, IsFencedOffOnceAnotherSessionTookIt) {
   EXPECT_THAT(run.mirrored(), Contains("checkpoint-10"));
 }
 
-TEST(BringBack, TakesTheNewestValidOneOfTheMirror) {
+TEST(Restore, TakesTheNewestValidOneOfTheMirror) {
   MirroredRun run;
   {
     Mirror mirror(run.options());
@@ -346,42 +346,42 @@ TEST(BringBack, TakesTheNewestValidOneOfTheMirror) {
   }
   run.lose_machine();
   FileSystem::local().truncate(run.mirror + "/checkpoint-30/model.safetensors", 7);
-  EXPECT_EQ(run.bring_back(), 20);
+  EXPECT_EQ(run.restore(), 20);
   EXPECT_EQ(run.newest(), 20);
   EXPECT_THAT(run.names(), ElementsAre("checkpoint-20"));
   EXPECT_THAT(run.lines, Contains(HasSubstr("checkpoint-30 is not used")));
   EXPECT_THAT(run.mirrored(), Contains("checkpoint-30.bad-1"));
 }
 
-TEST(BringBack, FindsDamageThatSizesDoNotShow) {
+TEST(Restore, FindsDamageThatSizesDoNotShow) {
   MirroredRun run;
   save(FileSystem::local(), run.mirror, 10);
   save(FileSystem::local(), run.mirror, 20);
   run.root.write("drive/MyDrive/run/checkpoint-20/config.json", "[]");
-  EXPECT_EQ(run.bring_back(), 10);
+  EXPECT_EQ(run.restore(), 10);
   EXPECT_THAT(run.names(), ElementsAre("checkpoint-10"));
 }
 
-TEST(BringBack, LeavesLocalOnesThatAreAsNewOrOfAnotherRun) {
+TEST(Restore, LeavesLocalOnesThatAreAsNewOrOfAnotherRun) {
   MirroredRun run;
   save(FileSystem::local(), run.mirror, 20);
   save(FileSystem::local(), run.mirror, 90, "another-run");
   save(run.files, run.output_dir, 20);
   EXPECT_EQ(run.newest(), 20);
   auto newest = find_newest_good(run.files, run.output_dir, [](const std::string&) {});
-  EXPECT_EQ(bring_back_newest(run.back(), newest), std::nullopt);
+  EXPECT_EQ(restore_newest(run.back(), newest), std::nullopt);
   save(FileSystem::local(), run.mirror, 30);
-  EXPECT_EQ(bring_back_newest(run.back(), newest), 30);
+  EXPECT_EQ(restore_newest(run.back(), newest), 30);
   EXPECT_EQ(run.newest(), 30);
 }
 
-TEST(BringBack, OnlyDamagedOnesAreNoReasonToBeginAtStepZero) {
+TEST(Restore, OnlyDamagedOnesAreNoReasonToBeginAtStepZero) {
   MirroredRun run;
   save(FileSystem::local(), run.mirror, 20);
   FileSystem::local().truncate(run.mirror + "/checkpoint-20/model.safetensors", 7);
   for (int start = 0; start < 2; ++start) {
     try {
-      (void)run.bring_back();
+      (void)run.restore();
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.exit_code(), 3);
@@ -389,20 +389,20 @@ TEST(BringBack, OnlyDamagedOnesAreNoReasonToBeginAtStepZero) {
   }
 }
 
-TEST(BringBack, ACopyThatWasCutShortIsNoDamage) {
+TEST(Restore, ACopyThatWasCutShortIsNoDamage) {
   MirroredRun run;
   save(FileSystem::local(), run.mirror, 20);
   std::filesystem::remove(run.mirror + "/checkpoint-20/manifest.json");
-  EXPECT_EQ(run.bring_back(), std::nullopt);
+  EXPECT_EQ(run.restore(), std::nullopt);
 }
 
-TEST(BringBack, WaitsOutAMountThatIsAwayForAWhile) {
+TEST(Restore, WaitsOutAMountThatIsAwayForAWhile) {
   MirroredRun run;
   save(FileSystem::local(), run.mirror, 20);
   run.drive->fail(ENOTCONN, 5);
   reach_mirror(run.back());
   run.drive->fail(EIO, 3, 12);
-  EXPECT_EQ(run.bring_back(), 20);
+  EXPECT_EQ(run.restore(), 20);
   EXPECT_EQ(run.newest(), 20);
   run.drive->fail(ENOTCONN);
   const double before = run.clock.now();
@@ -410,27 +410,27 @@ TEST(BringBack, WaitsOutAMountThatIsAwayForAWhile) {
   EXPECT_LE(run.clock.now() - before, 61.0);
 }
 
-TEST(BringBack, OfAMissingFolderIsNothing) {
+TEST(Restore, OfAMissingFolderIsNothing) {
   MirroredRun run;
   reach_mirror(run.back());
-  EXPECT_EQ(run.bring_back(), std::nullopt);
-  BringBackOptions options = run.back();
+  EXPECT_EQ(run.restore(), std::nullopt);
+  RestoreOptions options = run.back();
   options.mirror_dir = "/content/drive/MyDrive/run";
   EXPECT_THAT(message_of<Error>([&] { reach_mirror(options); }), HasSubstr("not mounted"));
 }
 
-TEST(BringBack, BringsTheBestCheckpointToo) {
+TEST(Restore, BringsTheBestCheckpointToo) {
   MirroredRun run;
   save(FileSystem::local(), run.mirror, 10);
   std::vector<CheckpointFile> contents = tiny_contents(20);
   contents.push_back(
       text_file("trainer_state.json", "{\"best_model_checkpoint\": \"/elsewhere/checkpoint-10\"}"));
   write_checkpoint(run.files, run.mirror, {.step = 20, .run_id = "run"}, contents);
-  EXPECT_EQ(run.bring_back(), 20);
+  EXPECT_EQ(run.restore(), 20);
   EXPECT_THAT(run.names(), ElementsAre("checkpoint-10", "checkpoint-20"));
 }
 
-TEST(BringBack, AFinishedRunComesWithAllItsFilesOrNotAtAll) {
+TEST(Restore, AFinishedRunComesWithAllItsFilesOrNotAtAll) {
   MirroredRun run;
   run.root.write("out/model.safetensors", "weights");
   run.root.write("out/finetune_state.json", R"({"finished": true, "run_id": "run", "step": 40})");
@@ -444,12 +444,12 @@ TEST(BringBack, AFinishedRunComesWithAllItsFilesOrNotAtAll) {
   CheckpointEntry later;
   later.step = 50;
   later.run_id = "run";
-  EXPECT_FALSE(bring_back_finished(run.back(), later)) << "the run has continued";
-  EXPECT_TRUE(bring_back_finished(run.back(), std::nullopt));
+  EXPECT_FALSE(restore_finished(run.back(), later)) << "the run has continued";
+  EXPECT_TRUE(restore_finished(run.back(), std::nullopt));
   EXPECT_THAT(run.names(), ElementsAre("finetune_state.json", "model.safetensors"));
   run.lose_machine();
   run.root.write("drive/MyDrive/run/model.safetensors", "weighty");
-  EXPECT_FALSE(bring_back_finished(run.back(), std::nullopt));
+  EXPECT_FALSE(restore_finished(run.back(), std::nullopt));
   EXPECT_THAT(run.names(), Not(Contains("finetune_state.json")));
 }
 
@@ -477,7 +477,7 @@ TEST(Mirror, RemovesTreesThatNoSessionHasUsedForLong) {
   session({"three"});
   EXPECT_FALSE(std::filesystem::exists(trees + "one"));
   EXPECT_TRUE(std::filesystem::exists(trees + "two/block"));
-  EXPECT_TRUE(bring_back_tree(run.back(), "tokens/three", run.root / "back"));
+  EXPECT_TRUE(restore_tree(run.back(), "tokens/three", run.root / "back"));
   EXPECT_FALSE(std::filesystem::exists(run.root / "back/last_use")) << "no part of the tree";
 
   // Trees that another program keeps there are not deleted.
@@ -497,7 +497,7 @@ TEST(Mirror, RemovesTreesThatNoSessionHasUsedForLong) {
   }
 }
 
-TEST(BringBack, TellsHowFarATreeIs) {
+TEST(Restore, TellsHowFarATreeIs) {
   MirroredRun run;
   std::filesystem::create_directories(run.root / "cache");
   run.root.write("cache/one", std::string(100, '1'));
@@ -505,17 +505,17 @@ TEST(BringBack, TellsHowFarATreeIs) {
   Mirror mirror(run.options());
   mirror.copy_tree(run.root / "cache", "cache/key");
   ASSERT_TRUE(mirror.finish(kLong));
-  BringBackOptions options = run.back();
+  RestoreOptions options = run.back();
   std::vector<uint64_t> copied;
   options.show = [&](uint64_t bytes, uint64_t total) {
     copied.push_back(bytes);
     EXPECT_EQ(total, 150U);
   };
-  EXPECT_TRUE(bring_back_tree(options, "cache/key", run.root / "second"));
+  EXPECT_TRUE(restore_tree(options, "cache/key", run.root / "second"));
   EXPECT_THAT(copied, ElementsAre(0, 100, 150));
 }
 
-TEST(BringBack, OfATreeIsWholeOrNothing) {
+TEST(Restore, OfATreeIsWholeOrNothing) {
   MirroredRun run;
   std::filesystem::create_directories(run.root / "cache/a/b");
   run.root.write("cache/tokens", std::string(100, 't'));
@@ -525,13 +525,13 @@ TEST(BringBack, OfATreeIsWholeOrNothing) {
     mirror.copy_tree(run.root / "cache", "cache/key");
     ASSERT_TRUE(mirror.finish(kLong));
   }
-  EXPECT_TRUE(bring_back_tree(run.back(), "cache/key", run.root / "second"));
+  EXPECT_TRUE(restore_tree(run.back(), "cache/key", run.root / "second"));
   EXPECT_EQ(FileSystem::local().read_all(run.root / "second/a/b/index"), "i");
   EXPECT_EQ(FileSystem::local().read_all(run.root / "second/tokens"), std::string(100, 't'));
   run.root.write("drive/MyDrive/run/cache/key/tokens", std::string(100, 'x'));
-  EXPECT_FALSE(bring_back_tree(run.back(), "cache/key", run.root / "third"));
+  EXPECT_FALSE(restore_tree(run.back(), "cache/key", run.root / "third"));
   EXPECT_FALSE(std::filesystem::exists(run.root / "third"));
-  EXPECT_FALSE(bring_back_tree(run.back(), "cache/other", run.root / "third"));
+  EXPECT_FALSE(restore_tree(run.back(), "cache/other", run.root / "third"));
 }
 
 // A run with its mirror in a bucket.
@@ -541,8 +541,8 @@ struct RunInABucket : MirroredRun {
     all.files = store;
     return all;
   }
-  [[nodiscard]] BringBackOptions from_store() {
-    BringBackOptions all = back();
+  [[nodiscard]] RestoreOptions from_store() {
+    RestoreOptions all = back();
     all.files = store;
     return all;
   }
@@ -577,7 +577,7 @@ TEST(MirrorInABucket, GetsTheManifestLastAndLosesItFirst) {
   EXPECT_EQ(changes[4], "+ manifest.json");
   EXPECT_EQ(changes[5], "- manifest.json");
   run.lose_machine();
-  EXPECT_EQ(bring_back_newest(run.from_store(), std::nullopt), 30);
+  EXPECT_EQ(restore_newest(run.from_store(), std::nullopt), 30);
 }
 
 // Whatever the last change was, the newest checkpoint before it is there, and the copy is repeated.
@@ -633,12 +633,12 @@ TEST(MirrorInABucket, LosesWhatAKilledSessionHasNotCopiedToItsEnd) {
 TEST(MirrorInABucket, IgnoresFoldersThatAreEmpty) {
   RunInABucket run;
   std::filesystem::create_directories(run.mirror + "/checkpoint-40");
-  EXPECT_EQ(bring_back_newest(run.from_store(), std::nullopt), std::nullopt);
+  EXPECT_EQ(restore_newest(run.from_store(), std::nullopt), std::nullopt);
   Mirror mirror(run.in_store());
   run.save_and_copy(mirror, 10);
   ASSERT_TRUE(mirror.finish(kLong));
   run.lose_machine();
-  EXPECT_EQ(bring_back_newest(run.from_store(), std::nullopt), 10);
+  EXPECT_EQ(restore_newest(run.from_store(), std::nullopt), 10);
   EXPECT_THAT(run.lines, ::testing::IsEmpty());
 }
 
@@ -652,13 +652,13 @@ TEST(MirrorInABucket, ContinuesADownloadByFiles) {
   }
   run.lose_machine();
   run.store->cut_next = "optimizer.pt";
-  BringBackOptions impatient = run.from_store();
-  impatient.patience_seconds = 0;
-  EXPECT_THROW((void)bring_back_newest(impatient, std::nullopt), Error);
+  RestoreOptions impatient = run.from_store();
+  impatient.timeout_seconds = 0;
+  EXPECT_THROW((void)restore_newest(impatient, std::nullopt), Error);
   const std::vector<std::string> before = run.store->downloads;
   EXPECT_THAT(before, Contains("model.safetensors"));
   run.store->downloads.clear();
-  EXPECT_EQ(bring_back_newest(run.from_store(), std::nullopt), 10);
+  EXPECT_EQ(restore_newest(run.from_store(), std::nullopt), 10);
   EXPECT_THAT(run.store->downloads, ElementsAre("optimizer.pt"));
   for (const std::string& name : before) {
     EXPECT_THAT(run.store->downloads, Not(Contains(name))) << "a second time";

@@ -92,8 +92,8 @@ TEST(FindNewestGood, FallsBackFromAFlippedBitInAnyRegionOfAnyFile) {
     for (const double region : {0.0, 0.1, 0.5, 0.9, 1.0}) {
       expect_fallback(name, [&](RunFolder& run) {
         std::string content = files().read_all(run.path_of(2, name));
-        const auto place = static_cast<size_t>(region * static_cast<double>(content.size() - 1));
-        content[place] = static_cast<char>(content[place] ^ 8);
+        const auto position = static_cast<size_t>(region * static_cast<double>(content.size() - 1));
+        content[position] = static_cast<char>(content[position] ^ 8);
         run.root.write("out/checkpoint-2/" + name, content);
       });
     }
@@ -171,7 +171,7 @@ TEST(FindNewestGood, RefusesToStartAnewWhereOnlyDamagedOnesAre) {
     }
   }
   EXPECT_THAT(run.names(), ElementsAre("checkpoint-1.bad-1"));
-  EXPECT_THAT(set_aside_all(run.files, run.output_dir), SizeIs(1));
+  EXPECT_THAT(quarantine_all(run.files, run.output_dir), SizeIs(1));
   EXPECT_EQ(run.newest(), -1);
   EXPECT_THAT(run.names(), ElementsAre("checkpoint-1.old-1"));
 }
@@ -190,9 +190,9 @@ TEST(FindNewestGood, NumbersWhatItSetsAside) {
 TEST(SetAsideAll, KeepsEverythingUnderOtherNames) {
   RunFolder run;
   for (const int64_t step : {1, 2, 3}) save(run.files, run.output_dir, step);
-  EXPECT_THAT(set_aside_all(run.files, run.output_dir, 2), SizeIs(1));
+  EXPECT_THAT(quarantine_all(run.files, run.output_dir, 2), SizeIs(1));
   EXPECT_EQ(run.newest(), 2);
-  EXPECT_THAT(set_aside_all(run.files, run.output_dir), SizeIs(2));
+  EXPECT_THAT(quarantine_all(run.files, run.output_dir), SizeIs(2));
   EXPECT_EQ(run.newest(), -1);
   EXPECT_THAT(run.names(),
               ElementsAre("checkpoint-1.old-1", "checkpoint-2.old-1", "checkpoint-3.old-1"));

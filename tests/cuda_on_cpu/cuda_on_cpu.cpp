@@ -48,7 +48,7 @@ struct Fiber {
 
 class Block {
  public:
-  Place place;
+  Position position;
   std::vector<Fiber> fibers;
   size_t count = 0;
   size_t current = 0;
@@ -77,7 +77,7 @@ void enter_fiber() {
 }
 
 void Block::start_fibers() {
-  count = place.threads.x;
+  count = position.threads.x;
   if (fibers.size() < count) fibers.resize(count);
   for (size_t i = 0; i < count; ++i) {
     Fiber& fiber = fibers[i];
@@ -100,7 +100,7 @@ bool Block::run_ready() {
     if (fibers[i].at != At::kRunning) continue;
     ran = true;
     current = i;
-    place.thread = {static_cast<unsigned>(i), 0, 0};
+    position.thread = {static_cast<unsigned>(i), 0, 0};
     finetune_switch_fiber(&scheduler, fibers[i].context);
   }
   return ran;
@@ -166,7 +166,7 @@ void Block::run() {
 
 }  // namespace
 
-Place& place() { return the_block->place; }
+Position& position() { return the_block->position; }
 
 void wait_at_barrier(int line) {
   Fiber& fiber = the_block->self();
@@ -197,12 +197,12 @@ void run(void (*kernel)(const void*), const void* arguments, Index blocks, Index
   block.kernel = kernel;
   block.arguments = arguments;
   block.order = order;
-  block.place.threads = threads;
-  block.place.blocks = blocks;
+  block.position.threads = threads;
+  block.position.blocks = blocks;
   the_block = &block;
   for (unsigned y = 0; y < blocks.y; ++y) {
     for (unsigned x = 0; x < blocks.x; ++x) {
-      block.place.block = {x, y, 0};
+      block.position.block = {x, y, 0};
       block.run();
     }
   }

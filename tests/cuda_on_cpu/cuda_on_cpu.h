@@ -30,10 +30,10 @@ struct Index {
 };
 
 // The indices of the running fiber.
-struct Place {
+struct Position {
   Index thread, block, threads, blocks;
 };
-Place& place();
+Position& position();
 
 // Yields until all threads are at the barrier of this line, or all lanes of the mask are at the
 // exchange of this line with their values.
@@ -58,10 +58,10 @@ void run(void (*kernel)(const void*), const void* arguments, Index blocks, Index
 
 }  // namespace cuda_on_cpu
 
-#define threadIdx (cuda_on_cpu::place().thread)
-#define blockIdx (cuda_on_cpu::place().block)
-#define blockDim (cuda_on_cpu::place().threads)
-#define gridDim (cuda_on_cpu::place().blocks)
+#define threadIdx (cuda_on_cpu::position().thread)
+#define blockIdx (cuda_on_cpu::position().block)
+#define blockDim (cuda_on_cpu::position().threads)
+#define gridDim (cuda_on_cpu::position().blocks)
 #define __syncthreads() cuda_on_cpu::wait_at_barrier(__LINE__)
 #define __shfl_xor_sync(mask, value, lanes)                                                 \
   cuda_on_cpu::exchange_value(mask, value, threadIdx.x % 32 ^ static_cast<unsigned>(lanes), \

@@ -38,7 +38,8 @@ class ArrowRecords : public ::testing::Test {
   [[nodiscard]] std::vector<std::string> rows() const {
     std::vector<std::string> found;
     visit_rows({file_}, {}, [&](const DataRow& row) {
-      found.push_back(row.place.substr(row.place.find_last_of('/') + 1) + " " + row.columns.dump());
+      found.push_back(row.position.substr(row.position.find_last_of('/') + 1) + " " +
+                      row.columns.dump());
       return true;
     });
     return found;

@@ -131,7 +131,7 @@ TEST(ClassificationDataset, IsTheSameForEveryNumberOfThreads) {
   EXPECT_NE(build(path, options)->fingerprint(), fingerprint);
 }
 
-TEST(ClassificationDataset, NamesPlaceAndReasonOfWhatCannotBeUsed) {
+TEST(ClassificationDataset, NamesPositionAndReasonOfWhatCannotBeUsed) {
   struct Case {
     std::string name, content, reason;
   };

@@ -24,8 +24,8 @@ using testing::TemporaryFolder;
 // Finds the columns of a JSON row.
 FoundColumns find(const std::string& row, const ColumnSearch& search) {
   const nlohmann::ordered_json columns = parse_json(row, "row");
-  const std::string place = "f:2";
-  return find_columns(DataRow{.columns = columns, .place = place, .typed = true}, search);
+  const std::string position = "f:2";
+  return find_columns(DataRow{.columns = columns, .position = position, .typed = true}, search);
 }
 
 ColumnNames classified(const std::string& row, const ColumnNames& named = {},
@@ -55,9 +55,9 @@ TEST(Columns, MatchWithoutCaseAndSurroundingSpaces) {
 
 std::string refused_of_text(const std::string& row, const ColumnSearch& search) {
   const nlohmann::ordered_json columns = parse_json(row, "row");
-  const std::string place = "f.csv:2";
+  const std::string position = "f.csv:2";
   return message_of<Error>([&] {
-    (void)find_columns(DataRow{.columns = columns, .place = place, .typed = false}, search);
+    (void)find_columns(DataRow{.columns = columns, .position = position, .typed = false}, search);
   });
 }
 

@@ -108,8 +108,8 @@ TEST(DocumentExamples, AreLaidOutAsBertsAre) {
     EXPECT_EQ(std::count(ids.begin(), ids.end(), ByteTokenizer::kEos), 2);
     const auto separator =
         static_cast<size_t>(std::find(ids.begin(), ids.end(), ByteTokenizer::kEos) - ids.begin());
-    for (size_t place = 0; place < ids.size(); ++place) {
-      EXPECT_EQ(example.segment_ids[place], place > separator ? 1 : 0);
+    for (size_t position = 0; position < ids.size(); ++position) {
+      EXPECT_EQ(example.segment_ids[position], position > separator ? 1 : 0);
     }
     random += example.next_sentence_label;
   }
@@ -183,12 +183,12 @@ TEST(DocumentExamples, MaskWholeWordsTogether) {
   for (int64_t epoch = 0; epoch < 10; ++epoch) {
     const PretrainingExample masked = data.example({.index = 1, .epoch = epoch});
     const PretrainingExample plain = unmasked(masked);
-    const std::set<int32_t> places(masked.masked_lm_positions.begin(),
-                                   masked.masked_lm_positions.end());
+    const std::set<int32_t> positions(masked.masked_lm_positions.begin(),
+                                      masked.masked_lm_positions.end());
     for (size_t i = 1; i < plain.input_ids.size(); ++i) {
       if (plain.input_ids[i] < kFirst || !tokenizer.continues_word(plain.input_ids[i])) continue;
-      EXPECT_EQ(places.contains(static_cast<int32_t>(i)),
-                places.contains(static_cast<int32_t>(i) - 1));
+      EXPECT_EQ(positions.contains(static_cast<int32_t>(i)),
+                positions.contains(static_cast<int32_t>(i) - 1));
     }
   }
 }
@@ -322,8 +322,8 @@ TEST(PretrainingCollator, PadsAndMarksWhatIsLearned) {
       EXPECT_EQ(batch.token_type_ids[row * 40 + i], is_there ? example.segment_ids[i] : 0);
     }
     for (size_t k = 0; k < example.masked_lm_ids.size(); ++k) {
-      const auto place = static_cast<size_t>(example.masked_lm_positions[k]);
-      EXPECT_EQ(batch.labels[row * 40 + place], example.masked_lm_ids[k]);
+      const auto position = static_cast<size_t>(example.masked_lm_positions[k]);
+      EXPECT_EQ(batch.labels[row * 40 + position], example.masked_lm_ids[k]);
     }
   }
   EXPECT_EQ(batch.targets, words + 2);

@@ -26,8 +26,8 @@ std::vector<std::vector<std::string>> texts_of(const Documents& documents) {
   std::vector<std::vector<std::string>> texts;
   for (int64_t i = 0; i < documents.size(); ++i) {
     auto& list = texts.emplace_back();
-    const auto place = static_cast<size_t>(i);
-    for (int64_t s = documents.documents[place]; s < documents.documents[place + 1]; ++s) {
+    const auto position = static_cast<size_t>(i);
+    for (int64_t s = documents.documents[position]; s < documents.documents[position + 1]; ++s) {
       list.push_back(tokenizer.decode(documents.tokens(s, s + 1).to_vector(), false));
     }
   }

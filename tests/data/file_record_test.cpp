@@ -39,7 +39,7 @@ TEST_F(FileRecordTest, SeesThatNothingWasTouched) {
   EXPECT_THROW((void)look_at_files({folder_ / "none"}), Error);
 }
 
-TEST_F(FileRecordTest, ContentsGoByBytesAndEndingsAndNotByPlaceOrTime) {
+TEST_F(FileRecordTest, ContentsGoByBytesAndEndingsAndNotByPositionOrTime) {
   const std::string path = folder_.write("a.txt", "one line\n");
   const std::string contents = contents_of_files(cache_, {path});
   EXPECT_FALSE(contents.empty());

@@ -46,7 +46,7 @@ std::shared_ptr<const Collator> collator() {
 Loader make(const LoaderOptions& options) { return Loader(dataset(), collator(), options); }
 
 struct Row {
-  int64_t place;
+  int64_t index;
   std::vector<int64_t> input_ids;
   std::vector<int64_t> labels;
   friend bool operator==(const Row&, const Row&) = default;
@@ -61,7 +61,7 @@ std::vector<Row> rows_of(std::span<const Batch> update) {
         const auto begin = values.begin() + r * batch.length;
         return std::vector<int64_t>(begin, begin + batch.length);
       };
-      rows.push_back({batch.first_place + r, part(batch.input_ids), part(batch.labels)});
+      rows.push_back({batch.first_position + r, part(batch.input_ids), part(batch.labels)});
     }
   }
   return rows;
@@ -156,7 +156,7 @@ TEST(Loader, GroupsTheSameSamplesHoweverTheUpdateIsCutAndWhoeverPreparesIt) {
   }
 }
 
-TEST(Loader, DividesAnUpdateAmongProcessesInTheSamePlaces) {
+TEST(Loader, DividesAnUpdateAmongProcessesInTheSamePositions) {
   const LoaderOptions whole{.batch_size = 2, .micro_batches = 4};
   Loader alone = make(whole);
   Loader first = make({.batch_size = 2, .micro_batches = 4, .part = 0, .parts = 2});
@@ -187,34 +187,34 @@ TEST(Loader, PacksTheSameSamplesHoweverTheUpdateIsCutAndWhoeverPreparesIt) {
   int64_t samples = 0;
   while (position.epoch == 1) {
     const Batch expected = whole.take(position)[0];
-    int64_t place = 0;
+    int64_t index = 0;
     for (const Batch& batch : cut.take(position)) {
-      EXPECT_EQ(batch.first_place, place);
+      EXPECT_EQ(batch.first_position, index);
       EXPECT_LE(batch.tokens, 2 * 128);
-      for (int64_t row = 0; row < batch.rows; ++row, ++place) {
+      for (int64_t row = 0; row < batch.rows; ++row, ++index) {
         const int64_t sample = batch.samples[static_cast<size_t>(row)];
-        EXPECT_EQ(sample, expected.samples[static_cast<size_t>(place)]);
+        EXPECT_EQ(sample, expected.samples[static_cast<size_t>(index)]);
         const auto begin = batch.input_ids.begin() + row * batch.length;
         const std::vector<int64_t>& ids = unpacked.at(sample);
         EXPECT_TRUE(std::equal(ids.begin(), ids.end(), begin)) << "other masks";
       }
     }
-    EXPECT_EQ(place, expected.rows);
+    EXPECT_EQ(index, expected.rows);
     EXPECT_EQ(expected.packed_rows,
               std::min<int64_t>(8, whole.samples_per_epoch() - position.sample));
-    samples += place;
+    samples += index;
     position = whole.after(position);
   }
   EXPECT_EQ(samples, 600);
 }
 
-TEST(Loader, CountsPlacesThroughAllMicroBatchesOfAnUpdate) {
+TEST(Loader, CountsPositionsThroughAllMicroBatchesOfAnUpdate) {
   Loader loader = make({.batch_size = 3, .micro_batches = 3});
   const std::span<const Batch> update = loader.take({.epoch = 0, .sample = 9});
   ASSERT_EQ(update.size(), 3U);
-  EXPECT_EQ(update[0].first_place, 0);
-  EXPECT_EQ(update[1].first_place, 3);
-  EXPECT_EQ(update[2].first_place, 6);
+  EXPECT_EQ(update[0].first_position, 0);
+  EXPECT_EQ(update[1].first_position, 3);
+  EXPECT_EQ(update[2].first_position, 6);
 }
 
 TEST(Loader, StartsAnywhereAtOnce) {
@@ -310,7 +310,7 @@ TEST(EvaluationLoader, GivesEverySampleInOrderWithMasksOfTheSampleAlone) {
   std::vector<Batch> all;
   for (int64_t i = 0; i < narrow.batches(); ++i) {
     all.push_back(narrow.get(i));
-    all.back().first_place = i * 4;
+    all.back().first_position = i * 4;
   }
   EXPECT_EQ(all.back().rows, 1);
   const Batch whole = wide.get(0);

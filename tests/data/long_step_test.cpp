@@ -59,26 +59,26 @@ Documents two_documents() {
 }
 
 TEST(LongStep, IsToldAtItsBeginAndItsEndHoweverQuick) {
-  Told told;
+  Told reported;
   int64_t times = 0;
-  const ShowStep show = told.show();
+  const ShowStep show = reported.show();
   LongStep step({.phase = "count", .doing = "counting"}, 1000, [&](const StepProgress& progress) {
     ++times;
     show(progress);
   });
-  EXPECT_EQ(told.last().done, 0);
+  EXPECT_EQ(reported.last().done, 0);
   for (int64_t i = 0; i < 1000; ++i) step.advance();
-  EXPECT_EQ(told.finished(), Phases{"count"});
+  EXPECT_EQ(reported.finished(), Phases{"count"});
   EXPECT_LT(times, 20);
 }
 
 TEST(LongStep, CountsBytesInThousands) {
-  Told told;
-  LongStep step = LongStep::of_bytes({.phase = "hash", .doing = "hashing"}, 2'500, told.show());
+  Told reported;
+  LongStep step = LongStep::of_bytes({.phase = "hash", .doing = "hashing"}, 2'500, reported.show());
   step.add_bytes(2'500);
-  EXPECT_EQ(told.last().unit, "kB");
-  EXPECT_EQ(told.last().total, 3);
-  EXPECT_EQ(told.finished(), Phases{"hash"});
+  EXPECT_EQ(reported.last().unit, "kB");
+  EXPECT_EQ(reported.last().total, 3);
+  EXPECT_EQ(reported.finished(), Phases{"hash"});
 }
 
 TEST(LongStep, StopsAtASignalAndSaysWhatItWasDoing) {

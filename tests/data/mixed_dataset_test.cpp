@@ -34,7 +34,7 @@ std::map<int32_t, int64_t> times_of(const Dataset& data) {
   return times;
 }
 
-TEST(MixedDataset, GivesEachPartItsShareAndEverySampleAPlace) {
+TEST(MixedDataset, GivesEachPartItsShareAndEverySampleAPosition) {
   const MixedDataset mixed({{numbers(0, 10), 1}, {numbers(100, 10), 2.5}, {numbers(200, 2), 0.5}},
                            "train_file");
   EXPECT_EQ(mixed.share(0), 10);

@@ -73,7 +73,7 @@ TEST(MultipleChoiceDataset, NeedsNoLabelsToPredict) {
             kIgnoredLabel);
 }
 
-TEST(MultipleChoiceDataset, NamesPlaceAndReasonOfWhatCannotBeUsed) {
+TEST(MultipleChoiceDataset, NamesPositionAndReasonOfWhatCannotBeUsed) {
   struct Case {
     std::string content, reason;
   };

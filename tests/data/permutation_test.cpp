@@ -11,7 +11,7 @@ namespace {
 
 std::vector<int64_t> all_of(const Permutation& order) {
   std::vector<int64_t> values;
-  for (int64_t place = 0; place < order.size(); ++place) values.push_back(order[place]);
+  for (int64_t position = 0; position < order.size(); ++position) values.push_back(order[position]);
   return values;
 }
 
@@ -44,13 +44,13 @@ TEST(Permutation, KeepsItsValuesForStoredCheckpoints) {
   EXPECT_EQ(large[Permutation::kMaxSize - 1], 361444713763);
 }
 
-TEST(Permutation, PutsEverySampleAtEveryPlaceEquallyOften) {
+TEST(Permutation, PutsEverySampleAtEveryPositionEquallyOften) {
   constexpr int64_t kSize = 12;
   constexpr int kEpochs = 6000;
   int counts[kSize][kSize] = {};
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
     const Permutation order(kSize, 42, epoch);
-    for (int64_t place = 0; place < kSize; ++place) ++counts[place][order[place]];
+    for (int64_t position = 0; position < kSize; ++position) ++counts[position][order[position]];
   }
   double chi_square = 0;
   const double expected = double{kEpochs} / kSize;
@@ -67,15 +67,15 @@ TEST(Permutation, LeavesNeighboursTogetherNoMoreThanChance) {
   const Permutation order(kSize, 42, 0);
   int together = 0;
   int64_t previous = order[0];
-  for (int64_t place = 1; place < kSize; ++place) {
-    const int64_t next = order[place];
+  for (int64_t position = 1; position < kSize; ++position) {
+    const int64_t next = order[position];
     if (next == previous + 1) ++together;
     previous = next;
   }
   EXPECT_LT(together, 10);  // expected value: 1
 }
 
-TEST(Permutation, RefusesImpossibleSizesAndPlaces) {
+TEST(Permutation, RefusesImpossibleSizesAndPositions) {
   EXPECT_THROW(Permutation(0, 1, 0), std::logic_error);
   EXPECT_THROW(Permutation(Permutation::kMaxSize + 1, 1, 0), std::logic_error);
   EXPECT_THROW(static_cast<void>(Permutation(5, 1, 0)[5]), std::logic_error);

@@ -86,7 +86,7 @@ TEST(QuestionAnsweringDataset, NeedsNoAnswersToPredict) {
   EXPECT_EQ(data->questions()[0].id, "0");
 }
 
-TEST(QuestionAnsweringDataset, NamesPlaceIdAndReasonOfWhatCannotBeUsed) {
+TEST(QuestionAnsweringDataset, NamesPositionIdAndReasonOfWhatCannotBeUsed) {
   struct Case {
     std::string content, reason;
   };

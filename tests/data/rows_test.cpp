@@ -27,7 +27,8 @@ using testing::TemporaryFolder;
 std::vector<std::string> rows_of(const std::string& path, const RowOptions& options = {}) {
   std::vector<std::string> rows;
   visit_rows({path}, options, [&](const DataRow& row) {
-    rows.push_back(row.place.substr(row.place.find_last_of('/') + 1) + " " + row.columns.dump());
+    rows.push_back(row.position.substr(row.position.find_last_of('/') + 1) + " " +
+                   row.columns.dump());
     return true;
   });
   return rows;
@@ -54,7 +55,7 @@ TEST(Rows, OfAdjacentSharesAreDisjointAndDependOnTheSeed) {
   const std::string path = folder.write("a.txt", text);
   const auto share = [&](int64_t begin, int64_t end, uint64_t seed, RowRange range = {}) {
     RowOptions options;
-    options.share = {.total = 40, .seed = seed, .places = {.begin = begin, .end = end}};
+    options.share = {.total = 40, .seed = seed, .positions = {.begin = begin, .end = end}};
     options.rows = range;
     return rows_of(path, options);
   };
@@ -140,7 +141,7 @@ TEST(Rows, ReadsSentencesOfConll) {
               ElementsAre(R"(b.iob:1 {"tokens":["Ada","ran"]})"));
 }
 
-TEST(Rows, ReadsMemoryInThePlaceOfFiles) {
+TEST(Rows, ReadsMemoryInsteadOfFiles) {
   RowOptions options;
   options.key = "input";
   options.json_lines = "{\"text\": \"a\"}\n{\"text\": \"b\"}";
@@ -156,7 +157,7 @@ TEST(Rows, GivesOnlyTheRangeAskedFor) {
               ElementsAre(R"(a.csv:3 {"a":"2"})"));
 }
 
-TEST(Rows, NamesPlaceAndReasonOfWhatCannotBeRead) {
+TEST(Rows, NamesPositionAndReasonOfWhatCannotBeRead) {
   struct Case {
     std::string name, content, reason;
   };

@@ -47,14 +47,15 @@ TEST(LengthGroupedOrder, SortsTheSamplesThatThePermutationPutsIntoAGroup) {
     EXPECT_TRUE(std::ranges::is_sorted(group, std::ranges::greater(),
                                        [&](int64_t sample) { return data->length(sample); }));
     std::vector<int64_t> permuted;
-    for (int64_t place = first; place < last; ++place) permuted.push_back(permutation[place]);
+    for (int64_t position = first; position < last; ++position)
+      permuted.push_back(permutation[position]);
     std::ranges::sort(group);
     std::ranges::sort(permuted);
     EXPECT_EQ(group, permuted);
   }
 }
 
-TEST(LengthGroupedOrder, IsAFunctionOfThePlaceHoweverItIsReached) {
+TEST(LengthGroupedOrder, IsAFunctionOfThePositionHoweverItIsReached) {
   const auto data = samples_of_lengths(uneven_lengths(kOrderedSamples));
   const auto order = make_length_grouped_order(*data, kGroup, kSeed);
   const std::vector<int64_t> whole = epoch_of(*order, 2);

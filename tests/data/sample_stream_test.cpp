@@ -181,26 +181,26 @@ TEST_P(SampleStreamTest, IsResumedAtTheExactSampleWithoutTokenisingWhatIsBehind)
   const std::vector<Samples> expected = {epoch_of(*unbroken, 0), epoch_of(*unbroken, 1)};
   const int64_t size = std::ssize(expected[0]);
   for (const int64_t epoch : {0, 1}) {
-    for (const int64_t place : {int64_t{0}, int64_t{999}, int64_t{1000}, size / 2,
+    for (const int64_t index : {int64_t{0}, int64_t{999}, int64_t{1000}, size / 2,
                                 size - kBuffer - 1, size - kBuffer, size - 3}) {
       const auto before = stream();
       if (epoch == 1) static_cast<void>(before->reach(INT64_MAX));
       Samples ignored;
-      for (int64_t begin = 0; begin < place; begin += 100) {
-        draw(*before, epoch, begin, std::min(begin + 100, place), ignored);
+      for (int64_t begin = 0; begin < index; begin += 100) {
+        draw(*before, epoch, begin, std::min(begin + 100, index), ignored);
       }
-      const std::string saved = before->state(epoch, place).dump();
+      const std::string saved = before->state(epoch, index).dump();
       const auto after = stream();
       tokenizer_.texts = 0;
-      after->restore(nlohmann::ordered_json::parse(saved), epoch, place);
+      after->restore(nlohmann::ordered_json::parse(saved), epoch, index);
       // All but one in 400,000 of the buffer's samples entered it within the last 13 times its
       // size.
-      EXPECT_LT(tokenizer_.texts, 13 * kBuffer + 4000) << place;
-      const Samples rest = epoch_of(*after, epoch, place);
+      EXPECT_LT(tokenizer_.texts, 13 * kBuffer + 4000) << index;
+      const Samples rest = epoch_of(*after, epoch, index);
       const Samples& all = expected[static_cast<size_t>(epoch)];
-      ASSERT_EQ(rest, Samples(all.begin() + place, all.end())) << epoch << " " << place;
+      ASSERT_EQ(rest, Samples(all.begin() + index, all.end())) << epoch << " " << index;
       if (epoch == 1) continue;
-      ASSERT_EQ(epoch_of(*after, 1), expected[1]) << place;
+      ASSERT_EQ(epoch_of(*after, 1), expected[1]) << index;
     }
   }
 }
@@ -219,7 +219,7 @@ TEST_P(SampleStreamTest, GivesTheSameUpdatesForAnyWorkersProcessesAndMicroBatche
           const int64_t id = batch.input_ids[static_cast<size_t>(row * batch.length + i)];
           if (id != testing::ByteTokenizer::kPad) ids.push_back(id);
         }
-        rows.emplace_back(batch.first_place + row, ids);
+        rows.emplace_back(batch.first_position + row, ids);
       }
     }
   };

@@ -32,8 +32,8 @@ TEST(ShuffleBuffer, HandsOutEverySampleOnceAndNoneBeforeItCameIn) {
       std::vector<int64_t> all(static_cast<size_t>(samples));
       std::iota(all.begin(), all.end(), 0);
       ASSERT_EQ(sorted, all) << samples << " " << size;
-      for (int64_t place = 0; place < samples; ++place) {
-        ASSERT_LT(order[static_cast<size_t>(place)], place + size);
+      for (int64_t position = 0; position < samples; ++position) {
+        ASSERT_LT(order[static_cast<size_t>(position)], position + size);
       }
     }
   }
@@ -55,7 +55,7 @@ TEST(ShuffleBuffer, HasTheOrderThatCheckpointsRelyOn) {
   EXPECT_THAT(order_of(12, 4), ElementsAre(3, 4, 2, 6, 0, 8, 9, 7, 10, 11, 1, 5));
 }
 
-TEST(ShuffleBuffer, GivesTheSameOrderFromAnyPlaceInAnySteps) {
+TEST(ShuffleBuffer, GivesTheSameOrderFromAnyPositionInAnySteps) {
   constexpr int64_t kSamples = 300;
   constexpr int64_t kSize = 24;
   const std::vector<int64_t> expected = order_of(kSamples, kSize);
@@ -79,13 +79,13 @@ TEST(ShuffleBuffer, HoldsWhatCameInAndWasNotHandedOut) {
     constexpr int64_t kSize = 24;
     const std::vector<int64_t> order = order_of(samples, kSize);
     ShuffleBuffer buffer(kSize, 42);
-    for (int64_t place = 0; place <= samples; ++place) {
+    for (int64_t position = 0; position <= samples; ++position) {
       std::set<int64_t> expected;
-      for (int64_t i = 0; i < std::min(place + kSize, samples); ++i) expected.insert(i);
-      for (int64_t i = 0; i < place; ++i) expected.erase(order[static_cast<size_t>(i)]);
-      const std::vector<int64_t>& content = buffer.content_at(0, place, samples);
-      ASSERT_EQ(content.size(), expected.size()) << place;
-      ASSERT_EQ(std::set<int64_t>(content.begin(), content.end()), expected) << place;
+      for (int64_t i = 0; i < std::min(position + kSize, samples); ++i) expected.insert(i);
+      for (int64_t i = 0; i < position; ++i) expected.erase(order[static_cast<size_t>(i)]);
+      const std::vector<int64_t>& content = buffer.content_at(0, position, samples);
+      ASSERT_EQ(content.size(), expected.size()) << position;
+      ASSERT_EQ(std::set<int64_t>(content.begin(), content.end()), expected) << position;
     }
   }
 }
@@ -98,10 +98,10 @@ TEST(ShuffleBuffer, KeepsSamplesForAsLongAsItIsLarge) {
   const std::vector<int64_t> order = order_of(kSamples, kSize);
   double stays = 0.0;
   int64_t counted = 0;
-  for (int64_t place = 0; place < kSamples; ++place) {
-    const int64_t sample = order[static_cast<size_t>(place)];
-    if (sample < kSize || place > kSamples - 20 * kSize) continue;
-    stays += static_cast<double>(place - (sample - kSize));
+  for (int64_t position = 0; position < kSamples; ++position) {
+    const int64_t sample = order[static_cast<size_t>(position)];
+    if (sample < kSize || position > kSamples - 20 * kSize) continue;
+    stays += static_cast<double>(position - (sample - kSize));
     ++counted;
   }
   EXPECT_NEAR(stays / static_cast<double>(counted), kSize, 3.0);

@@ -43,7 +43,7 @@ TEST(TfRecord, IsReadAsItWasWritten) {
   EXPECT_EQ(file.read(2), large);
   EXPECT_EQ(file.read(0), "one");
   EXPECT_EQ(file.read(1), "");
-  EXPECT_EQ(file.place(1), "a.tfrecord: record 2 at byte 19");
+  EXPECT_EQ(file.position(1), "a.tfrecord: record 2 at byte 19");
 }
 
 // The bytes that TensorFlow's TFRecordWriter writes for b"finetune".

@@ -51,7 +51,8 @@ std::vector<std::string> typed_rows_of(const std::string& path, const RowOptions
   visit_rows({path}, options, [&](const DataRow& row) {
     EXPECT_TRUE(row.typed);
     EXPECT_TRUE(row.bare_lists);
-    rows.push_back(row.place.substr(row.place.find_last_of('/') + 1) + " " + row.columns.dump());
+    rows.push_back(row.position.substr(row.position.find_last_of('/') + 1) + " " +
+                   row.columns.dump());
     return true;
   });
   return rows;

@@ -67,10 +67,10 @@ TEST(TfRow, NamesTheFeatureWhoseBytesAreNoText) {
 
 TEST(TfRow, MendsBytesThatAreNoText) {
   const TfExample broken = {{"id", Integers{1}}, {"raw", Texts{"a\xFF", "b"}}};
-  const auto mended = mend_tf_row(encode_tf_example(broken), "place");
-  ASSERT_TRUE(mended.has_value());
-  EXPECT_EQ(tf_row(*mended, "place").dump(), "{\"id\":1,\"raw\":[\"a\uFFFD\",\"b\"]}");
-  EXPECT_FALSE(mend_tf_row(encode_tf_example({{"raw", Texts{"a"}}}), "place").has_value());
+  const auto repaired = repair_tf_row(encode_tf_example(broken), "place");
+  ASSERT_TRUE(repaired.has_value());
+  EXPECT_EQ(tf_row(*repaired, "place").dump(), "{\"id\":1,\"raw\":[\"a\uFFFD\",\"b\"]}");
+  EXPECT_FALSE(repair_tf_row(encode_tf_example({{"raw", Texts{"a"}}}), "place").has_value());
 }
 
 // Features are consumed in order: looking up each name among the previous ones would take minutes.

@@ -201,9 +201,9 @@ class TokenCache : public ::testing::Test {
   static void flip(const std::string& path, int64_t at) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(at, at < 0 ? std::ios::end : std::ios::beg);
-    const auto place = file.tellg();
+    const auto position = file.tellg();
     const auto byte = static_cast<char>(file.get());
-    file.seekp(place);
+    file.seekp(position);
     file.put(static_cast<char>(byte ^ 0x10));
   }
 
@@ -400,9 +400,9 @@ TEST_F(TokenCache, HoldsDocuments) {
         EXPECT_EQ(hash_of(documents), hash_of(expected));
         EXPECT_TRUE(documents.ids.empty()) << "they stay where the cache has them";
         for (int64_t i = 0; i < expected.size(); ++i) {
-          const auto place = static_cast<size_t>(i);
-          const int64_t begin = expected.documents[place];
-          const int64_t end = expected.documents[place + 1];
+          const auto position = static_cast<size_t>(i);
+          const int64_t begin = expected.documents[position];
+          const int64_t end = expected.documents[position + 1];
           EXPECT_EQ(documents.length(begin), expected.length(begin));
           EXPECT_EQ(documents.tokens(begin, end).to_vector(),
                     expected.tokens(begin, end).to_vector());
@@ -413,7 +413,7 @@ TEST_F(TokenCache, HoldsDocuments) {
   }
 }
 
-TEST_F(TokenCache, IsMadeOfWhatAnotherPlaceOrTimeHoldsToo) {
+TEST_F(TokenCache, IsMadeOfWhatAnotherLocationOrTimeHoldsToo) {
   static_cast<void>(build(options_));
   fs::last_write_time(path_, fs::last_write_time(path_) - std::chrono::hours(1));
   EXPECT_THAT(said([&] { static_cast<void>(build(options_)); }), HasSubstr("tokenised before"));
@@ -425,11 +425,11 @@ TEST_F(TokenCache, IsMadeOfWhatAnotherPlaceOrTimeHoldsToo) {
 }
 
 TEST_F(TokenCache, TellsOfStepsThatLastWhereFilesAreLarge) {
-  std::map<std::string, StepProgress> told;
-  options_.cache.show = [&](const StepProgress& step) { told[step.phase] = step; };
+  std::map<std::string, StepProgress> reported;
+  options_.cache.show = [&](const StepProgress& step) { reported[step.phase] = step; };
   const auto phases = [&] {
     std::string all;
-    for (const auto& [phase, step] : std::exchange(told, {})) {
+    for (const auto& [phase, step] : std::exchange(reported, {})) {
       EXPECT_EQ(step.done, step.total) << phase;
       all += phase + ", ";
     }
@@ -441,7 +441,7 @@ TEST_F(TokenCache, TellsOfStepsThatLastWhereFilesAreLarge) {
   };
   EXPECT_THROW(static_cast<void>(build(stopped)), Interrupted);
   interrupt::reset();
-  told.clear();
+  reported.clear();
   static_cast<void>(build(options_));  // resumes after the existing blocks
   EXPECT_EQ(phases(), "check, fingerprint, hash, look at files, ");
   static_cast<void>(build(options_));
@@ -465,15 +465,15 @@ TEST_F(TokenCache, StopsAtASignalWhileATouchedFileIsHashed) {
 TEST_F(TokenCache, StopsAtASignalAmongRowsThatAreSkipped) {
   options_.cache.folder.clear();
   options_.rows.begin = 4900;
-  int64_t told = 0;
+  int64_t reported = 0;
   options_.progress = [&](double fraction) {
-    ++told;
+    ++reported;
     EXPECT_LT(fraction, 0.5);
     interrupt::request(SIGTERM);
   };
   EXPECT_THROW(static_cast<void>(build(options_)), Interrupted);
   interrupt::reset();
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(reported, 1);
 }
 
 TEST_F(TokenCache, NoticesAChangedByteThatNoSampleOfTheFileShows) {

@@ -66,7 +66,7 @@ TEST(TokenClassificationDataset, NeedsNoLabelsToPredict) {
               ElementsAre(-100, -100, -100, -100));
 }
 
-TEST(TokenClassificationDataset, NamesPlaceAndReasonOfWhatCannotBeUsed) {
+TEST(TokenClassificationDataset, NamesPositionAndReasonOfWhatCannotBeUsed) {
   struct Case {
     std::string content, reason;
   };

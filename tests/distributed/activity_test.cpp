@@ -50,7 +50,7 @@ TEST_F(IdleWatchTest, SparesWhoseMainThreadWakes) {
 
 TEST_F(IdleWatchTest, SparesWhoWaitsForOthers) {
   for (int second = 0; second <= 60; ++second) {
-    EXPECT_FALSE(look({.is_in_meeting = true})) << second;
+    EXPECT_FALSE(look({.is_in_collective = true})) << second;
   }
   for (int second = 0; second < 30; ++second) EXPECT_FALSE(look({})) << second;
   look({});
@@ -64,13 +64,13 @@ TEST_F(IdleWatchTest, BeginsAnewWhereTheProcessWasStopped) {
 }
 
 TEST(Activity, CountsTheMeetingsOfAllThreads) {
-  EXPECT_FALSE(Activity::of_this_process().is_in_meeting);
+  EXPECT_FALSE(Activity::of_this_process().is_in_collective);
   {
-    const MeetingScope outer;
-    std::thread([] { const MeetingScope inner; }).join();
-    EXPECT_TRUE(Activity::of_this_process().is_in_meeting);
+    const CollectiveScope outer;
+    std::thread([] { const CollectiveScope inner; }).join();
+    EXPECT_TRUE(Activity::of_this_process().is_in_collective);
   }
-  EXPECT_FALSE(Activity::of_this_process().is_in_meeting);
+  EXPECT_FALSE(Activity::of_this_process().is_in_collective);
 }
 
 // The main thread waits for another one, as if it hung: the context switch of going to sleep is

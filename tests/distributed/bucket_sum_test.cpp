@@ -88,13 +88,13 @@ class BucketSumOverGloo : public GlooMembers {};
 TEST_F(BucketSumOverGloo, HasTheBitsOfASumBehindTheBackwardPass) {
   const auto ends = run(4, [](World& world) {
     BucketSum sum(world, gradients_of(0), small_buckets());
-    const std::vector<Tensor> behind = summed(sum, world, {});
-    expect_equal(summed(sum, world, {5, 4, 3, 2, 1, 0}), behind);
+    const std::vector<Tensor> after = summed(sum, world, {});
+    expect_equal(summed(sum, world, {5, 4, 3, 2, 1, 0}), after);
     // Each rank has its own order, and one of them lacks a parameter's gradient.
     if (world.rank() % 2 == 0) {
-      expect_equal(summed(sum, world, {0, 3, 5, 1, 4}), behind);
+      expect_equal(summed(sum, world, {0, 3, 5, 1, 4}), after);
     } else {
-      expect_equal(summed(sum, world, {2, 5, 4}), behind);
+      expect_equal(summed(sum, world, {2, 5, 4}), after);
     }
     // A bucket has the same bits as the collective itself.
     const BucketLayout layout({70, 3, 400, 1, 129, 33}, 600);
@@ -108,7 +108,7 @@ TEST_F(BucketSumOverGloo, HasTheBitsOfASumBehindTheBackwardPass) {
       for (size_t i = 0; i < bucket.tensors.size(); ++i) part(i).copy_(own[bucket.tensors[i]]);
       world.sum(flat);
       for (size_t i = 0; i < bucket.tensors.size(); ++i) {
-        EXPECT_TRUE(part(i).equal(behind[bucket.tensors[i]]));
+        EXPECT_TRUE(part(i).equal(after[bucket.tensors[i]]));
       }
     }
   });

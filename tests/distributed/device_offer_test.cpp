@@ -19,25 +19,25 @@ using ::testing::IsEmpty;
 
 TEST(DeviceOffer, IsReadAsItWasSaid) {
   for (const DeviceOffer& offer :
-       {DeviceOffer{.reason = "no GPU"}, DeviceOffer{.place = "machine 0:3:0"}, DeviceOffer{}}) {
+       {DeviceOffer{.reason = "no GPU"}, DeviceOffer{.position = "machine 0:3:0"}, DeviceOffer{}}) {
     const DeviceOffer read = DeviceOffer::of_text(offer.text());
     EXPECT_EQ(read.reason, offer.reason);
-    EXPECT_EQ(read.place, offer.place);
+    EXPECT_EQ(read.position, offer.position);
   }
-  EXPECT_EQ(DeviceOffer::of_text("").place, "");
+  EXPECT_EQ(DeviceOffer::of_text("").position, "");
 }
 
 TEST(DeviceOffer, JoinsDevicesThatAreTheirProcessesOwn) {
-  EXPECT_EQ(reason_against({{.place = "a 1"}, {.place = "a 2"}, {.place = "b 1"}}), "");
+  EXPECT_EQ(reason_against({{.position = "a 1"}, {.position = "a 2"}, {.position = "b 1"}}), "");
 }
 
 TEST(DeviceOffer, RefusesAGpuOfTwoProcesses) {
-  EXPECT_EQ(reason_against({{.place = "a 1"}, {.place = "a 2"}, {.place = "a 1"}}),
+  EXPECT_EQ(reason_against({{.position = "a 1"}, {.position = "a 2"}, {.position = "a 1"}}),
             "ranks 0 and 2 share a GPU, which NCCL refuses");
 }
 
 TEST(DeviceOffer, NamesTheProcessThatCannot) {
-  EXPECT_EQ(reason_against({{.place = "a 1"}, {.reason = "no NCCL"}}), "rank 1: no NCCL");
+  EXPECT_EQ(reason_against({{.position = "a 1"}, {.reason = "no NCCL"}}), "rank 1: no NCCL");
   EXPECT_EQ(reason_against({{.reason = "no NCCL"}, {.reason = "no NCCL"}}), "no NCCL");
 }
 

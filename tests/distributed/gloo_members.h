@@ -29,13 +29,13 @@ class GlooMembers : public ::testing::Test {
                                const std::function<void(Membership&)>& change = {},
                                const std::vector<std::string>& identities = {}) {
     // A store's file remains until the process ends, so each world has its own.
-    const std::string meeting = folder_ / ("world-" + std::to_string(worlds_++));
+    const std::string collective = folder_ / ("world-" + std::to_string(worlds_++));
     std::vector<std::string> ends(static_cast<size_t>(size));
     std::vector<std::thread> threads;
     for (int64_t rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         std::string& end = ends[static_cast<size_t>(rank)];
-        Membership one{.rank = rank, .size = size, .file = meeting, .token = "secret"};
+        Membership one{.rank = rank, .size = size, .file = collective, .token = "secret"};
         if (change) change(one);
         try {
           const auto world = join_world(

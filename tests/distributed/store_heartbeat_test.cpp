@@ -122,8 +122,8 @@ TEST_F(StoreHeartbeats, AreSilentWhereAllLiveAndLeave) {
 TEST_F(StoreHeartbeats, NameTheRankThatIsGoneOnce) {
   start(3);
   kill(2);
-  EXPECT_TRUE(members_[0].heartbeat->is_told());
-  EXPECT_TRUE(members_[1].heartbeat->is_told());
+  EXPECT_TRUE(members_[0].heartbeat->is_reported());
+  EXPECT_TRUE(members_[1].heartbeat->is_reported());
   const std::string said = said_until_the_end();
   EXPECT_THAT(said, HasSubstr("rank 2 on "));
   EXPECT_THAT(said, HasSubstr("is gone, so the other processes exit too"));
@@ -144,7 +144,7 @@ TEST_F(StoreHeartbeats, FindAProcessThatHangsAndEndTheOthers) {
 TEST_F(StoreHeartbeats, NoticeThatTheFirstOneIsGone) {
   start(2);
   kill(1);  // closes its connection to the store, which rank 0 owns
-  EXPECT_TRUE(members_[1].heartbeat->is_told());
+  EXPECT_TRUE(members_[1].heartbeat->is_reported());
   EXPECT_THAT(said_until_the_end(),
               HasSubstr("rank 0, or what the processes met through, is gone"));
 }
@@ -159,14 +159,14 @@ TEST_F(StoreHeartbeats, NoticeThatTheFirstOneHangs) {
 TEST_F(StoreHeartbeats, LeaveWhatEndedAnotherToThatOne) {
   start(3);
   members_[1].heartbeat.reset();  // it failed and has reported the error
-  EXPECT_TRUE(members_[2].heartbeat->is_told());
-  EXPECT_TRUE(members_[0].heartbeat->is_told());
+  EXPECT_TRUE(members_[2].heartbeat->is_reported());
+  EXPECT_TRUE(members_[0].heartbeat->is_reported());
   EXPECT_THAT(said_until_the_end(), IsEmpty());
 }
 
 TEST_F(StoreHeartbeats, SayThatAConnectionBrokeWhereAllLive) {
   start(2);
-  EXPECT_TRUE(members_[1].heartbeat->is_told());
+  EXPECT_TRUE(members_[1].heartbeat->is_reported());
   EXPECT_THAT(said_until_the_end(), HasSubstr("the connection between two processes broke"));
 }
 

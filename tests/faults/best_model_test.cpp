@@ -112,7 +112,7 @@ Fault no_room_for(int64_t step) {
 // Makes the save of step `lost` fail for lack of space. With `stop` the session ends at that step,
 // and another session without a fault follows.
 std::string survive(BestRun& run, int64_t lost, int64_t stop) {
-  run.begin_anew();
+  run.start_over();
   Session session = stop == 0
                         ? run.start(no_room_for(lost))
                         : run.start(no_room_for(lost), {"--stop_at_step", std::to_string(stop)});
@@ -184,7 +184,7 @@ TEST(BestAdapterOnAFullDisk, IsExportedOrMissed) {
 // No save succeeds, so only the weights in memory are left.
 TEST(BestModelOnAFullDisk, IsTheLastOneWhereNothingCouldBeSaved) {
   BestRun run({.name = "falling loss"});
-  run.begin_anew();
+  run.start_over();
   Fault fault = no_room_for(0);
   fault.within = ".tmp-checkpoint-";
   const Session session = run.start(fault);
@@ -198,7 +198,7 @@ TEST(BestModelOnAFullDisk, IsMissedWhereItsCheckpointIsDamaged) {
   BestRun run({.name = "rising loss", .greater_is_better = true});
   const int64_t best = run.best_without({});
   ASSERT_LT(best, kSteps);
-  run.begin_anew();
+  run.start_over();
   ASSERT_EQ(run.start({}, {"--stop_at_step", std::to_string(kSteps - 1)}).code, 75);
   fs::resize_file(run.out("checkpoint-" + std::to_string(best) + "/model.safetensors"), 1000);
   const Session session = run.start();

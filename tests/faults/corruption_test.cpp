@@ -32,20 +32,20 @@ bool damage(const std::string& path, const std::string& other, int kind, size_t 
   const std::string before = file_content(path);
   std::string bytes = before;
   const size_t part = std::max<size_t>(1, bytes.size() / regions);
-  const size_t place = std::min(region * part + random() % part, bytes.size() - 1);
+  const size_t position = std::min(region * part + random() % part, bytes.size() - 1);
   switch (kind) {
     case 0:
-      bytes[place] = static_cast<char>(bytes[place] ^ (1 << (random() % 8)));
+      bytes[position] = static_cast<char>(bytes[position] ^ (1 << (random() % 8)));
       break;
     case 1:
-      bytes.insert(place, 1, static_cast<char>(random()));
+      bytes.insert(position, 1, static_cast<char>(random()));
       break;
     case 2:
-      bytes.resize(place);
+      bytes.resize(position);
       break;
     case 3: {
-      const size_t size = std::min<size_t>(512, bytes.size() - place);
-      bytes.replace(place, size, size, '\0');
+      const size_t size = std::min<size_t>(512, bytes.size() - position);
+      bytes.replace(position, size, size, '\0');
       break;
     }
     case 4:
@@ -157,7 +157,7 @@ void strike_again_and_again(FaultRun& run, Row& row, int64_t cases) {
   const auto changes = static_cast<int64_t>(run.changes().size());
   Random random(base_seed());
   for (int64_t i = 0; i < cases; ++i) {
-    run.begin_anew();
+    run.start_over();
     int64_t newest = 0;
     std::string what;
     std::string problem;

@@ -12,8 +12,8 @@
 #include "faults/fault_run.h"
 #include "finetune/base/log.h"
 #include "finetune/base/trash_safe.h"
-#include "finetune/checkpoint/bring_back.h"
 #include "finetune/checkpoint/mirror.h"
+#include "finetune/checkpoint/restore.h"
 #include "support/drive_file_system.h"
 #include "support/manual_clock.h"
 
@@ -45,7 +45,7 @@ class DriveRun : public checkpoint::RunFolder {
     drive_->work_again();
     drive_->show_files_after(0);
     // On the same machine the output folder is as new as the mirror, so nothing is copied.
-    if (bring_back(kSteps.back())) return "the mirror was taken although nothing is newer there";
+    if (restore(kSteps.back())) return "the mirror was taken although nothing is newer there";
     std::filesystem::remove_all(output_dir);
     std::filesystem::create_directory(output_dir);
     return check_new_machine(ends_well);
@@ -133,8 +133,8 @@ class DriveRun : public checkpoint::RunFolder {
     return "";
   }
 
-  std::optional<int64_t> bring_back(std::optional<int64_t> newest) {
-    const checkpoint::BringBackOptions options{
+  std::optional<int64_t> restore(std::optional<int64_t> newest) {
+    const checkpoint::RestoreOptions options{
         .local = checkpoint_files(),
         .output_dir = output_dir,
         .files = drive_,
@@ -145,13 +145,13 @@ class DriveRun : public checkpoint::RunFolder {
     if (newest) {
       here = checkpoint::inspect_checkpoint(FileSystem::local(), path_of(*newest), true);
     }
-    return checkpoint::bring_back_newest(options, here);
+    return checkpoint::restore_newest(options, here);
   }
 
   std::string check_new_machine(bool ends_well) {
     std::optional<int64_t> step;
     try {
-      step = bring_back(std::nullopt);
+      step = restore(std::nullopt);
     } catch (const Error& error) {
       // The mirror has only damaged checkpoints, or one that was not read back in time: an error,
       // never a silent start from step 0.

@@ -24,7 +24,7 @@ bool belongs_to_a_save(const CaseRecord::Entry& entry) {
 
 // Runs with a fault, then without. Returns the problem; empty: none.
 std::string survive(FaultRun& run, const Fault& fault, bool is_transient, bool in_a_save) {
-  run.begin_anew();
+  run.start_over();
   const Session session = run.start(fault);
   const int64_t committed = run.record().committed;
   if (run.record().hits == 0) return "the fault did not strike";
@@ -146,7 +146,7 @@ TEST(R21, SlowDisks) {
   FaultRun run;
   Row row("R21");
   for (int64_t i = 0; i < scaled(5); ++i) {
-    run.begin_anew();
+    run.start_over();
     const Session session = run.start({.delay_ms = static_cast<int>(1 + i % 5)});
     std::string problem = session.code == 0 ? run.compare() : session.said;
     if (run.record().most_staged > 1) problem = "two saves were written at once";

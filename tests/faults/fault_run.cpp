@@ -117,7 +117,7 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
   // A heartbeat thread may end a moment after its owner.
   for (int i = 0; i < 20'000 && count_threads() != 1; ++i) ::usleep(1000);
   if (count_threads() != 1) throw std::runtime_error("threads are left, which no fork has");
-  begin_anew();
+  start_over();
   const double begun = now();
   const Session session = start();
   seconds_ = now() - begun;
@@ -140,7 +140,7 @@ std::string FaultRun::make_base(const std::string& keys) {
          kAdapterKeys;
 }
 
-void FaultRun::begin_anew(bool make_folder) {
+void FaultRun::start_over(bool make_folder) {
   fs::remove_all(output_dir_);
   fs::remove_all(mirror());
   if (make_folder) fs::create_directories(output_dir_);
@@ -242,7 +242,7 @@ void FaultRun::take(const std::string& name) {
   fs::copy(folder_ / name, output_dir_, fs::copy_options::recursive);
 }
 
-int64_t FaultRun::keep_killed_at(const std::string& name, const Place& is_there) {
+int64_t FaultRun::keep_killed_at(const std::string& name, const Position& is_there) {
   const auto number_after = [&](auto begin, auto end) {
     return std::find_if(begin, end, is_there) - begin + 2;
   };
@@ -250,7 +250,7 @@ int64_t FaultRun::keep_killed_at(const std::string& name, const Place& is_there)
   // The log is written concurrently with the saves, so the number of a change varies between runs.
   constexpr int kTries = 100;
   for (int tries = 1;; ++tries) {
-    begin_anew();
+    start_over();
     const Session session = start({.action = Fault::Action::kKill, .at = at});
     if (session.code != 137) throw std::runtime_error("no change is like that: " + name);
     const auto begin = record_->entries.begin();

@@ -62,7 +62,7 @@ class FaultRun {
   explicit FaultRun(const RunSettings& settings = {});
 
   // Makes the next start the first one, with an empty output folder or none.
-  void begin_anew(bool make_folder = true);
+  void start_over(bool make_folder = true);
   Session start(const Fault& fault = {}, const std::vector<std::string>& more = {});
 
   // Starts without a fault until the run is finished. Returns an empty string if it ends with the
@@ -97,8 +97,8 @@ class FaultRun {
   void take(const std::string& name);
   // Kills the run after the first change that `is_there` accepts and saves the state under a name.
   // Returns the newest step committed by then.
-  using Place = std::function<bool(const CaseRecord::Entry&)>;
-  int64_t keep_killed_at(const std::string& name, const Place& is_there);
+  using Position = std::function<bool(const CaseRecord::Entry&)>;
+  int64_t keep_killed_at(const std::string& name, const Position& is_there);
   // Returns the changes that a start from a saved state makes, in order.
   std::vector<CaseRecord::Entry> changes_from(const std::string& name);
 

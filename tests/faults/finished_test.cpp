@@ -37,13 +37,13 @@ bool damage(const std::string& path, const std::string& other, int kind, Random&
   std::string bytes = before;
   const size_t size = bytes.size();
   if (size < 2) return false;
-  const size_t place = random() % size;
+  const size_t position = random() % size;
   const auto flip = [&](size_t at) {
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
   };
   switch (kind) {
     case 0:
-      flip(place);
+      flip(position);
       break;
     case 1:
       flip(0);
@@ -52,13 +52,13 @@ bool damage(const std::string& path, const std::string& other, int kind, Random&
       flip(size - 1);
       break;
     case 3:
-      bytes.insert(place, 1, static_cast<char>(random()));
+      bytes.insert(position, 1, static_cast<char>(random()));
       break;
     case 4:
-      bytes.erase(place, 1);
+      bytes.erase(position, 1);
       break;
     case 5:
-      bytes.resize(place);
+      bytes.resize(position);
       break;
     case 6:
       bytes.clear();
@@ -67,8 +67,8 @@ bool damage(const std::string& path, const std::string& other, int kind, Random&
       bytes += "garbage";
       break;
     case 8:
-      std::fill_n(bytes.begin() + static_cast<long>(place), std::min<size_t>(512, size - place),
-                  '\0');
+      std::fill_n(bytes.begin() + static_cast<long>(position),
+                  std::min<size_t>(512, size - position), '\0');
       break;
     case 9:
       std::ranges::fill(bytes, '\0');
@@ -80,7 +80,7 @@ bool damage(const std::string& path, const std::string& other, int kind, Random&
       std::ranges::generate(bytes, [&] { return static_cast<char>(random()); });
       break;
     case 12:
-      std::rotate(bytes.begin(), bytes.begin() + static_cast<long>(place), bytes.end());
+      std::rotate(bytes.begin(), bytes.begin() + static_cast<long>(position), bytes.end());
       break;
     case 13:
       bytes = bytes.substr(0, size / 2) + bytes.substr(0, size - size / 2);
@@ -141,7 +141,7 @@ bool says_the_same(const std::string& path, const std::string& good) {
 class FinishedRun {
  public:
   explicit FinishedRun(const RunSettings& settings) : run(settings) {
-    run.begin_anew();
+    run.start_over();
     const Session session = run.start();
     if (session.code != 0) throw std::runtime_error(session.said);
     fs::copy(run.root(), good_, fs::copy_options::recursive);
@@ -229,18 +229,19 @@ class FinishedRun {
       const size_t at = name.find("checkpoint-");
       if (at != std::string::npos) {
         const std::string checkpoint = name.substr(at, name.find('/', at) - at);
-        const std::string place = path(folder + "/" + checkpoint);
+        const std::string position = path(folder + "/" + checkpoint);
         // Without these two files it counts as a checkpoint of another program.
-        if (!fs::exists(place + "/manifest.json") && !fs::exists(place + "/finetune_state.json"))
+        if (!fs::exists(position + "/manifest.json") &&
+            !fs::exists(position + "/finetune_state.json"))
           continue;
         const bool is_whole =
-            checkpoint::inspect_checkpoint(FileSystem::local(), place, true).whole;
+            checkpoint::inspect_checkpoint(FileSystem::local(), position, true).whole;
         // If both copies are damaged, the older checkpoint of the run cannot be restored.
         if (!is_whole && session.says(checkpoint + " is damaged")) continue;
         if (!is_whole && session.says(checkpoint + " is not used")) continue;
         // A run that resumes from a newer checkpoint does not read this one.
         if (!is_whole && session.says("resuming from") && !session.says(checkpoint)) continue;
-        if (!is_whole) return place + " is not whole, and nothing says so";
+        if (!is_whole) return position + " is not whole, and nothing says so";
       }
       if (!says_the_same(path(name), good_ + "/" + name)) return name + " has another content";
     }

@@ -27,7 +27,7 @@ void kill_at_every_change(FaultRun& run, Row& row) {
     const bool is_write = run.changes()[i].operation == Operation::kWrite;
     const auto at = static_cast<int64_t>(i + 1);
     for (int torn = 0; torn <= (is_write ? 1 : 0); ++torn) {
-      run.begin_anew();
+      run.start_over();
       const Session killed =
           run.start({.action = Fault::Action::kKill, .at = at, .torn = torn == 1});
       const int64_t committed = run.record().committed;
@@ -72,7 +72,7 @@ TEST(R1b, KilledAtEveryChangeOfTheEndWithoutCheckpoints) {
     const auto at = static_cast<int64_t>(i + 1);
     if (!is_export(entries[i]) || !is_worth_it(entries, i) || !is_chosen(at)) continue;
     for (const auto action : {Fault::Action::kKill, Fault::Action::kPowerCut}) {
-      run.begin_anew();
+      run.start_over();
       const Session killed = run.start({.action = action, .at = at, .seed = base_seed()});
       const bool is_cut = action == Fault::Action::kPowerCut;
       row.add((is_cut ? "power cut before " : "killed before ") + describe(at, entries[i]),
@@ -148,7 +148,7 @@ void cut_power(FaultRun& run, Row& row, int64_t cases) {
     if (resumes) {
       run.take("resumed");
     } else {
-      run.begin_anew(i % 2 == 0);
+      run.start_over(i % 2 == 0);
     }
     const Session cut = run.start(
         {.action = Fault::Action::kPowerCut, .at = at, .torn = i % 2 == 1, .seed = cut_seed});

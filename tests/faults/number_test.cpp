@@ -63,7 +63,7 @@ class PoisonedRun {
  public:
   // Returns the problem; empty: none.
   std::string survive(const PoisonCase& item) {
-    run_.begin_anew();
+    run_.start_over();
     std::string problem;
     Session session;
     {
@@ -91,7 +91,7 @@ class PoisonedRun {
     std::string& weights = skipped_[step];
     if (!weights.empty()) return weights;
     FaultRun& run = reference_;
-    run.begin_anew();
+    run.start_over();
     const PoisonedStarts poison("loss@" + std::to_string(step));
     const Session session = run.start({}, {"--divergence_policy", "skip"});
     if (session.code != 0) throw std::runtime_error(session.said);

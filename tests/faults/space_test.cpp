@@ -21,7 +21,7 @@ class Space : public ::testing::Test {
  protected:
   // Returns the bytes of one checkpoint that the message reports, including the margin.
   uint64_t bytes_of_a_checkpoint() {
-    run_.begin_anew();
+    run_.start_over();
     const Session session = run_.start(with_free(1));
     std::smatch found;
     const std::regex number("for one checkpoint: ([0-9]+) bytes are needed, 1 bytes are free");
@@ -44,7 +44,7 @@ class Space : public ::testing::Test {
 
 TEST_F(Space, RefusesARunWhoseFirstCheckpointWillNotFit) {
   const uint64_t needed = bytes_of_a_checkpoint();
-  run_.begin_anew();
+  run_.start_over();
   expect_refused(run_.start(with_free(needed - 1)));
   EXPECT_THAT(run_.names("checkpoint-"), IsEmpty());
   EXPECT_EQ(run_.finish(0), "") << "once there is room";
@@ -53,7 +53,7 @@ TEST_F(Space, RefusesARunWhoseFirstCheckpointWillNotFit) {
 TEST_F(Space, WarnsOfARunWhoseSecondCheckpointWillNotFit) {
   const uint64_t needed = bytes_of_a_checkpoint();
   for (const auto& [free, warns] : {std::pair{needed, true}, {20 * needed, false}}) {
-    run_.begin_anew();
+    run_.start_over();
     const Session session = run_.start(with_free(free));
     EXPECT_EQ(session.code, 0) << session.said;
     EXPECT_EQ(session.says("this run may need " + std::to_string(3 * needed) + " bytes more in '" +
@@ -67,14 +67,14 @@ TEST_F(Space, WarnsOfARunWhoseSecondCheckpointWillNotFit) {
 TEST_F(Space, CountsAMirrorOnTheSameFileSystem) {
   const uint64_t needed = bytes_of_a_checkpoint();
   const std::vector<std::string> mirrored = {"--mirror_dir", run_.root() + "/mirror"};
-  run_.begin_anew();
+  run_.start_over();
   const Session session = run_.start(with_free(2 * needed - 1), mirrored);
   expect_refused(session);
   EXPECT_TRUE(session.says("and the mirror '" + run_.root() + "/mirror" +
                            "', which share a file system, for one checkpoint in each: " +
                            std::to_string(2 * needed) + " bytes are needed"))
       << session.said;
-  run_.begin_anew();
+  run_.start_over();
   const Session enough = run_.start(with_free(2 * needed), mirrored);
   EXPECT_EQ(enough.code, 0) << enough.said;
   EXPECT_TRUE(enough.says("this run may need")) << enough.said;
@@ -82,11 +82,11 @@ TEST_F(Space, CountsAMirrorOnTheSameFileSystem) {
 
 TEST_F(Space, NeedsRoomForTheModelAloneWithoutSaves) {
   const uint64_t checkpoint = bytes_of_a_checkpoint();
-  run_.begin_anew();
+  run_.start_over();
   const Session session = run_.start(with_free(1), {"--save_strategy", "no"});
   expect_refused(session);
   EXPECT_TRUE(session.says("for the finished model and its results")) << session.said;
-  run_.begin_anew();
+  run_.start_over();
   const Session trained = run_.start(with_free(checkpoint - 1), {"--save_strategy", "no"});
   EXPECT_EQ(trained.code, 0) << trained.said;
 }
@@ -94,7 +94,7 @@ TEST_F(Space, NeedsRoomForTheModelAloneWithoutSaves) {
 // Of two checkpoints to keep, rotation frees the older one, so only one more must fit.
 TEST_F(Space, KnowsWhatRotationFreesWhenItResumes) {
   const uint64_t needed = bytes_of_a_checkpoint();
-  run_.begin_anew();
+  run_.start_over();
   ASSERT_EQ(run_.start({}, {"--stop_at_step", "6"}).code, 75);
   // A save without space deletes the older one first, so that the margin alone must be free.
   const Session refused = run_.start(with_free(needed / 16));

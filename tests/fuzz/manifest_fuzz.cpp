@@ -22,8 +22,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto step = parse_checkpoint_name(text)) {
     if (checkpoint_name(*step) != text) __builtin_trap();
   }
-  if (const auto aside = parse_aside_name(text)) {
-    if (aside_name(*aside) != text) __builtin_trap();
+  if (const auto aside = parse_quarantine_name(text)) {
+    if (quarantine_name(*aside) != text) __builtin_trap();
   }
   return 0;
 }

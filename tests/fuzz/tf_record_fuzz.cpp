@@ -34,8 +34,9 @@ void read_example(const std::string& data) {
   const PretrainingExample example = decode_example(data, "a.tfrecord: record 1", options);
   if (example.input_ids.empty() || example.input_ids.size() > 64) std::abort();
   if (example.segment_ids.size() != example.input_ids.size()) std::abort();
-  for (const std::int32_t place : example.masked_lm_positions) {
-    if (place < 0 || place >= static_cast<std::int32_t>(example.input_ids.size())) std::abort();
+  for (const std::int32_t position : example.masked_lm_positions) {
+    if (position < 0 || position >= static_cast<std::int32_t>(example.input_ids.size()))
+      std::abort();
   }
 }
 

@@ -139,11 +139,11 @@ TEST_F(Export, IsWrittenAtTheEndOfARunThatAsksForIt) {
 TEST_F(Export, LeavesNothingThatLooksCompleteWhenItIsKilled) {
   const TinyRun run(short_keys());
   ASSERT_EQ(run.train().code, 0);
-  const std::string place = run.folder() / "exports";
+  const std::string position = run.folder() / "exports";
   std::mt19937 random(20261126);
   int kills = 0;
   for (const char* name : {"merged", "model.gguf"}) {
-    const std::string out = place + "/" + name;
+    const std::string out = position + "/" + name;
     const ProcessResult whole = finetune({"export", run.out(), out});
     ASSERT_EQ(whole.code, 0) << whole.err;
     const auto content = [&] {
@@ -165,7 +165,7 @@ TEST_F(Export, LeavesNothingThatLooksCompleteWhenItIsKilled) {
     std::filesystem::remove_all(out);
     ASSERT_EQ(finetune({"export", run.out(), out, "--overwrite"}).code, 0);
     EXPECT_TRUE(content() == expected);
-    for (const auto& entry : std::filesystem::directory_iterator(place)) {
+    for (const auto& entry : std::filesystem::directory_iterator(position)) {
       EXPECT_EQ(entry.path().string().find(".partial"), std::string::npos) << entry.path();
     }
   }

@@ -172,7 +172,7 @@ TEST(FinishedModel, WithAnotherTypeInItsLogIsRefusedBeforeTraining) {
   EXPECT_THAT(result.err, Not(HasSubstr("internal error")));
 }
 
-TEST(FinishedModel, IsRestoredWhereSomethingElseThanAFileIsInItsPlace) {
+TEST(FinishedModel, IsRestoredWhereSomethingElseThanAFileIsInItsPosition) {
   const MirroredFinishedRun run;
   for (const char* name : {"finetune_state.json", "manifest.json", "model.safetensors"}) {
     std::filesystem::remove(run.out(name));

@@ -54,7 +54,7 @@ pid_t child_of(pid_t parent) {
 
 // Runs until the first checkpoint appears, calls `action` with the process, and waits for the end.
 template <class Action>
-ProcessResult act_behind_the_first_save(const HookedRun& run, Action action) {
+ProcessResult act_after_the_first_save(const HookedRun& run, Action action) {
   Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
   EXPECT_TRUE(process.wait_for_file("checkpoint-7"));
   action(process.id());
@@ -93,7 +93,7 @@ TEST(Hooks, PassesASignalOnOnceAndEverythingIsSaved) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     const HookedRun run;
     const ProcessResult result =
-        act_behind_the_first_save(run, [&](pid_t process) { ::kill(process, signal); });
+        act_after_the_first_save(run, [&](pid_t process) { ::kill(process, signal); });
     EXPECT_EQ(result.code, 75) << result.err;
     ASSERT_EQ(run.hooks().size(), 1U);
     EXPECT_THAT(run.hooks()[0], HasSubstr("interrupt 75"));
@@ -103,7 +103,7 @@ TEST(Hooks, PassesASignalOnOnceAndEverythingIsSaved) {
 // As Ctrl-C on a terminal, Slurm and systemd do.
 TEST(Hooks, TakesASignalToBothProcessesForOne) {
   const HookedRun run;
-  const ProcessResult result = act_behind_the_first_save(run, [](pid_t process) {
+  const ProcessResult result = act_after_the_first_save(run, [](pid_t process) {
     const pid_t child = child_of(process);
     ::kill(child, SIGTERM);
     ::kill(process, SIGTERM);
@@ -118,7 +118,7 @@ TEST(Hooks, RunsTheFailureCommandWhereTheTrainingIsKilledOrCrashes) {
   for (const int signal : {SIGKILL, SIGSEGV}) {
     const HookedRun run;
     const ProcessResult result =
-        act_behind_the_first_save(run, [&](pid_t process) { ::kill(child_of(process), signal); });
+        act_after_the_first_save(run, [&](pid_t process) { ::kill(child_of(process), signal); });
     EXPECT_EQ(result.code, 128 + signal) << result.err;
     EXPECT_THAT(result.err, HasSubstr("ended by signal " + std::to_string(signal)));
     ASSERT_EQ(run.hooks().size(), 1U);
@@ -130,7 +130,7 @@ TEST(Hooks, RunsTheFailureCommandWhereTheTrainingIsKilledOrCrashes) {
 TEST(Hooks, GoesOnAndRunsTheCommandItselfWhereItsSupervisorIsKilled) {
   const HookedRun run;
   const ProcessResult result =
-      act_behind_the_first_save(run, [](pid_t process) { ::kill(process, SIGKILL); });
+      act_after_the_first_save(run, [](pid_t process) { ::kill(process, SIGKILL); });
   EXPECT_EQ(result.code, 128 + SIGKILL);  // the streams close when the child ends
   EXPECT_EQ(run.hooks(), std::vector<std::string>{run.line("finish", 0, 40)});
 }
@@ -151,7 +151,7 @@ TEST(Hooks, GoesOnWithoutATerminal) {
 TEST(Hooks, LeavesTheRunAloneThatAnotherProcessTrains) {
   const HookedRun run;
   ProcessResult second;
-  const ProcessResult first = act_behind_the_first_save(run, [&](pid_t process) {
+  const ProcessResult first = act_after_the_first_save(run, [&](pid_t process) {
     const pid_t child = child_of(process);
     ::kill(child, SIGSTOP);
     second = run.train();
@@ -203,7 +203,7 @@ TEST(Hooks, AreNotRunByWhatOnlyTriesTheConfiguration) {
 TEST(Hooks, KeepTheirParentSmall) {
   const HookedRun run;
   int64_t kibibytes = 0;
-  (void)act_behind_the_first_save(run, [&](pid_t process) {
+  (void)act_after_the_first_save(run, [&](pid_t process) {
     std::istringstream lines(read_file("/proc/" + std::to_string(process) + "/smaps_rollup"));
     for (std::string word; lines >> word;) {
       if (word == "Private_Dirty:") lines >> kibibytes;

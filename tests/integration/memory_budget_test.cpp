@@ -153,7 +153,7 @@ const Ended& unbroken_in_budget() {
   return result;
 }
 
-void expect_goes_on_equally(const TinyRun& run) {
+void expect_continues_equally(const TinyRun& run) {
   const Watched watched = train_watched(run);
   const ProcessResult& result = watched.result;
   ASSERT_EQ(result.code, 0) << result.err;
@@ -174,14 +174,14 @@ TEST(MemoryBudget, PicksWhatDeviatesFromTheKeys) {
 TEST(MemoryBudget, ResumesInEqualBits) {
   const TinyRun run(budgeted(mebibytes(budget())));
   run.train_until(2);
-  expect_goes_on_equally(run);
+  expect_continues_equally(run);
 }
 
 TEST(MemoryBudget, KeepsWhatItPickedUnderALargerBudget) {
   TinyRun run(budgeted(mebibytes(budget())));
   run.train_until(2);
   run.set({{"memory_budget", "2GiB"}});
-  expect_goes_on_equally(run);
+  expect_continues_equally(run);
 }
 
 TEST(MemoryBudget, PicksAnewWhereItsChoiceDoesNotFit) {

@@ -205,15 +205,15 @@ TEST(MirroredRun, StopsWhereAnotherSessionTookOverAndWritesThereNoMore) {
     const MirroredRun run(TinyRun::Keys{{"max_steps", "100000"}, {"save_steps", "20"}});
     Process process(run.command());
     ASSERT_TRUE(process.wait_for_output("train 25/"));
-    const std::string place = is_mirror ? run.mirror() : run.out();
-    write_file(place + "/.finetune.lock", kOther);
+    const std::string position = is_mirror ? run.mirror() : run.out();
+    write_file(position + "/.finetune.lock", kOther);
     const ProcessResult result = process.finish();
     EXPECT_EQ(result.code, 5) << result.err;
     EXPECT_THAT(result.err, HasSubstr("was taken over by process 77 on 'new-machine'"));
-    EXPECT_EQ(read_file(place + "/.finetune.lock"), kOther);
+    EXPECT_EQ(read_file(position + "/.finetune.lock"), kOther);
     // What it had begun is deleted; no file got its final name.
-    std::filesystem::create_directories(place);
-    const auto before = std::filesystem::directory_iterator(place);
+    std::filesystem::create_directories(position);
+    const auto before = std::filesystem::directory_iterator(position);
     for (const auto& entry : before) {
       EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr(".tmp-checkpoint")));
     }

@@ -161,10 +161,10 @@ std::pair<int64_t, int64_t> mapped_of(pid_t process) {
 }
 
 TEST_F(Nf4Run, SharesTheBaseBetweenProcesses) {
-  const TinyRun place;
+  const TinyRun position;
   const auto keys_of_run = [&](const std::string& steps) {
     return four_bits({{"model_name_or_path", large_base()},
-                      {"cache_dir", place.folder() / "cache"},
+                      {"cache_dir", position.folder() / "cache"},
                       {"dtype", "bfloat16"},
                       {"max_steps", steps},
                       {"save_strategy", "no"}});
@@ -224,9 +224,9 @@ TEST_F(Nf4Run, QuantisesOnceAndMakesADamagedCopyAgain) {
   EXPECT_THAT(found.err, AllOf(HasSubstr("four bits, quantized before"), Not(HasSubstr("once"))));
   EXPECT_TRUE(adapter_of(second) == adapter_of(first));
 
-  for (const size_t place : {bytes.size() - 9, bytes.size() / 2}) {
+  for (const size_t position : {bytes.size() - 9, bytes.size() / 2}) {
     std::string damaged = bytes;
-    damaged[place] = static_cast<char>(damaged[place] ^ 1);
+    damaged[position] = static_cast<char>(damaged[position] ^ 1);
     write_file(weights, damaged);
     const TinyRun third(four_bits({{"cache_dir", cache}}));
     const ProcessResult again = third.train();

@@ -63,13 +63,13 @@ TEST_F(LackOfMemory, CutsTheBatchFromThatVeryStepOn) {
   const Json log = log_without_times(run_.out());
 
   // The same run with enough memory, where the keys set that micro-batch size at that step.
-  TinyRun told(kTightRun);
-  told.set(lines());
-  told.train_until(2);
-  const ProcessResult result = told.train({"--per_device_train_batch_size", "6"});
+  TinyRun reported(kTightRun);
+  reported.set(lines());
+  reported.train_until(2);
+  const ProcessResult result = reported.train({"--per_device_train_batch_size", "6"});
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_TRUE(saved_tensors(told.out("checkpoint-6")) == expected);
-  EXPECT_EQ(log_without_times(told.out()), log);
+  EXPECT_TRUE(saved_tensors(reported.out("checkpoint-6")) == expected);
+  EXPECT_EQ(log_without_times(reported.out()), log);
 }
 
 TEST_F(LackOfMemory, IsRememberedByTheCheckpoint) {

@@ -420,7 +420,7 @@ TEST(Processes, ListenOnTheLoopbackInterfaceAloneAndASingleOneNowhere) {
   }
 }
 
-TEST(Processes, TakeTheirPlacesFromWhatSlurmSets) {
+TEST(Processes, TakeTheirPositionsFromWhatSlurmSets) {
   const SharedRun run(kExact);
   const std::string port = free_port();
   Process second(run.command(), with(slurm_task(1, port)));

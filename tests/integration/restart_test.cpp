@@ -15,7 +15,7 @@ using ::testing::UnorderedElementsAre;
 // Number of tries, in case the machine is so busy that this test misses the moment it waits for.
 constexpr int kTries = 10;
 
-void begin_anew(const TinyRun& run) {
+void start_over(const TinyRun& run) {
   std::filesystem::remove_all(run.out());
   std::filesystem::create_directories(run.out());
 }
@@ -41,7 +41,7 @@ template <class Reach>
 bool kill_surely_at(const TinyRun& run, Reach reach) {
   for (int i = 0; i < kTries; ++i) {
     if (kill_at(run, reach)) return true;
-    begin_anew(run);
+    start_over(run);
   }
   return false;
 }
@@ -54,7 +54,7 @@ ProcessResult stop_at(const TinyRun& run, Reach reach, int signal, const std::st
     result = signal_at(run, reach, signal);
     if (result.code == 75 && result.err.find(says) != std::string::npos) return result;
     EXPECT_TRUE(result.code == 75 || result.code == 0) << result.code << result.err;
-    begin_anew(run);
+    start_over(run);
   }
   ADD_FAILURE() << "no try was stopped with '" << says << "'; the last said:\n" << result.err;
   return result;
@@ -84,7 +84,7 @@ TEST(Restart, EndsInTheSameBitsAfterKillsAtTwentyRandomMoments) {
     if (kill_at(second, [&](Process& p) { return p.wait_until(share * longest); })) {
       ++kills;
     } else {
-      begin_anew(second);
+      start_over(second);
       longest *= 0.7;  // the machine was slower when the whole run was timed
     }
   }

@@ -107,15 +107,15 @@ TEST(Sft, AnswersTheSameQuestionsAtEachEvaluation) {
   expect_equal(outcome_of(whole), outcome_of(silent));
   const std::string samples = read_file(whole.out("generated_samples.jsonl"));
   std::istringstream lines(samples);
-  std::vector<std::string> places;
+  std::vector<std::string> positions;
   for (std::string text; std::getline(lines, text);) {
     const Json line = Json::parse(text);
-    places.push_back(line.at("step").dump() + "/" + line.at("sample").dump());
+    positions.push_back(line.at("step").dump() + "/" + line.at("sample").dump());
     EXPECT_EQ(line.at("messages").size(), 2) << text;
     EXPECT_THAT(line.at("finish_reason"), ::testing::AnyOf("stop", "length"));
   }
-  EXPECT_THAT(places, ::testing::ElementsAre("10/1", "10/2", "20/1", "20/2", "30/1", "30/2", "40/1",
-                                             "40/2"));
+  EXPECT_THAT(positions, ::testing::ElementsAre("10/1", "10/2", "20/1", "20/2", "30/1", "30/2",
+                                                "40/1", "40/2"));
   const TinyRun run(chat({{"generate_samples", "2"}}));
   run.train_until(13);
   write_file(run.out("generated_samples.jsonl"), read_file(run.out("generated_samples.jsonl")) +

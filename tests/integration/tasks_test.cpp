@@ -411,9 +411,9 @@ TEST(LabelledTasks, KeepTheOrderOfAModelsLabels) {
   // The same names in another order, as in a model from elsewhere.
   std::string config = read_file(first.out("config.json"));
   const auto swap_words = [&](const std::string& a, const std::string& b) {
-    const size_t place = config.find(a);
-    ASSERT_NE(place, std::string::npos) << a << " in " << config;
-    config.replace(place, a.size(), b);
+    const size_t position = config.find(a);
+    ASSERT_NE(position, std::string::npos) << a << " in " << config;
+    config.replace(position, a.size(), b);
   };
   swap_words("\"0\": \"calm\"", "\"0\": \"rough\"");
   swap_words("\"1\": \"rough\"", "\"1\": \"calm\"");

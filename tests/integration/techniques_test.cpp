@@ -168,8 +168,8 @@ TEST(Techniques, RecomputationChangesNoBit) {
     return read_file(run.out("model.safetensors"));
   };
   const std::string plain = trained({});
-  for (const size_t place : {1, 2, 3, 4}) {
-    EXPECT_TRUE(trained(kTechniques[place].keys) == plain) << kTechniques[place].name;
+  for (const size_t position : {1, 2, 3, 4}) {
+    EXPECT_TRUE(trained(kTechniques[position].keys) == plain) << kTechniques[position].name;
   }
 }
 

@@ -38,14 +38,14 @@ Case make_case(at::ScalarType type, bool has_holes) {
   return made;
 }
 
-Attention inputs_of(const Case& made, double p, int64_t first_place = 9) {
+Attention inputs_of(const Case& made, double p, int64_t first_position = 9) {
   Attention inputs{.query = made.query.clone(),
                    .key = made.key.clone(),
                    .value = made.value.clone(),
                    .heads = kHeads,
                    .mask = made.mask,
                    .dropout = {}};
-  const DropoutStream stream{.seed = 3, .update = 2, .first_place = first_place};
+  const DropoutStream stream{.seed = 3, .update = 2, .first_position = first_position};
   inputs.dropout =
       make_dropout_numbers(p, std::optional(stream), 1, DropoutSite::kAttentionProbabilities);
   return inputs;
@@ -143,7 +143,7 @@ Attention rule_inputs(const RuleCase& c, at::ScalarType type, const TokenLayout&
     inputs.mask = at::ones({1, 1, 1, tokens}, at::kBool);
     for (const int64_t hole : {0, 1, 40, 89, 91, 130}) inputs.mask[0][0][0][hole] = false;
   }
-  const DropoutStream stream{.seed = 3, .update = 2, .first_place = 9};
+  const DropoutStream stream{.seed = 3, .update = 2, .first_position = 9};
   inputs.dropout = make_dropout_numbers(c.dropout, std::optional(stream), 1,
                                         DropoutSite::kAttentionProbabilities);
   return inputs;

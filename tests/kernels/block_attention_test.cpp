@@ -58,7 +58,7 @@ struct Setting {
     }
     inputs.dropout_probability = given.dropout;
     if (given.dropout > 0) {
-      inputs.dropout = DropoutStream{.seed = 5, .update = 9, .first_place = 30};
+      inputs.dropout = DropoutStream{.seed = 5, .update = 9, .first_position = 30};
     }
   }
 

@@ -16,7 +16,7 @@
 namespace finetune {
 namespace {
 
-constexpr DropoutStream kStream{.seed = 42, .update = 7, .first_place = 0};
+constexpr DropoutStream kStream{.seed = 42, .update = 7, .first_position = 0};
 
 Tensor drop(const Tensor& x, const DropoutStream& stream, int64_t layer = 3,
             DropoutSite site = DropoutSite::kAttentionOutput) {
@@ -33,7 +33,7 @@ TEST(Dropout, EqualsThePlainTensorReference) {
 }
 
 TEST(Dropout, FollowsThePhiloxDefinition) {
-  const Tensor y = drop(at::ones({1, 2, 8}), {.seed = 42, .update = 7, .first_place = 5});
+  const Tensor y = drop(at::ones({1, 2, 8}), {.seed = 42, .update = 7, .first_position = 5});
   const uint64_t key = random::make_key(42, random::Purpose::kDropout, 7);
   for (uint32_t t = 0; t < 2; ++t) {
     for (uint32_t e = 0; e < 8; ++e) {
@@ -48,7 +48,7 @@ TEST(Dropout, FollowsThePhiloxDefinition) {
 
 TEST(Dropout, EveryProcessorsInstructionsMakeTheSameFactors) {
   const kernels::DropoutRow row = {.row = 4000000000,
-                                   .place = 17,
+                                   .position = 17,
                                    .layer_and_site = 3 << 8 | 2,
                                    .key = {0x89ABCDEF, 0x01234567},
                                    .threshold = 0x90000000,

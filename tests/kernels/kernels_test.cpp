@@ -50,7 +50,7 @@ void expect_close(const Tensor& actual, const Tensor& expected, double tolerance
 }
 
 std::optional<DropoutNumbers> dropout_of(double p) {
-  const DropoutStream stream{.seed = 3, .update = 2, .first_place = 9};
+  const DropoutStream stream{.seed = 3, .update = 2, .first_position = 9};
   return make_dropout_numbers(p, std::optional(stream), 1, DropoutSite::kAttentionOutput);
 }
 
@@ -336,8 +336,8 @@ TEST_P(EveryTable, ConvertsListsToTheBitsOfSingleTensors) {
     const int64_t count = i == 9 ? 0 : 1 + 97 * i;
     const Tensor values = at::randn({count});
     const Tensor start = at::randn({count}).to(at::kBFloat16);
-    const auto place = static_cast<uint64_t>(i);
-    const RoundingKey key{.key = 5 + place, .first_element = 3 * place};
+    const auto position = static_cast<uint64_t>(i);
+    const RoundingKey key{.key = 5 + position, .first_element = 3 * position};
     sums.push_back({start.clone(), values, key});
     expected_sums.push_back(start.clone());
     plain::add_all_stochastically({{expected_sums.back(), values, key}});

@@ -36,9 +36,9 @@ TEST(OneThreaded, GivesTheBitsOfOneThreadForAnyNumber) {
     std::vector<Tensor> results(kTasks);
     std::vector<int> seen(kTasks);
     compute_side_by_side(kTasks, [&](int64_t i) {
-      const auto place = static_cast<size_t>(i);
-      seen[place] = at::get_num_threads();
-      results[place] = at::mm(x * static_cast<double>(i + 1), y).sum();
+      const auto position = static_cast<size_t>(i);
+      seen[position] = at::get_num_threads();
+      results[position] = at::mm(x * static_cast<double>(i + 1), y).sum();
     });
     EXPECT_EQ(at::get_num_threads(), threads);
     if (expected.empty()) expected = results;

@@ -35,9 +35,9 @@ ModelInput rows_of_tokens(bool layout, bool drops = false) {
   at::manual_seed(1);
   const std::vector<int64_t> lengths = {11, 7, 11, 8};
   ModelInput input{.input_ids = at::randint(4, 32, {4, 11}, at::kLong), .attention_mask = {}};
-  const Tensor places = at::arange(11, at::kLong);
-  input.attention_mask = places.lt(at::tensor(lengths, at::kLong).unsqueeze(1));
-  if (drops) input.dropout = DropoutStream{.seed = 5, .update = 3, .first_place = 8};
+  const Tensor positions = at::arange(11, at::kLong);
+  input.attention_mask = positions.lt(at::tensor(lengths, at::kLong).unsqueeze(1));
+  if (drops) input.dropout = DropoutStream{.seed = 5, .update = 3, .first_position = 8};
   if (!layout) return input;
   input.layout = make_token_layout(lengths, 11, kDecoderDevice);
   return input;
@@ -145,12 +145,16 @@ TEST_P(DecoderModel, RecomputingChangesNoBit) {
     const ModelInput input = rows_of_tokens(layout, true);
     const Trained kept = train_decoder(input, config, {.fused = true});
     EXPECT_TRUE(same_bits(
-        train_decoder(input, config, {.fused = true, .checkpoint_every_n_layers = 1}), kept));
-    EXPECT_TRUE(
-        same_bits(train_decoder(input, config,
-                                {.fused = true, .checkpoint_every_n_layers = 2, .offload = true}),
-                  kept));
-    EXPECT_TRUE(same_bits(train_decoder(input, config, {.fused = true, .selective = true}), kept));
+        train_decoder(input, config, {.fused = true, .checkpointing = {.enabled = true}}), kept));
+    EXPECT_TRUE(same_bits(
+        train_decoder(input, config,
+                      {.fused = true,
+                       .checkpointing = {.enabled = true, .every_n_layers = 2, .offload = true}}),
+        kept));
+    EXPECT_TRUE(same_bits(
+        train_decoder(input, config,
+                      {.fused = true, .checkpointing = {.enabled = true, .selective = true}}),
+        kept));
   }
 }
 
@@ -164,8 +168,9 @@ TEST_P(DecoderModel, FrozenParametersChangeNoOtherGradient) {
         {"(layers|h)", "wte", "wpe"},
         {".*norm", "self_attn", "attn", "ln_[12f]"}}) {
     for (ModelOptions options :
-         {ModelOptions{.fused = true}, ModelOptions{.fused = true, .checkpoint_every_n_layers = 2},
-          ModelOptions{.fused = true, .selective = true}}) {
+         {ModelOptions{.fused = true},
+          ModelOptions{.fused = true, .checkpointing = {.enabled = true, .every_n_layers = 2}},
+          ModelOptions{.fused = true, .checkpointing = {.enabled = true, .selective = true}}}) {
       const Trained everything = train_decoder(input, config, options);
       options.freeze = freeze;
       const FrozenParameters frozen(freeze);
@@ -216,8 +221,8 @@ TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
     const Tensor padding = at::randint(4, 32, {1, 3}, at::kLong);
     ModelInput left{.input_ids = at::cat({padding, own}, 1), .attention_mask = {}};
     left.attention_mask = at::arange(10, at::kLong).ge(3).unsqueeze(0);
-    const Tensor behind = model->logits(left, at::arange(3, 10, at::kLong));
-    EXPECT_LT((behind - alone).abs().max().item<double>(), 1e-5);
+    const Tensor after = model->logits(left, at::arange(3, 10, at::kLong));
+    EXPECT_LT((after - alone).abs().max().item<double>(), 1e-5);
   }
 }
 
@@ -237,13 +242,13 @@ TEST_P(DecoderModel, GoesOnBehindACacheAsIfTheTextWereReadWhole) {
   const bool by_length = GetParam().ends_with("dynamic") || GetParam().ends_with("longrope");
   const std::vector<std::pair<int64_t, int64_t>> parts = {{0, 6}, {6, 1}, {7, 3}, {10, 1}};
   for (const auto& [first, count] : parts) {
-    const Tensor behind = read(first, count);
+    const Tensor after = read(first, count);
     EXPECT_EQ(cache.length, first + count);
     if (by_length && first > 0) continue;
     const Tensor whole =
         model->logits({.input_ids = ids.narrow(1, 0, first + count), .attention_mask = {}},
                       at::tensor({first + count - 1}, at::kLong));
-    EXPECT_LT((behind - whole).abs().max().item<double>(), 1e-5) << first;
+    EXPECT_LT((after - whole).abs().max().item<double>(), 1e-5) << first;
   }
 }
 

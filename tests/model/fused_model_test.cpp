@@ -15,7 +15,7 @@ namespace finetune {
 namespace {
 
 const c10::Device kFusedDevice{c10::kCPU};
-constexpr DropoutStream kDropout{.seed = 5, .update = 3, .first_place = 8};
+constexpr DropoutStream kDropout{.seed = 5, .update = 3, .first_position = 8};
 
 ModelConfig tiny(const std::string& type, double dropout) {
   ModelConfig config = default_model_config(type);
@@ -204,18 +204,30 @@ TEST_P(FusedModel, RecomputingWithoutPaddingChangesNoBit) {
   const ModelInput input = unpadded(input_of(true));
   const Result plain = train_on(input, config, {.fused = true});
   EXPECT_TRUE(
-      equal_bits(train_on(input, config, {.fused = true, .checkpoint_every_n_layers = 2}), plain));
-  EXPECT_TRUE(equal_bits(train_on(input, config, {.fused = true, .selective = true}), plain));
+      equal_bits(train_on(input, config,
+                          {.fused = true, .checkpointing = {.enabled = true, .every_n_layers = 2}}),
+                 plain));
+  EXPECT_TRUE(
+      equal_bits(train_on(input, config,
+                          {.fused = true, .checkpointing = {.enabled = true, .selective = true}}),
+                 plain));
 }
 
 TEST_P(FusedModel, RecomputingChangesNoBit) {
   const ModelConfig config = tiny(GetParam(), 0.1);
   const Result plain = train(config, {.fused = true});
-  EXPECT_TRUE(equal_bits(train(config, {.fused = true, .checkpoint_every_n_layers = 1}), plain));
-  EXPECT_TRUE(equal_bits(train(config, {.fused = true, .checkpoint_every_n_layers = 2}), plain));
+  EXPECT_TRUE(
+      equal_bits(train(config, {.fused = true, .checkpointing = {.enabled = true}}), plain));
   EXPECT_TRUE(equal_bits(
-      train(config, {.fused = true, .checkpoint_every_n_layers = 5, .offload = true}), plain));
-  EXPECT_TRUE(equal_bits(train(config, {.fused = true, .selective = true}), plain));
+      train(config, {.fused = true, .checkpointing = {.enabled = true, .every_n_layers = 2}}),
+      plain));
+  EXPECT_TRUE(equal_bits(
+      train(config, {.fused = true,
+                     .checkpointing = {.enabled = true, .every_n_layers = 5, .offload = true}}),
+      plain));
+  EXPECT_TRUE(equal_bits(
+      train(config, {.fused = true, .checkpointing = {.enabled = true, .selective = true}}),
+      plain));
 }
 
 TEST_P(FusedModel, HalfPrecisionStaysNearFloat32) {
@@ -262,9 +274,10 @@ TEST(FusedModelOptions, TrainsOverBlocksAsTheReadableModelDoes) {
     EXPECT_EQ(count_block_sparse_passes() - before, config.num_hidden_layers);
     expect_near(fused, readable, 2e-5);
     for (const bool selective : {false, true}) {
-      const Result again = train(
-          config,
-          {.fused = true, .checkpoint_every_n_layers = selective ? 0 : 2, .selective = selective});
+      const Result again =
+          train(config,
+                {.fused = true,
+                 .checkpointing = {.enabled = true, .every_n_layers = 2, .selective = selective}});
       EXPECT_EQ(again.loss, fused.loss);
       for (size_t i = 0; i < fused.gradients.size(); ++i) {
         if (!fused.gradients[i].defined()) continue;
@@ -286,8 +299,9 @@ TEST_P(FusedModel, FrozenParametersChangeNoOtherGradient) {
         {"layers?", "embeddings", "rel_embeddings"},  // the head and norms outside the layers
         {".*[Nn]orm", "attention", "attn"}}) {
     for (ModelOptions options :
-         {ModelOptions{.fused = true}, ModelOptions{.fused = true, .checkpoint_every_n_layers = 2},
-          ModelOptions{.fused = true, .selective = true},
+         {ModelOptions{.fused = true},
+          ModelOptions{.fused = true, .checkpointing = {.enabled = true, .every_n_layers = 2}},
+          ModelOptions{.fused = true, .checkpointing = {.enabled = true, .selective = true}},
           ModelOptions{.fused = true, .precision = Precision::kBFloat16}}) {
       const Result everything = train(config, options);
       options.freeze = freeze;
@@ -318,16 +332,16 @@ TEST_P(FusedModel, EveryUsedParameterIsCompletedOnce) {
     ModelConfig config = tiny(GetParam(), 0.1);
     config.tie_word_embeddings = tied;
     const auto model = make_language_model(config, 7, kFusedDevice, {.fused = true});
-    std::vector<std::string> told;
-    model->store().gradients().on_complete([&](Parameter& p) { told.push_back(p.name()); });
+    std::vector<std::string> reported;
+    model->store().gradients().on_complete([&](Parameter& p) { reported.push_back(p.name()); });
     model->loss_sum(input_of(true), kPositions, kLabels, {}).backward();
     std::vector<std::string> expected;
     for (const Parameter& p : model->store().parameters()) {
       if (p.gradient.defined()) expected.push_back(p.name());
     }
-    std::sort(told.begin(), told.end());
+    std::sort(reported.begin(), reported.end());
     std::sort(expected.begin(), expected.end());
-    EXPECT_EQ(told, expected);
+    EXPECT_EQ(reported, expected);
   }
 }
 

@@ -118,7 +118,7 @@ TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
   }
 }
 
-TEST(HeadModel, DropsByTheRowsPlaceInTheBatch) {
+TEST(HeadModel, DropsByTheRowsPositionInTheBatch) {
   for (const std::string& type : model_types()) {
     if (is_causal(default_model_config(type))) continue;  // no such heads
     ModelConfig config = tiny_head(type);

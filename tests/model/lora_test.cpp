@@ -48,11 +48,11 @@ ModelInput input_with(double dropout) {
   const Tensor lengths = at::tensor({11, 7, 11, 8}, at::kLong);
   ModelInput input{.input_ids = at::randint(4, 32, {4, 11}, at::kLong), .attention_mask = {}};
   input.attention_mask = at::arange(11, at::kLong).lt(lengths.unsqueeze(1));
-  if (dropout > 0.0) input.dropout = DropoutStream{.seed = 5, .update = 3, .first_place = 8};
+  if (dropout > 0.0) input.dropout = DropoutStream{.seed = 5, .update = 3, .first_position = 8};
   return input;
 }
 
-const Tensor kPlaces = at::tensor({0, 3, 11, 16, 25, 33, 39}, at::kLong);
+const Tensor kPositions = at::tensor({0, 3, 11, 16, 25, 33, 39}, at::kLong);
 const Tensor kNext = at::tensor({5, 30, 7, 8, 31, 3, 9}, at::kLong);
 
 // B is zero at first (of an embedding, A), so that the other would have no gradient.
@@ -76,7 +76,8 @@ struct Step {
 Step step_of(const ModelConfig& config, const ModelOptions& options, double dropout = 0.0) {
   const auto model = make_language_model(config, 7, kLoraDevice, options);
   draw_second_factors(*model);
-  const Tensor sum = model->loss_sum(input_with(dropout), kPlaces, kNext, {.gradient_scale = 0.5});
+  const Tensor sum =
+      model->loss_sum(input_with(dropout), kPositions, kNext, {.gradient_scale = 0.5});
   (sum * 0.5).backward();
   Step step{.loss = sum.item<double>()};
   for (const Parameter& p : model->store().parameters()) {
@@ -153,8 +154,10 @@ TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
     EXPECT_EQ(kept.gradients[i].defined(), is_factor) << kept.names[i];
   }
   EXPECT_TRUE(
-      equal_bits(step_of(config, {.fused = true, .checkpoint_every_n_layers = 1}, 0.2), kept));
-  EXPECT_TRUE(equal_bits(step_of(config, {.fused = true, .selective = true}, 0.2), kept));
+      equal_bits(step_of(config, {.fused = true, .checkpointing = {.enabled = true}}, 0.2), kept));
+  EXPECT_TRUE(equal_bits(
+      step_of(config, {.fused = true, .checkpointing = {.enabled = true, .selective = true}}, 0.2),
+      kept));
 }
 
 // Adapters of all embeddings and of one kind of layer.
@@ -179,8 +182,9 @@ TEST_P(LoraModel, OfAnEmbeddingHasTheReadableModelsGradientsAndRecomputesToTheSa
     }
     EXPECT_EQ(of_embeddings, GetParam() == "gpt2" ? 4U : 2U);
     for (const ModelOptions& options :
-         {ModelOptions{.fused = true, .checkpoint_every_n_layers = 1},
-          ModelOptions{.fused = true, .selective = true}, ModelOptions{.fused = true}}) {
+         {ModelOptions{.fused = true, .checkpointing = {.enabled = true}},
+          ModelOptions{.fused = true, .checkpointing = {.enabled = true, .selective = true}},
+          ModelOptions{.fused = true}}) {
       EXPECT_TRUE(equal_bits(step_of(config, options, dropout), kept));
     }
   }
@@ -204,7 +208,7 @@ TEST_P(LoraModel, OfAnEmbeddingStartsAsItsBase) {
   config.lora = {};
   const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
   const c10::NoGradGuard no_grad;
-  EXPECT_TRUE(with->logits(input, kPlaces).equal(base->logits(input, kPlaces)));
+  EXPECT_TRUE(with->logits(input, kPositions).equal(base->logits(input, kPositions)));
 }
 
 // Adding a bias after DoRA's factor of 1 rounds once more.
@@ -215,7 +219,8 @@ TEST_P(LoraModel, StartsAsItsBaseWithMagnitudesToo) {
   config.lora = {};
   const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
   const c10::NoGradGuard no_grad;
-  EXPECT_TRUE(with->logits(input, kPlaces).allclose(base->logits(input, kPlaces), 1e-5, 1e-5));
+  EXPECT_TRUE(
+      with->logits(input, kPositions).allclose(base->logits(input, kPositions), 1e-5, 1e-5));
 }
 
 TEST_P(LoraModel, StartsAsItsBase) {
@@ -225,7 +230,7 @@ TEST_P(LoraModel, StartsAsItsBase) {
   config.lora = {};
   const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
   const c10::NoGradGuard no_grad;
-  EXPECT_TRUE(with->logits(input, kPlaces).equal(base->logits(input, kPlaces)));
+  EXPECT_TRUE(with->logits(input, kPositions).equal(base->logits(input, kPositions)));
 }
 
 // A frozen base of 16 bits computes as its values do in float32.
@@ -243,7 +248,7 @@ void expect_values_alone_to_matter(const ModelConfig& config, WeightFormat forma
   }
   std::vector<Tensor> gradients;
   for (LanguageModel* model : {narrow.get(), wide.get()}) {
-    model->loss_sum(input_with(0.0), kPlaces, kNext, {}).backward();
+    model->loss_sum(input_with(0.0), kPositions, kNext, {}).backward();
     for (const size_t i : model->store().trained()) {
       gradients.push_back(model->store().parameters()[i].gradient);
     }
@@ -277,7 +282,8 @@ TEST(LoraBase, OfFourBitsIsUnpackedInBlocks) {
     for (const bool is_packed : {false, true}) {
       LanguageModel& model = is_packed ? *narrow : *wide;
       draw_second_factors(model);
-      const Tensor sum = model.loss_sum(input_with(0.0), kPlaces, kNext, {.gradient_scale = 0.5});
+      const Tensor sum =
+          model.loss_sum(input_with(0.0), kPositions, kNext, {.gradient_scale = 0.5});
       (sum * 0.5).backward();
       Step& step = steps[is_packed ? 1 : 0];
       step.loss = sum.item<double>();

@@ -104,8 +104,9 @@ TEST(KeptForBackward, IsMeasuredOnTheModelItself) {
       const int64_t intermediate = kTokens * config.intermediate_size * bytes;
       const KeptBytes all =
           kept_for_backward(config, std::nullopt, kTokens, {.precision = precision});
-      const KeptBytes some = kept_for_backward(config, std::nullopt, kTokens,
-                                               {.precision = precision, .selective = true});
+      const KeptBytes some = kept_for_backward(
+          config, std::nullopt, kTokens,
+          {.precision = precision, .checkpointing = {.enabled = true, .selective = true}});
       // Input, query, key, value, context, the two sums before the norms and the first product;
       // without recomputation also the first norm's output and the activation.
       EXPECT_EQ(some.layer, 7 * hidden + intermediate) << type;
@@ -160,8 +161,10 @@ TEST(KeptForBackward, OfADecoderLeavesOutWhatIsComputedAgain) {
       const int64_t heads = (normed ? 3 : 2) * (4 + 2);
       const int64_t token = 2 * 32 * 4 + heads * size * bytes + 2 * 80 * bytes;
       for (const bool selective : {false, true}) {
-        const KeptBytes kept = kept_for_backward(config, std::nullopt, kTokens,
-                                                 {.precision = precision, .selective = selective});
+        const KeptBytes kept =
+            kept_for_backward(config, std::nullopt, kTokens,
+                              {.precision = precision,
+                               .checkpointing = {.enabled = selective, .selective = selective}});
         EXPECT_EQ(kept.layer, kTokens * token) << type;
       }
     }

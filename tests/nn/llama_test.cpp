@@ -142,9 +142,10 @@ TEST_F(LlamaFromParts, TrainsOnTheTapeWithEveryWayOfKeeping) {
   const c10::NoGradGuard no_grad;
   for (const int64_t group : {0, 1, 2}) {
     store_.gradients().clear(/*keep_memory=*/false);
-    nn::Pass pass(nn::Mode::kTrain, {.parameters = &store_,
-                                     .rotations = rotations(golden_.read("input_ids")),
-                                     .checkpoint_every_n_layers = group});
+    nn::Pass pass(nn::Mode::kTrain,
+                  {.parameters = &store_,
+                   .rotations = rotations(golden_.read("input_ids")),
+                   .checkpointing = {.enabled = group > 0, .every_n_layers = group}});
     const nn::Value hidden = llama_(golden_.read("input_ids"), pass);
     pass.backward(hidden, golden_.read("weight"));
     std::vector<Tensor> gradients;
@@ -177,14 +178,15 @@ TEST_F(LlamaFromParts, HasItsNamesShapesAndMemoryInADryRun) {
   const auto peak_of = [&](int64_t group) {
     const int64_t before = memory.now();
     const Tensor ids = at::empty({2, 7}, at::TensorOptions(meta).dtype(at::kLong));
-    nn::Pass pass(
-        nn::Mode::kTrain,
-        {.parameters = &store, .rotations = rotations(ids), .checkpoint_every_n_layers = group});
+    nn::Pass pass(nn::Mode::kTrain,
+                  {.parameters = &store,
+                   .rotations = rotations(ids),
+                   .checkpointing = {.enabled = group > 0, .every_n_layers = group}});
     nn::Value hidden = llama(ids, pass);
     const int64_t kept = memory.now() - before;
     hidden.tensor = Tensor();
     pass.backward(hidden, at::empty({2, 7, kHidden}, at::TensorOptions(meta).dtype(at::kFloat)));
-    EXPECT_EQ(pass.options().checkpoint_every_n_layers, group);
+    EXPECT_EQ(pass.options().checkpointing.group(), group);
     return kept;
   };
   EXPECT_LT(3 * peak_of(1), peak_of(0));

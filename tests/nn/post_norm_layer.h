@@ -109,7 +109,7 @@ struct RandomLayer {
       mask[0].narrow(-1, wanted.tokens / 2, wanted.tokens - wanted.tokens / 2).fill_(false);
       mask[1].select(-1, 1).fill_(false);
     }
-    if (wanted.dropout > 0) dropout = DropoutStream{.seed = 3, .update = 11, .first_place = 40};
+    if (wanted.dropout > 0) dropout = DropoutStream{.seed = 3, .update = 11, .first_position = 40};
   }
 
   [[nodiscard]] Tensor weight(const std::string& name) const {
@@ -192,7 +192,7 @@ struct RandomLayer {
     return {.parameters = &store,
             .inputs = {.mask = mask, .dropout = dropout},
             .precision = precision,
-            .selective = selective};
+            .checkpointing = {.enabled = selective, .selective = selective}};
   }
 
   // Runs on the tape; gradients are in `store`.

@@ -167,9 +167,10 @@ TEST(PostNormLayer, KeepsWhatItsFormulaSays) {
     const Tensor x = at::empty({wanted.batch, wanted.tokens, wanted.hidden()},
                                at::TensorOptions(meta).dtype(at::kFloat));
     const MetaMemory memory;
-    nn::Pass pass(
-        nn::Mode::kTrain,
-        {.parameters = &store, .inputs = {.dropout = DropoutStream{}}, .selective = selective});
+    nn::Pass pass(nn::Mode::kTrain,
+                  {.parameters = &store,
+                   .inputs = {.dropout = DropoutStream{}},
+                   .checkpointing = {.enabled = selective, .selective = selective}});
     nn::Value input = pass.result(x.clone(), true);
     const std::shared_ptr<nn::Slot> dx = input.slot;
     nn::Value y = layer(input, pass);

@@ -36,8 +36,8 @@ const SafetensorsFile& golden() {
 // Returns integers from -4095 to 4095.
 Tensor numbers(const std::string& name, at::IntArrayRef shape, int64_t update) {
   const int64_t seed = static_cast<int64_t>(name.size()) * 1299709 + update * 104729;
-  const Tensor places = at::arange(c10::multiply_integers(shape), at::kLong);
-  return (places * 7919 + seed).remainder(8191).sub(4095).to(at::kDouble).reshape(shape);
+  const Tensor positions = at::arange(c10::multiply_integers(shape), at::kLong);
+  return (positions * 7919 + seed).remainder(8191).sub(4095).to(at::kDouble).reshape(shape);
 }
 
 Tensor gradient(const std::string& name, at::IntArrayRef shape, int64_t update, bool is_even) {

@@ -151,7 +151,7 @@ TEST(ParameterStore, RoundsSumsOfBFloat16GradientsWithoutBias) {
   const Tensor small = at::ones({6, 4}) * 0x1p-10;
   f.store.gradients().add(f.matrix, at::ones({6, 4}));
   for (int64_t i = 0; i < 4096; ++i) {
-    f.store.gradients().begin_micro_batch({.seed = 3, .update = 1, .first_place = i});
+    f.store.gradients().begin_micro_batch({.seed = 3, .update = 1, .first_position = i});
     f.store.gradients().add(f.matrix, small);
   }
   EXPECT_NEAR(f.first().gradient.to(at::kFloat).mean().item<double>(), 5.0, 0.25);
@@ -159,9 +159,9 @@ TEST(ParameterStore, RoundsSumsOfBFloat16GradientsWithoutBias) {
 
 TEST(ParameterStore, RoundsTheSameSumsToEqualBits) {
   const Tensor gradient = at::randn({6, 4});
-  const auto run = [&](int64_t place) {
+  const auto run = [&](int64_t position) {
     Fixture f(WeightFormat::kFloat32, GradientFormat::kBFloat16);
-    f.store.gradients().begin_micro_batch({.seed = 3, .update = 1, .first_place = place});
+    f.store.gradients().begin_micro_batch({.seed = 3, .update = 1, .first_position = position});
     for (int i = 0; i < 20; ++i) f.store.gradients().add(f.matrix, gradient);
     return f.first().gradient;
   };
@@ -171,12 +171,12 @@ TEST(ParameterStore, RoundsTheSameSumsToEqualBits) {
 
 TEST(ParameterStore, TellsOfCompleteParametersThatHaveAGradient) {
   Fixture f;
-  std::vector<std::string> told;
-  f.store.gradients().on_complete([&](Parameter& p) { told.push_back(p.name()); });
+  std::vector<std::string> reported;
+  f.store.gradients().on_complete([&](Parameter& p) { reported.push_back(p.name()); });
   f.store.gradients().complete({f.matrix, Weight(), f.bias});
   f.store.gradients().add(f.bias, at::ones({6}));
   f.store.gradients().complete({f.matrix, f.bias});
-  EXPECT_EQ(told, std::vector<std::string>{"bias"});
+  EXPECT_EQ(reported, std::vector<std::string>{"bias"});
 }
 
 TEST(ParameterStore, StartsFromZeroInKeptMemory) {

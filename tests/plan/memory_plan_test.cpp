@@ -282,9 +282,9 @@ TEST(MemoryBudget, SaysTheLeastThatCanBeReached) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
     const std::string message = error.what();
     EXPECT_THAT(message, ::testing::StartsWith("run.yaml:5: memory_budget: 400 MiB"));
-    const size_t place = message.find("at least ");
-    ASSERT_NE(place, std::string::npos);
-    least = std::stoll(message.substr(place + 9));
+    const size_t position = message.find("at least ");
+    ASSERT_NE(position, std::string::npos);
+    least = std::stoll(message.substr(position + 9));
   }
   EXPECT_NO_THROW((void)decide(text, least * kMiB));
   EXPECT_THROW((void)decide(text, (least - 2) * kMiB), Error);

@@ -57,12 +57,12 @@ TEST(Curve, OfAMillionPointsKeepsExtremesEndsAndNans) {
 // Whatever the length, at the edges of the ranges too.
 TEST(Curve, KeepsLeastAndGreatestOfEveryLength) {
   for (const int64_t length : {1, 2, 5, 4095, 4096, 4097, 8191, 8193, 12'288, 50'001}) {
-    for (const int64_t place : {int64_t{0}, length / 2, length - 1}) {
-      const auto value = [&](int64_t i) { return i == place ? 5.0 : 0.001 * (i % 7); };
+    for (const int64_t position : {int64_t{0}, length / 2, length - 1}) {
+      const auto value = [&](int64_t i) { return i == position ? 5.0 : 0.001 * (i % 7); };
       const Curve curve = curve_of(length, value);
       const std::vector<SeriesPoint> points = curve.points(100);
       EXPECT_LE(points.size(), 160U);
-      EXPECT_EQ(std::ranges::max(points, {}, &SeriesPoint::value).step, place) << length;
+      EXPECT_EQ(std::ranges::max(points, {}, &SeriesPoint::value).step, position) << length;
       EXPECT_EQ(curve.newest().step, length - 1);
     }
   }

@@ -109,7 +109,7 @@ TEST(Divergence, GoesBackWithWhatItHasLearned) {
                          .left_out = {{.position = {.epoch = 0, .sample = 8}, .samples = 8}},
                          .recent_losses = {9.0}};
   const DivergenceState restored{.skipped_updates = 1, .recent_losses = {1.0}};
-  const DivergenceState state = behind_rollback(before, restored);
+  const DivergenceState state = after_rollback(before, restored);
   EXPECT_EQ(state.rollbacks, 2);
   EXPECT_EQ(state.skipped_updates, 1);
   EXPECT_EQ(state.tries, 2);

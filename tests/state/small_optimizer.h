@@ -59,7 +59,7 @@ struct SmallOptimizer {
   // Updates all parameters except the last.
   SmallOptimizer& update(int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count; ++i) {
-      store.gradients().begin_micro_batch({.seed = 1, .update = i, .first_place = 0});
+      store.gradients().begin_micro_batch({.seed = 1, .update = i, .first_position = 0});
       for (size_t p = 0; p + 1 < store.parameters().size(); ++p) {
         const Weight& weight = store.parameters()[p].handle;
         store.gradients().add(weight, wave(weight.sizes(), static_cast<double>(i) * 1.7).mul(0.01));

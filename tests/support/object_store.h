@@ -39,10 +39,10 @@ class FakeStore final : public ForwardingFileSystem, public ObjectStore {
     return inner().exists(path) ? inner().list(path) : std::vector<std::string>();
   }
 
-  void download(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+  void download(const std::vector<Transfer>& files, const std::function<void()>& may_continue,
                 const std::function<void(const Transfer&)>& arrived) override {
     for (const Transfer& file : files) {
-      may_go_on();
+      may_continue();
       if (file_name(file.from) == cut_next) {
         cut_next.clear();
         throw Error(ErrorKind::kIo, "the store was cut off", EIO);
@@ -60,10 +60,10 @@ class FakeStore final : public ForwardingFileSystem, public ObjectStore {
     return true;
   }
 
-  void upload(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+  void upload(const std::vector<Transfer>& files, const std::function<void()>& may_continue,
               const std::function<void(const Transfer&)>& stored) override {
     for (const Transfer& file : files) {
-      may_go_on();
+      may_continue();
       change("+ " + file.to);
       prepare(file.to);
       std::filesystem::copy_file(file.from, file.to,

@@ -18,7 +18,7 @@ inline double gradients_of(const std::vector<Batch>& batches, Task& task, int64_
   double loss = 0.0;
   for (const Batch& batch : batches) {
     const Tensor sum = task.loss_sums(
-        batch, {.dropout = {.seed = 1, .update = 2, .first_place = batch.first_place}})[0];
+        batch, {.dropout = {.seed = 1, .update = 2, .first_position = batch.first_position}})[0];
     if (!sum.defined()) continue;
     const Tensor share = sum / static_cast<double>(targets);
     share.backward();

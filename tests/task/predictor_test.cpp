@@ -127,7 +127,7 @@ TEST(TextClassification, RefusesWhatItDoesNotKnow) {
               HasSubstr("--function_to_apply takes default, sigmoid, softmax or none"));
 }
 
-TEST(TokenClassification, CountsPlacesInCodePoints) {
+TEST(TokenClassification, CountsPositionsInCodePoints) {
   const ModelFolder model(Head::kTokenClassification);
   const Json list = model.answers({{.where = "text 1", .text = "é東 x"}}, {.ignore_labels = {}})[0];
   ASSERT_GT(list.size(), 2U);

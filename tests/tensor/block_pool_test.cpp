@@ -47,17 +47,17 @@ TEST(BlockPool, GivesBackWhatNobodyHas) {
   char* const kept = static_cast<char*>(pool.take(kMiB));
   char* const hole = static_cast<char*>(pool.take(4 * kMiB));
   char* const wall = static_cast<char*>(pool.take(kMiB));
-  void* const behind = pool.take(150 * kMiB);
+  void* const after = pool.take(150 * kMiB);
   for (char* const block : {kept, hole, wall}) *block = 7;
   ASSERT_TRUE(pool.give_back(hole));
-  ASSERT_TRUE(pool.give_back(behind));
+  ASSERT_TRUE(pool.give_back(after));
   pool.release_holes();
   EXPECT_EQ(*kept, 7);
   EXPECT_EQ(*wall, 7);
   ASSERT_EQ(pool.take(4 * kMiB), hole);
   EXPECT_EQ(*hole, 0) << "the system gave a fresh page";
-  ASSERT_EQ(pool.take(150 * kMiB), behind);
-  std::memset(behind, 1, 150 * kMiB);
+  ASSERT_EQ(pool.take(150 * kMiB), after);
+  std::memset(after, 1, 150 * kMiB);
 }
 
 TEST(BlockPool, BlocksAreAlignedAndTheirOwn) {

@@ -22,14 +22,14 @@ INSTANTIATE_TEST_SUITE_P(Types, Finite,
                          ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf, at::kDouble),
                          [](const auto& type) { return std::string(c10::toString(type.param)); });
 
-TEST_P(Finite, FindsEveryKindOfNoNumberAtEveryPlace) {
+TEST_P(Finite, FindsEveryKindOfNoNumberAtEveryPosition) {
   for (const int64_t size : {1, 3, 1023, 1024, 1025, 5000}) {
     for (const double wrong : {kNan, -kNan, kInfinity, -kInfinity}) {
-      for (const int64_t place : {int64_t{0}, size / 2, size - 1}) {
+      for (const int64_t position : {int64_t{0}, size / 2, size - 1}) {
         const Tensor values = at::ones({size}, GetParam());
-        values[place].fill_(wrong);
-        EXPECT_FALSE(is_finite(values)) << size << " " << wrong << " " << place;
-        EXPECT_EQ(first_nonfinite(values), place) << size << " " << wrong;
+        values[position].fill_(wrong);
+        EXPECT_FALSE(is_finite(values)) << size << " " << wrong << " " << position;
+        EXPECT_EQ(first_nonfinite(values), position) << size << " " << wrong;
       }
     }
   }

@@ -32,7 +32,7 @@ TEST(HostAllocator, FillsAHoleWithATensorOfItsSize) {
   constexpr int64_t kBytes = 3 << 20;
   const Tensor before = at::empty({kBytes}, at::kByte);
   Tensor between = at::empty({kBytes}, at::kByte);
-  const Tensor behind = at::empty({kBytes}, at::kByte);
+  const Tensor after = at::empty({kBytes}, at::kByte);
   const uintptr_t hole = address_of(between);
   between = Tensor();
   EXPECT_EQ(address_of(at::empty({kBytes}, at::kByte)), hole);

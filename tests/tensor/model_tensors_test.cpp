@@ -189,8 +189,8 @@ TEST_F(MappedModel, HasTheValuesOfOneThatIsRead) {
     EXPECT_TRUE(at::equal(mapped.read(named.name), named.tensor)) << named.name;
     EXPECT_EQ(mapped.read(named.name).scalar_type(), named.tensor.scalar_type());
   }
-  const uint64_t place = mapped.info("floats").offset;
-  EXPECT_EQ(is_mapped(mapped, "floats"), place % 64 == 0) << "else products have other bits";
+  const uint64_t position = mapped.info("floats").offset;
+  EXPECT_EQ(is_mapped(mapped, "floats"), position % 64 == 0) << "else products have other bits";
   EXPECT_TRUE(is_mapped(mapped, "halves"));
   EXPECT_TRUE(is_mapped(mapped, "odd"));
   EXPECT_FALSE(is_mapped(load(false), "halves"));

@@ -221,12 +221,12 @@ TEST(CheckpointSaver, HandsOverWhatIsNoError) {
 
 TEST(CheckpointSaver, TellsOfEachCommitBeforeOlderOnesGo) {
   RunFolder run;
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
   CheckpointSaver saver(
       run.files, {.output_dir = run.output_dir,
                   .on_commit = [&](const std::string& path, const checkpoint::RotationPolicy&) {
-                    told.push_back(path);
-                    EXPECT_EQ(run.names().size(), told.size());
+                    reported.push_back(path);
+                    EXPECT_EQ(run.names().size(), reported.size());
                   }});
   for (const int64_t step : {2, 4}) {
     SaveRequest request = request_of(step);
@@ -235,7 +235,7 @@ TEST(CheckpointSaver, TellsOfEachCommitBeforeOlderOnesGo) {
     saver.wait();
     EXPECT_TRUE(saver.take_outcome()->committed);
   }
-  EXPECT_EQ(told, (std::vector<std::string>{run.path_of(2), run.path_of(4)}));
+  EXPECT_EQ(reported, (std::vector<std::string>{run.path_of(2), run.path_of(4)}));
 }
 
 class CheckpointSaverMemory : public ::testing::TestWithParam<bool> {};

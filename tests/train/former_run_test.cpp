@@ -33,16 +33,16 @@ std::string content_of(const std::string& path) {
 TEST(FormerRun, IsMovedWithCopiesOfTheModelsSmallFiles) {
   RunFolder run;
   fill(run);
-  const std::string aside = set_aside_former_run(run.files, run.output_dir);
-  EXPECT_EQ(aside, run.output_dir + "/run.old-1");
+  const std::string quarantined = quarantine_former_run(run.files, run.output_dir);
+  EXPECT_EQ(quarantined, run.output_dir + "/run.old-1");
   for (const std::string& name : kMoved) {
-    EXPECT_EQ(content_of(aside + "/" + name), name);
+    EXPECT_EQ(content_of(quarantined + "/" + name), name);
     EXPECT_FALSE(std::filesystem::exists(run.output_dir + "/" + name)) << name;
   }
   for (const std::string& name : kKept) EXPECT_EQ(content_of(run.output_dir + "/" + name), name);
-  EXPECT_EQ(content_of(aside + "/config.json"), "config.json");
-  EXPECT_FALSE(std::filesystem::exists(aside + "/mine.yaml"));
-  EXPECT_EQ(set_aside_former_run(run.files, run.output_dir), "") << "nothing is left to move";
+  EXPECT_EQ(content_of(quarantined + "/config.json"), "config.json");
+  EXPECT_FALSE(std::filesystem::exists(quarantined + "/mine.yaml"));
+  EXPECT_EQ(quarantine_former_run(run.files, run.output_dir), "") << "nothing is left to move";
 }
 
 TEST(FormerRun, LosesNoFileWhereverTheMoveIsInterrupted) {
@@ -53,7 +53,7 @@ TEST(FormerRun, LosesNoFileWhereverTheMoveIsInterrupted) {
     fill(run);
     run.files.crash_at(run.files.operations() + operation);
     try {
-      is_complete = !set_aside_former_run(run.files, run.output_dir).empty();
+      is_complete = !quarantine_former_run(run.files, run.output_dir).empty();
     } catch (const finetune::testing::CrashSimulated&) {
       // The state goes first and the manifest last, so that a half-moved model is not trained over.
       const bool has_state = std::filesystem::exists(run.output_dir + "/finetune_state.json");
@@ -61,7 +61,7 @@ TEST(FormerRun, LosesNoFileWhereverTheMoveIsInterrupted) {
       const bool has_manifest = std::filesystem::exists(run.output_dir + "/manifest.json");
       EXPECT_TRUE(!has_state || has_weights) << operation;
       EXPECT_TRUE(!has_weights || has_manifest) << operation;
-      (void)set_aside_former_run(FileSystem::local(), run.output_dir);
+      (void)quarantine_former_run(FileSystem::local(), run.output_dir);
     }
     for (const std::string& name : kMoved) {
       EXPECT_FALSE(std::filesystem::exists(run.output_dir + "/" + name)) << operation << name;

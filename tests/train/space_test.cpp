@@ -118,9 +118,9 @@ TEST(Space, NamesTheMirrorThatIsFull) {
 }
 
 TEST(Space, AddsTheTokenisedDataOfAMirror) {
-  SavingFolder place = mirror(0, 2);
-  place.other = 50 * kMegabyte;
-  EXPECT_EQ(needed_bytes(place, kBytes, {.left = 1}).most, 250 * kMegabyte);
+  SavingFolder position = mirror(0, 2);
+  position.other = 50 * kMegabyte;
+  EXPECT_EQ(needed_bytes(position, kBytes, {.left = 1}).most, 250 * kMegabyte);
 }
 
 TEST(Space, RefusesNothingWhereTheFreeSpaceIsUnknown) {

@@ -51,12 +51,13 @@ class ObjectStore {
     uint64_t bytes = 0;
   };
   // Copy files, several at a time, to new or existing paths: upload() local files, download()
-  // objects into local folders that exist, without syncing them. Call `may_go_on` often, which may
-  // throw and thereby ends the transfers, and `arrived` for each file, also if another one fails;
-  // both on this thread. Throw the first failure.
-  virtual void upload(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+  // objects into local folders that exist, without syncing them. Call `may_continue` often, which
+  // may throw and thereby ends the transfers, and `arrived` for each file, also if another one
+  // fails; both on this thread. Throw the first failure.
+  virtual void upload(const std::vector<Transfer>& files, const std::function<void()>& may_continue,
                       const std::function<void(const Transfer&)>& arrived) = 0;
-  virtual void download(const std::vector<Transfer>& files, const std::function<void()>& may_go_on,
+  virtual void download(const std::vector<Transfer>& files,
+                        const std::function<void()>& may_continue,
                         const std::function<void(const Transfer&)>& arrived) = 0;
   // Whether upload() has compared the stored bytes with the local ones when it returns.
   [[nodiscard]] virtual bool checks_uploads() = 0;

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
-#include "finetune/checkpoint/bring_back.h"
 #include "finetune/checkpoint/manifest.h"
+#include "finetune/checkpoint/restore.h"
 #include "finetune/checkpoint/writer.h"
 
 // The finished model: the files next to the checkpoints in an output folder. manifest.json contains
@@ -113,8 +113,7 @@ std::string quarantine_file(FileSystem& files, const std::string& path);
 // Replaces a file of output_dir by the mirror's copy if that copy matches the record; the replaced
 // file is quarantined. Returns whether it did; reports a copy that does not match. Throws
 // Error(kIo) if the output folder cannot be written. Requires: both locks.
-bool restore_file(const BringBackOptions& options, const std::string& name,
-                  const FileRecord& record);
+bool restore_file(const RestoreOptions& options, const std::string& name, const FileRecord& record);
 
 // Replacing result files of a finished run: the constructor removes their records from
 // manifest.json, so that a kill leaves no contradiction, and commit() records the new files. A

@@ -34,15 +34,15 @@ inline constexpr char kWrittenFile[] = ".finetune.files";
 [[nodiscard]] std::optional<int64_t> parse_checkpoint_name(std::string_view name);
 
 // A checkpoint renamed so that no resume considers it.
-enum class AsideReason { kBad, kOld };
-struct AsideName {
+enum class QuarantineReason { kBad, kOld };
+struct QuarantineName {
   int64_t step = 0;
-  AsideReason reason = AsideReason::kBad;
+  QuarantineReason reason = QuarantineReason::kBad;
   int64_t number = 0;
 };
 // "checkpoint-500.bad-1": found corrupt. "checkpoint-500.old-1": of a run that was restarted.
-[[nodiscard]] std::string aside_name(const AsideName& name);
-[[nodiscard]] std::optional<AsideName> parse_aside_name(std::string_view name);
+[[nodiscard]] std::string quarantine_name(const QuarantineName& name);
+[[nodiscard]] std::optional<QuarantineName> parse_quarantine_name(std::string_view name);
 
 // ".tmp-checkpoint-500.<run id>.<random>": being written. ".trash-checkpoint-500.<random>": being
 // deleted.

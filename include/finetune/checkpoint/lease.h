@@ -18,9 +18,9 @@ struct LeaseOptions {
   // process that wrote a record under this kernel is dead.
   bool kernel_lock = false;
   double heartbeat_seconds = 10;  // 0: only renew() writes heartbeats
-  double patience_seconds = 45;   // timeout after which a silent remote owner is treated as dead
+  double timeout_seconds = 45;    // timeout after which a silent remote owner is treated as dead
   // For so long a record that was read or written counts as unchanged. Nobody takes a folder over
-  // sooner than patience_seconds after its last heartbeat, which must be much longer.
+  // sooner than timeout_seconds after its last heartbeat, which must be much longer.
   double trust_seconds = 0;
   Clock* clock = &Clock::steady();
 };

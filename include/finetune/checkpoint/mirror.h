@@ -86,7 +86,7 @@ class Mirror {
                  const std::optional<FormerEnd>& former = {});
   // Copies a folder recursively to `name` in the mirror; unchanged files are skipped. With
   // `verify`, existing copies are compared byte for byte, otherwise by size. `former`: as above.
-  // bring_back_tree() is the inverse.
+  // restore_tree() is the inverse.
   void copy_tree(const std::string& folder, const std::string& name, bool verify = false,
                  const std::optional<FormerEnd>& former = {});
   // After the requests so far: records that the trees `used` below the mirror's folder `parent` are

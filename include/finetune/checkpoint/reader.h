@@ -55,13 +55,13 @@ struct CheckpointEntry {
 
 // Renames output_dir/checkpoint-<step> to its next free .bad or .old name and syncs the folder.
 // Returns the new path. Requires: the lock.
-std::string set_aside(FileSystem& files, const std::string& output_dir, int64_t step,
-                      AsideReason reason);
+std::string quarantine(FileSystem& files, const std::string& output_dir, int64_t step,
+                       QuarantineReason reason);
 
 // Renames every checkpoint-<N> and checkpoint-<N>.bad-<k> with N > after_step to
 // checkpoint-<N>.old-<k>: all of them for `--restart`, the later ones when a run resumes from an
 // older checkpoint by name. Deletes nothing. Returns the new paths. Requires: the lock.
-std::vector<std::string> set_aside_all(FileSystem& files, const std::string& output_dir,
-                                       int64_t after_step = -1);
+std::vector<std::string> quarantine_all(FileSystem& files, const std::string& output_dir,
+                                        int64_t after_step = -1);
 
 }  // namespace finetune::checkpoint

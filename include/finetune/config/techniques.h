@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "finetune/base/activation_checkpointing.h"
 #include "finetune/config/optimizer_names.h"
 #include "finetune/config/training_args.h"
 
@@ -15,16 +16,6 @@ namespace finetune {
 // functions throw only for hand-made TrainingArgs: Error(kConfig) naming the key.
 
 // activation_checkpointing and its kwargs (or gradient_checkpointing, their old name).
-struct ActivationCheckpointing {
-  bool enabled = false;
-  // Of every_n_layers consecutive layers only the first one's input is kept; all of them are
-  // recomputed.
-  int64_t every_n_layers = 1;
-  bool offload = false;    // kept inputs are in host memory
-  bool selective = false;  // results of matrix products are kept, all others are recomputed
-
-  friend bool operator==(const ActivationCheckpointing&, const ActivationCheckpointing&) = default;
-};
 [[nodiscard]] ActivationCheckpointing checkpointing_of(const TrainingArgs& args);
 
 // optim and optim_args.

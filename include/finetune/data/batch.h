@@ -14,9 +14,9 @@ struct Batch {
   int64_t rows = 0;
   int64_t length = 0;
   int64_t choices = 1;  // rows per sample
-  // Index of the first row in its update's effective batch; row r has index first_place + r.
+  // Index of the first row in its update's effective batch; row r has index first_position + r.
   // Dropout is a function of that index, so another micro-batch size changes no result.
-  int64_t first_place = 0;
+  int64_t first_position = 0;
 
   std::vector<int64_t> input_ids;       // [rows, length]
   std::vector<uint8_t> attention_mask;  // [rows, length], 1 where a token may be attended to
@@ -38,7 +38,7 @@ struct Batch {
 
   // Clears the content but keeps the allocations for the next batch.
   void clear() {
-    rows = length = first_place = packed_rows = targets = tokens = 0;
+    rows = length = first_position = packed_rows = targets = tokens = 0;
     choices = 1;
     for (auto* list : {&input_ids, &labels, &classes, &starts, &ends, &samples}) list->clear();
     attention_mask.clear();

@@ -21,8 +21,8 @@ struct PaddingOptions {
 };
 
 // Pads sequences to one length and copies their targets. Padding has the pad token, token type 0,
-// attention 0 and no label; padding on the left shifts the positions of answers. Batch::first_place
-// is 0.
+// attention 0 and no label; padding on the left shifts the positions of answers.
+// Batch::first_position is 0.
 class PaddingCollator final : public Collator {
  public:
   explicit PaddingCollator(PaddingOptions options);

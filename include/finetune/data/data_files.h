@@ -78,7 +78,7 @@ struct RowSplit {
 struct RowShare {
   int64_t total = 0;
   uint64_t seed = 0;
-  RowRange places;  // of the rows in a permutation
+  RowRange positions;  // of the rows in a permutation
 };
 
 // Takes the first `percentage` % of the rows for validation and the rest for training, rounded like

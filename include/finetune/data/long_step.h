@@ -53,7 +53,7 @@ class LongStep {
   int64_t total_;
   ShowStep show_;
   int64_t scale_;  // reported units per counted unit
-  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point reported_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace finetune

@@ -44,11 +44,11 @@ class MixedDataset final : public Dataset {
   [[nodiscard]] int64_t share(size_t part) const { return begins_[part + 1] - begins_[part]; }
 
   // The part and sample at an index. Requires: 0 <= index < size().
-  struct Place {
+  struct Position {
     const Dataset& data;
     int64_t index;
   };
-  [[nodiscard]] Place find(int64_t index) const;
+  [[nodiscard]] Position find(int64_t index) const;
 
  private:
   std::vector<MixturePart> parts_;

@@ -24,10 +24,10 @@ class MixedPretraining final : public PretrainingDataset {
   [[nodiscard]] std::optional<DatasetExtent> extent() const override { return mixture_->extent(); }
   [[nodiscard]] std::string fingerprint() const override { return mixture_->fingerprint(); }
   void make(int64_t index, const SampleKey& mask, PretrainingExample& example) const override {
-    const auto [data, place] = mixture_->find(index);
+    const auto [data, position] = mixture_->find(index);
     const auto* part = dynamic_cast<const PretrainingDataset*>(&data);
     FT_CHECK(part != nullptr, "a mixture of pretraining is made of its kind of data");
-    part->make(place, mask, example);
+    part->make(position, mask, example);
   }
   [[nodiscard]] const MixedDataset& mixture() const { return *mixture_; }
 

@@ -20,8 +20,8 @@ class Permutation {
   Permutation(int64_t size, uint64_t seed, int64_t epoch);  // Requires: 1 <= size <= kMaxSize
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(size_); }
-  // Returns the sample at index `place`. Requires: 0 <= place < size().
-  [[nodiscard]] int64_t operator[](int64_t place) const;
+  // Returns the sample at index `position`. Requires: 0 <= position < size().
+  [[nodiscard]] int64_t operator[](int64_t position) const;
 
  private:
   static constexpr int kRounds = 12;

@@ -43,9 +43,9 @@ struct SampleOptions : RowOptions {
 // One row of a data file.
 struct DataRow {
   const nlohmann::ordered_json& columns;  // an object
-  const std::string& place;  // "file:line", or the row's number if the format has no lines
-  bool typed;                // false: every value is text (CSV, TSV)
-  bool bare_lists = false;   // a list of one value may be given as the value itself (TFRecord)
+  const std::string& position;  // "file:line", or the row's number if the format has no lines
+  bool typed;                   // false: every value is text (CSV, TSV)
+  bool bare_lists = false;      // a list of one value may be given as the value itself (TFRecord)
 };
 
 // Calls `visit` with every row in order until it returns false. A row is valid during the call.

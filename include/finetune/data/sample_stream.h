@@ -37,14 +37,15 @@ class SampleStream : public SequenceDataset {
   // with these samples at these indices. Requires: end <= reach(end).
   [[nodiscard]] virtual std::shared_ptr<const Dataset> draw(
       int64_t epoch, int64_t begin, int64_t end, std::vector<int64_t>& numbers) const = 0;
-  // Declares that outputs before `place` will not be requested again, except after restore().
-  virtual void release(int64_t epoch, int64_t place) const = 0;
+  // Declares that outputs before `position` will not be requested again, except after restore().
+  virtual void release(int64_t epoch, int64_t position) const = 0;
 
-  // Returns the file positions of the buffer's samples and of the reader before output `place`.
-  [[nodiscard]] virtual nlohmann::ordered_json state(int64_t epoch, int64_t place) const = 0;
+  // Returns the file positions of the buffer's samples and of the reader before output `position`.
+  [[nodiscard]] virtual nlohmann::ordered_json state(int64_t epoch, int64_t position) const = 0;
   // Restores the result of state() for this output; reads and tokenises only the samples it needs.
   // Throws Error(kData) if `state` does not match the files, and Interrupted.
-  virtual void restore(const nlohmann::ordered_json& state, int64_t epoch, int64_t place) const = 0;
+  virtual void restore(const nlohmann::ordered_json& state, int64_t epoch,
+                       int64_t position) const = 0;
 };
 
 }  // namespace finetune

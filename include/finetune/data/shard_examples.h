@@ -64,10 +64,11 @@ struct ShardLayout {
 };
 [[nodiscard]] std::string encode_example(const PretrainingExample& example,
                                          const ShardLayout& layout);
-// Reads a record into the example, reusing its memory. Throws Error(kData) with `place` as prefix.
-void decode_example(std::string_view data, const TfPlace& place, const ShardOptions& options,
+// Reads a record into the example, reusing its memory. Throws Error(kData) with `position` as
+// prefix.
+void decode_example(std::string_view data, const TfPosition& position, const ShardOptions& options,
                     PretrainingExample& example);
-[[nodiscard]] PretrainingExample decode_example(std::string_view data, const std::string& place,
+[[nodiscard]] PretrainingExample decode_example(std::string_view data, const std::string& position,
                                                 const ShardOptions& options);
 
 }  // namespace finetune

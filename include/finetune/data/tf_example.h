@@ -21,14 +21,14 @@ using TfExample = std::map<std::string, TfFeature, std::less<>>;
 [[nodiscard]] std::string encode_tf_example(const TfExample& example);
 
 // Computes the position of a record; called only for error messages.
-using TfPlace = std::function<std::string()>;
+using TfPosition = std::function<std::string()>;
 
 // Reads one example after the other into the same memory. Supports packed and unpacked lists; skips
 // unknown fields. Every length is checked against the available bytes.
 class TfExampleReader {
  public:
-  // Throws Error(kData) that starts with `place` and names the byte within the record.
-  void read(std::string_view data, const TfPlace& place);
+  // Throws Error(kData) that starts with `position` and names the byte within the record.
+  void read(std::string_view data, const TfPosition& position);
   // Returns a feature of the last record; nullptr if it has no such feature.
   [[nodiscard]] const TfFeature* find(std::string_view name) const;
   [[nodiscard]] TfExample take();
@@ -55,6 +55,6 @@ class TfExampleReader {
 };
 
 // Decodes a single example.
-[[nodiscard]] TfExample decode_tf_example(std::string_view data, const std::string& place);
+[[nodiscard]] TfExample decode_tf_example(std::string_view data, const std::string& position);
 
 }  // namespace finetune

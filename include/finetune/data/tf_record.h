@@ -41,7 +41,7 @@ class TfRecordFile {
   // Overwrites `data`, reusing its memory.
   void read(int64_t record, std::string& data) const;
   // Returns "file: record 3 at byte 120".
-  [[nodiscard]] std::string place(int64_t record) const;
+  [[nodiscard]] std::string position(int64_t record) const;
   // Returns a hash of the lengths and checksums of all records.
   [[nodiscard]] const std::string& fingerprint() const { return fingerprint_; }
 

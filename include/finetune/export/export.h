@@ -44,7 +44,7 @@ struct ExportReport {
 
 // Both write under another name beside `out` and rename at the end, so that an interrupted export
 // leaves nothing that looks complete. The bytes depend on the model and the type alone. Throw
-// Error(kUsage) for a type or a place that is not possible, Error(kData) for a model that the
+// Error(kUsage) for a type or a location that is not possible, Error(kData) for a model that the
 // format cannot hold, Error(kIo) and Interrupted.
 
 // Writes a folder as save_pretrained does: weights in safetensors, config.json, and the files of

@@ -13,8 +13,8 @@ namespace finetune {
 // recomputing a layer or resuming changes nothing, and no mask is stored.
 struct DropoutStream {
   uint64_t seed = 0;
-  int64_t update = 0;       // steps before this one
-  int64_t first_place = 0;  // index of the first row in the effective batch
+  int64_t update = 0;          // steps before this one
+  int64_t first_position = 0;  // index of the first row in the effective batch
 };
 
 // Where in the model a dropout is. The values determine random numbers: append only.
@@ -39,8 +39,8 @@ enum class DropoutSite : uint32_t {
 // x is [B, T, C] or [B, H, T, S]; an element's random number is a function of its coordinates, so
 // more padding of T or S changes nothing. Limits: H <= 2^16, T and S <= 2^16, B <= 2^32.
 // Differentiable; the backward pass recomputes the mask. Random numbers: Philox 4x32-10, word e mod
-// 4 of the block {e / 4, row, place, layer and site} with the key of (seed, update), where e is the
-// last coordinate and row is h * 2^16 + t.
+// 4 of the block {e / 4, row, position, layer and site} with the key of (seed, update), where e is
+// the last coordinate and row is h * 2^16 + t.
 //
 // With a layout, x is [1, N, C], and each token has the same numbers as in [B, T, C].
 [[nodiscard]] Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t layer,

@@ -20,7 +20,7 @@ struct TokenLayout {
   int64_t longest = 0;           // tokens of the longest sequence
   Tensor cells;                  // [N] int64, ascending: index of each token in [B, T], b * T + t
   Tensor sequences;              // [N] int64: b
-  Tensor places;                 // [N] int64: t
+  Tensor positions;              // [N] int64: t
   Tensor starts;                 // [B + 1] int64: offsets; undefined if no kernel reads them
   Tensor starts32;               // the same in int32, for torch's operators
   Tensor mask;  // [1, 1, 1, N] bool, true where it may be attended to; undefined: all

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/base/activation_checkpointing.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/params/base_format.h"
 
@@ -19,11 +20,7 @@ struct ModelOptions {
   GradientFormat gradients = GradientFormat::kFloat32;
   Precision precision = Precision::kFloat32;             // of the layers in training
   Precision evaluation_precision = Precision::kFloat32;  // of the layers in evaluation
-  // Keep only the input of every N-th layer and recompute the rest (Chen et al. 2016); 0: keep what
-  // each layer's backward pass needs.
-  int64_t checkpoint_every_n_layers = 0;
-  bool offload = false;      // keep these inputs in host memory
-  bool selective = false;    // keep results of matrix products, recompute all others
+  ActivationCheckpointing checkpointing = {};
   bool draw_weights = true;  // false: every weight will be assigned later, so none is initialised
   std::vector<std::string> freeze = {};  // patterns of FrozenParameters
   BaseFormat base = {};                  // of the frozen base of an adapter

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "finetune/base/activation_checkpointing.h"
 #include "finetune/kernels/layer_operations.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/nn/key_value_cache.h"
@@ -91,13 +92,7 @@ struct PassOptions {
   std::vector<Rotation> rotations = {};  // of rotary position embeddings, one per kind of layer
   KeyValueCache* cache = nullptr;        // kEval: attention also reads the tokens in the cache
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
-  // Keep only the results of matrix products; recompute norms and activations (Korthikanti et al.
-  // 2022).
-  bool selective = false;
-  // Keep only the input of every n-th layer and run n layers again in the backward pass (Chen et
-  // al. 2016); 0: keep what each layer needs.
-  int64_t checkpoint_every_n_layers = 0;
-  bool offload = false;        // keep these inputs in host memory
+  ActivationCheckpointing checkpointing = {};
   Scratch* scratch = nullptr;  // dry runs: where the parts of the last layer declare their memory
 };
 
@@ -195,7 +190,7 @@ template <typename Layer, typename... Shared>
     pass.end_layers();
     return y;
   };
-  const auto group = static_cast<size_t>(p.options().checkpoint_every_n_layers);
+  const auto group = static_cast<size_t>(p.options().checkpointing.group());
   if (group == 0 || !p.records()) return run(0, layers.size(), std::move(x), p);
   for (size_t first = 0; first < layers.size(); first += group) {
     const size_t last = std::min(first + group, layers.size());

@@ -11,8 +11,8 @@ struct Rotation {
   Tensor cos, sin;  // [T, R / 2] or [N, R / 2] float32
 };
 
-// Returns cos and sin of places [N] times frequencies [R / 2], both multiplied by `factor`.
-[[nodiscard]] Rotation make_rotation(const Tensor& places, const Tensor& frequencies,
+// Returns cos and sin of positions [N] times frequencies [R / 2], both multiplied by `factor`.
+[[nodiscard]] Rotation make_rotation(const Tensor& positions, const Tensor& frequencies,
                                      double factor = 1.0);
 
 }  // namespace finetune::nn

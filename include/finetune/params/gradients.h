@@ -16,7 +16,7 @@ namespace finetune {
 struct RoundingStream {
   uint64_t seed = 0;
   int64_t update = 0;
-  int64_t first_place = 0;
+  int64_t first_position = 0;
 };
 
 // The gradients of a store's trained parameters. Layers add to them directly: no autograd node

@@ -76,7 +76,7 @@ void count_update(const DivergenceOptions& options, DivergenceState& state, int6
 
 // Returns the state after a rollback: `before` with one more rollback, but with the skipped updates
 // and the recent losses and norms of `restored`.
-[[nodiscard]] DivergenceState behind_rollback(const DivergenceState& before,
-                                              const DivergenceState& restored);
+[[nodiscard]] DivergenceState after_rollback(const DivergenceState& before,
+                                             const DivergenceState& restored);
 
 }  // namespace finetune

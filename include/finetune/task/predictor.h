@@ -68,7 +68,7 @@ struct PredictOptions {
 //   masks;
 // - text classification: a list of {label, score}, best first;
 // - token classification: a list of {entity, score, index, word, start, end}, or with an
-//   aggregation_strategy of {entity_group, score, word, start, end}; places count code points;
+//   aggregation_strategy of {entity_group, score, word, start, end}; positions count code points;
 //   with probabilities each token has `scores`, {label: probability}, best first;
 // - question answering: {score, start, end, answer}, a list of them where top_k is above 1, found
 //   as run_qa finds them; score is the probability among the best candidates;

@@ -20,7 +20,7 @@ class WeightFile;
 class ModelTensors {
  public:
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
-  [[nodiscard]] bool has(const std::string& name) const { return places_.count(name) > 0; }
+  [[nodiscard]] bool has(const std::string& name) const { return positions_.count(name) > 0; }
   // Returns the file that contains a tensor, for messages; the first file if none does.
   [[nodiscard]] const std::string& path_of(const std::string& name) const;
   [[nodiscard]] const TensorInfo& info(const std::string& name) const;
@@ -38,7 +38,7 @@ class ModelTensors {
  private:
   friend ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps);
 
-  struct Place {
+  struct Position {
     size_t file = 0;
     size_t tensor = 0;  // in tensors_
   };
@@ -46,7 +46,7 @@ class ModelTensors {
 
   std::vector<std::shared_ptr<const WeightFile>> files_;
   std::vector<TensorInfo> tensors_;
-  std::map<std::string, Place> places_;
+  std::map<std::string, Position> positions_;
 };
 
 // Opens what find_weight_files() finds and checks it against the index. A pickled file is a

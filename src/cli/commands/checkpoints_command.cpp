@@ -143,7 +143,7 @@ std::optional<std::string> recorded_mirror(FileSystem& files, const std::string&
 // Lists the mirror. Returns whether it is undamaged and complete.
 bool list_mirror(const std::string& mirror, bool is_finished) {
   std::cout << "mirror " << printable(mirror) << ":\n";
-  const std::shared_ptr<FileSystem> files = checkpoint::files_of_place(mirror);
+  const std::shared_ptr<FileSystem> files = checkpoint::files_of_location(mirror);
   if (files->type(mirror) == FileType::kMissing) {
     std::cout << "it is not there; name another folder with --mirror\n";
     return true;  // possibly not mounted: not damage
@@ -181,9 +181,9 @@ int checkpoints_command(const Arguments& arguments) {
     throw Error(ErrorKind::kUsage, "finetune checkpoints takes one folder: the run's output_dir");
   }
   const std::string folder = line.rest()[0];
-  const std::shared_ptr<FileSystem> files = checkpoint::files_of_place(folder);
+  const std::shared_ptr<FileSystem> files = checkpoint::files_of_location(folder);
   for (const std::string& path : {folder, named.value_or(folder)}) {
-    if (checkpoint::files_of_place(path)->type(path) != FileType::kMissing) continue;
+    if (checkpoint::files_of_location(path)->type(path) != FileType::kMissing) continue;
     throw Error(ErrorKind::kUsage,
                 "there is no folder '" + path + "'; name a run's output_dir or mirror_dir");
   }

@@ -7,7 +7,6 @@
 #include <set>
 #include <sstream>
 
-#include "cli/process/command_help.h"
 #include "cli/process/command_line.h"
 #include "cli/process/commands.h"
 #include "finetune/base/error.h"
@@ -120,8 +119,8 @@ std::string bash_script() {
     }
   }
   std::string values;
-  for (const auto& [words, places] : by_values) {
-    values += bash_case(join(places, "|"), words);
+  for (const auto& [words, positions] : by_values) {
+    values += bash_case(join(positions, "|"), words);
   }
   return "_finetune() {\n"
          "  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} words=\n"

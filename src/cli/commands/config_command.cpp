@@ -113,16 +113,16 @@ int check(const Arguments& arguments) {
 
 int config_command(const Arguments& arguments) {
   // Options may precede the subcommand: "config --no_files check run.yaml".
-  const auto place = std::ranges::find_if(
+  const auto position = std::ranges::find_if(
       arguments, [](const std::string& word) { return !word.starts_with("-"); });
-  if (place == arguments.end()) {
+  if (position == arguments.end()) {
     CommandLine line("config", kConfigHelp);
     if (!line.parse(arguments)) return kExitFinished;
     refuse_config("config needs one of init, example, defaults, schema, table, exclusions, check");
   }
-  const std::string& verb = *place;
-  Arguments words(arguments.begin(), place);
-  words.insert(words.end(), place + 1, arguments.end());
+  const std::string& verb = *position;
+  Arguments words(arguments.begin(), position);
+  words.insert(words.end(), position + 1, arguments.end());
   if (verb == "init") return init(words);
   if (verb == "example") return example(words);
   if (verb == "check") return check(words);

@@ -33,9 +33,9 @@ struct Doctor {
   static void line(const std::string& what, const std::string& value) {
     std::cout << what << std::string(what.size() < 18 ? 18 - what.size() : 1, ' ') << value << "\n";
   }
-  void problem(const std::string& what, const std::string& mend) {
+  void problem(const std::string& what, const std::string& repair) {
     ++problems;
-    std::cout << "problem: " << what << "; " << mend << "\n";
+    std::cout << "problem: " << what << "; " << repair << "\n";
   }
 };
 
@@ -159,9 +159,9 @@ void look_at_disk(Doctor& doctor) {
 }
 
 // Writes, reads, lists and deletes an object.
-void look_at_bucket(Doctor& doctor, const std::string& place) {
+void look_at_bucket(Doctor& doctor, const std::string& location) {
   constexpr size_t kProbeBytes = size_t{8} << 20;
-  const std::string folder = join_path(place, format_text(".finetune-doctor-{}", ::getpid()));
+  const std::string folder = join_path(location, format_text(".finetune-doctor-{}", ::getpid()));
   const std::string path = join_path(folder, "probe");
   const auto seconds = [](const auto& action) {
     const double begin = Clock::steady().now();
@@ -172,7 +172,7 @@ void look_at_bucket(Doctor& doctor, const std::string& place) {
     return format_number("%.1f MB/s", static_cast<double>(kProbeBytes) / 1e6 / time);
   };
   try {
-    const std::shared_ptr<FileSystem> files = checkpoint::bucket_files(place);
+    const std::shared_ptr<FileSystem> files = checkpoint::bucket_files(location);
     (void)files->type(folder);  // starts rclone
     const double latency = seconds([&] { (void)files->type(folder); });
     std::string probe(kProbeBytes, '\0');
@@ -186,12 +186,13 @@ void look_at_bucket(Doctor& doctor, const std::string& place) {
     const double reading = seconds([&] { is_same = files->read_all(path) == probe; });
     const bool is_listed = files->list(folder) == std::vector<std::string>{"probe"};
     files->remove_tree(folder);
-    Doctor::line("bucket", place + ": " + format_number("%.0f ms", 1000 * latency) +
+    Doctor::line("bucket", location + ": " + format_number("%.0f ms", 1000 * latency) +
                                " for a request, writes " + speed(writing) + ", reads " +
                                speed(reading));
     if (!is_same || !is_listed || files->exists(folder)) {
-      doctor.problem("what was written to '" + place + "' was not read, listed or deleted as it is",
-                     "do not rely on this store");
+      doctor.problem(
+          "what was written to '" + location + "' was not read, listed or deleted as it is",
+          "do not rely on this store");
     }
   } catch (const Error& error) {
     doctor.problem(error.what(), "check the bucket's name, the credentials and their rights");
@@ -212,8 +213,8 @@ Prints devices, memory, libraries, pyarrow, hf, disk and problems. Exit code 1 i
 int doctor_command(const Arguments& arguments) {
   CommandLine line("doctor", kDoctorHelp);
   if (!line.parse(arguments)) return kExitFinished;
-  const std::vector<std::string>& places = line.rest();
-  if (places.size() > 1 || (!places.empty() && !checkpoint::is_bucket(places.front()))) {
+  const std::vector<std::string>& locations = line.rest();
+  if (locations.size() > 1 || (!locations.empty() && !checkpoint::is_bucket(locations.front()))) {
     throw Error(ErrorKind::kUsage, "finetune doctor takes at most one bucket (s3://BUCKET/FOLDER)");
   }
   Doctor doctor;
@@ -222,7 +223,7 @@ int doctor_command(const Arguments& arguments) {
   look_at_device(doctor);
   look_at_memory(doctor);
   look_at_disk(doctor);
-  if (!places.empty()) look_at_bucket(doctor, places.front());
+  if (!locations.empty()) look_at_bucket(doctor, locations.front());
   std::cout << (doctor.problems == 0 ? "all is well\n" : "");
   return doctor.problems == 0 ? kExitFinished : kExitFailed;
 }

@@ -151,7 +151,7 @@ void check_undamaged(const std::string& folder) {
 }
 
 // An export into its source would change it, one over it delete it.
-void check_places(const std::string& folder, const std::string& out) {
+void check_positions(const std::string& folder, const std::string& out) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path source = fs::weakly_canonical(folder, ignored);
@@ -275,7 +275,7 @@ int export_model(const Arguments& arguments) {
     throw Error(ErrorKind::kUsage, "--merge_base takes original or trained");
   }
   const std::string folder = find_source(request);
-  check_places(folder, request.out);
+  check_positions(folder, request.out);
   check_undamaged(folder);
   check_adapter_base(folder);
   if (compares_bases) compare_bases(folder);
@@ -283,7 +283,7 @@ int export_model(const Arguments& arguments) {
   const MergedModel model =
       merge_model(folder, task.head(TrainingArgs()),
                   merge_base == "trained" ? MergeBase::kTrained : MergeBase::kOriginal);
-  check_places(model.base, request.out);
+  check_positions(model.base, request.out);
   const ExportReport report = request.out.ends_with(".gguf")
                                   ? export_gguf(model, request.out, request.options)
                                   : export_folder(model, request.out, request.options);

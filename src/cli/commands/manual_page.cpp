@@ -2,7 +2,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "cli/process/command_help.h"
+#include "cli/process/commands.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
 

@@ -466,10 +466,10 @@ void visit_conversations(const std::string& input, const ReadingOptions& reading
   const bool has_lines = file_kind(input) == FileKind::kText;  // a question each
   visit_rows({input}, options, [&](const DataRow& row) {
     if (has_lines) {
-      visit({.where = row.place, .text = row.columns.at("text").get<std::string>()});
+      visit({.where = row.position, .text = row.columns.at("text").get<std::string>()});
       return true;
     }
-    visit({.where = row.place, .text = {}, .conversation = row.columns.dump()});
+    visit({.where = row.position, .text = {}, .conversation = row.columns.dump()});
     return true;
   });
 }

@@ -9,7 +9,6 @@
 
 #include "cli/process/command_line.h"
 #include "cli/process/commands.h"
-#include "cli/runs/run_report.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
@@ -17,6 +16,8 @@
 #include "finetune/base/version.h"
 #include "finetune/report/html_report.h"
 #include "finetune/report/session_log.h"
+#include "finetune/runs/run_facts.h"
+#include "finetune/runs/run_text.h"
 
 namespace finetune::cli {
 namespace {
@@ -53,14 +54,7 @@ std::string title_of(const std::vector<std::string>& folders) {
 std::vector<RunFolder> read_runs(const std::vector<std::string>& folders, bool verify) {
   std::vector<RunFolder> runs;
   for (const std::string& folder : folders) {
-    std::optional<RunFolder> run = read_run_folder(folder, kHeartbeatPatience, verify);
-    if (!run) {
-      throw Error(ErrorKind::kUsage,
-                  "there is no run in '" + folder +
-                      "': no checkpoint, log or lock; name the output_dir of a training, or its "
-                      "mirror_dir");
-    }
-    runs.push_back(std::move(*run));
+    runs.push_back(read_run_folder(folder, verify));
   }
   return runs;
 }

@@ -9,10 +9,11 @@
 
 #include "cli/process/command_line.h"
 #include "cli/process/commands.h"
-#include "cli/runs/run_status.h"
 #include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/runs/run_facts.h"
+#include "finetune/runs/run_text.h"
 
 namespace finetune::cli {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kWatchSeconds = 2;
+constexpr int kExitRunning = 6;
 
 constexpr const char* kStatusHelp =
     R"(usage: finetune status OUTPUT_DIR [--watch] [--json]
@@ -35,15 +37,11 @@ Exit codes: 0 finished; 6 running; 75 stopped, failed or killed: the same traini
 command resumes it; 3 there are checkpoints, but none is valid; 2 no run in this folder.
 )";
 
-Json look(const std::string& folder) {
-  const std::optional<RunFolder> run = read_run_folder(folder, kHeartbeatPatience);
-  if (!run) {
-    throw Error(ErrorKind::kUsage,
-                "there is no run in '" + folder +
-                    "': no checkpoint, log or lock; name the output_dir of a training, or its "
-                    "mirror_dir");
-  }
-  return status_json(*run);
+int status_code(const Json& status) {
+  const Json state = member(status, "state");
+  if (state == "running") return kExitRunning;
+  if (state == "finished") return kExitFinished;
+  return state == "no_valid_checkpoint" ? kExitNoValidCheckpoint : kExitStoppedEarly;
 }
 
 // Escapes everything but ASCII: a name in it may contain any byte.
@@ -79,7 +77,7 @@ int watch(const std::string& folder, bool as_json) {
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string before;
   while (true) {
-    const Json status = look(folder);
+    const Json status = status_json(read_run_folder(folder));
     const std::string text = as_json ? json_text(status, -1) : status_text(status);
     if (is_terminal && !as_json) {
       std::cout << "\x1b[H\x1b[2J" << wrapped(text, terminal_columns()) << std::flush;
@@ -109,7 +107,7 @@ int status_command(const Arguments& arguments) {
   }
   const std::string& folder = line.rest()[0];
   if (watches) return watch(folder, as_json);
-  const Json status = look(folder);
+  const Json status = status_json(read_run_folder(folder));
   std::cout << (as_json ? json_text(status, 2) : wrapped(status_text(status), terminal_columns()))
             << std::flush;
   return status_code(status);

@@ -28,7 +28,7 @@
 #include "finetune/base/forwarded_signal.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
-#include "finetune/base/log_origin.h"
+#include "finetune/base/log_format.h"
 #include "finetune/base/stop_signals.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
@@ -115,7 +115,7 @@ std::string make_token() {
 
 // Creates the rendezvous file in memory, accessible only to this user: nothing is left behind and
 // no port is needed.
-std::string make_meeting_place() {
+std::string make_rendezvous() {
   const int descriptor = ::memfd_create("finetune-processes", MFD_CLOEXEC);
   if (descriptor < 0) {
     throw Error(ErrorKind::kIo,
@@ -177,7 +177,7 @@ class Launcher {
   int run() {
     block_signals();
     const Membership one{.size = static_cast<int64_t>(children_.size()),
-                         .file = make_meeting_place(),
+                         .file = make_rendezvous(),
                          .token = make_token(),
                          .board = &board_};
     for (size_t rank = 0; rank < children_.size(); ++rank) start(one, rank);

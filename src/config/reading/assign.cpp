@@ -217,7 +217,7 @@ class Assignment {
     // Text that began with "~" is a path even if it expands to a relative one.
     const bool was_home = written.starts_with('~');
     const PathKind kind = was_home ? PathKind::kPath : field_.spec.path;
-    problem = problem_of_place(*expanded, kind);
+    problem = problem_of_location(*expanded, kind);
     if (!problem.empty()) return fail(problem);
     member = resolve_path(*expanded, folder_, kind);
     return true;

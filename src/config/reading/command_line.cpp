@@ -103,11 +103,11 @@ ConfigWords split_config_words(const std::vector<std::string>& words) {
     }
     return words.size();
   };
-  size_t place = find_path(false);
-  if (place == words.size()) place = find_path(true);
+  size_t position = find_path(false);
+  if (position == words.size()) position = find_path(true);
   ConfigWords result;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (i == place) {
+    if (i == position) {
       result.path = words[i];
     } else {
       result.overrides.push_back(words[i]);

@@ -77,7 +77,7 @@ std::optional<std::string> expand(std::string_view text, std::string& problem) {
   return result;
 }
 
-std::string problem_of_place(std::string_view text, PathKind kind) {
+std::string problem_of_location(std::string_view text, PathKind kind) {
   if (kind != PathKind::kPathOrBucket) return "";
   for (const std::string_view known : {"s3://", "gs://", "azure://", "rclone:"}) {
     if (text.starts_with(known)) return "";

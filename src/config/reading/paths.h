@@ -17,8 +17,8 @@ namespace finetune {
 [[nodiscard]] std::string resolve_path(const std::string& path, const std::string& folder,
                                        PathKind kind);
 
-// Why a text cannot be a place of this kind, as text that follows the key: an address of a scheme
-// that is not known would be treated as a folder. Empty: it can.
-[[nodiscard]] std::string problem_of_place(std::string_view text, PathKind kind);
+// Why a text cannot be a location of this kind, as text that follows the key: an address of a
+// scheme that is not known would be treated as a folder. Empty: it can.
+[[nodiscard]] std::string problem_of_location(std::string_view text, PathKind kind);
 
 }  // namespace finetune

@@ -15,7 +15,7 @@
 namespace finetune {
 namespace {
 
-std::string place(const std::string& name, int line) { return format_text("{}:{}", name, line); }
+std::string position(const std::string& name, int line) { return format_text("{}:{}", name, line); }
 
 // Builds nodes from yaml-cpp's events instead of YAML::Load: excessive depth, anchors, tags and
 // duplicate keys are rejected at the event, before anything is allocated.
@@ -71,7 +71,7 @@ class NodeBuilder : public YAML::EventHandler {
   };
 
   [[noreturn]] void fail(const YAML::Mark& mark, const std::string& message) const {
-    throw Error(ErrorKind::kConfig, place(name_, mark.line + 1) + ": " + message);
+    throw Error(ErrorKind::kConfig, position(name_, mark.line + 1) + ": " + message);
   }
 
   void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) const {
@@ -172,7 +172,7 @@ NodeBuilder parse(std::string_view text, const std::string& name) {
     }
   } catch (const YAML::Exception& error) {
     // what() would begin with line and column in yaml-cpp's format.
-    const std::string where = error.mark.is_null() ? name : place(name, error.mark.line + 1);
+    const std::string where = error.mark.is_null() ? name : position(name, error.mark.line + 1);
     throw Error(ErrorKind::kConfig, where + ": is not valid YAML: " + error.msg);
   }
   return builder;
@@ -190,7 +190,7 @@ std::vector<Setting> read_yaml(std::string_view text, const std::string& name) {
   }
   std::vector<Setting> settings;
   for (size_t i = 0; i < root.items.size(); ++i) {
-    settings.push_back({root.names[i], place(name, builder.root_lines()[i]), root.items[i]});
+    settings.push_back({root.names[i], position(name, builder.root_lines()[i]), root.items[i]});
   }
   return settings;
 }

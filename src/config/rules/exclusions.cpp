@@ -113,11 +113,11 @@ void check_exclusions(const LoadedConfig& config, Problems& problems) {
       continue;
     }
     const bool leads = config.is_set(one);
-    const std::string place = config.is_set(other) ? config.where(other) : "the default";
+    const std::string location = config.is_set(other) ? config.where(other) : "the default";
     problems.add(config.where(leads ? one : other), key_with_value(one, config.args) +
                                                         " excludes " +
                                                         key_with_value(other, config.args) + " (" +
-                                                        place + "): " + reason + "; " + advice);
+                                                        location + "): " + reason + "; " + advice);
   }
 }
 

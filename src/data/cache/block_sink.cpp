@@ -32,15 +32,16 @@ int64_t BlockSink::resume(const TokenBlockLimits& limits, const ShowStep& show) 
     const std::string path = join_path(folder_, token_block_name(std::ssize(paths_)));
     try {
       const TokenBlock block(path, limits);
-      const TokenBlockPlace& place = block.place();
-      if (place.key != key_ || place.number != std::ssize(paths_) || place.rows_begin != rows_) {
+      const TokenBlockPosition& position = block.position();
+      if (position.key != key_ || position.number != std::ssize(paths_) ||
+          position.rows_begin != rows_) {
         return std::ssize(paths_);
       }
       for (int64_t piece = 0; piece < block.pieces(); ++piece) {
         block.check(piece);
         step.add_bytes(TokenBlock::kPiece);
       }
-      rows_ = place.rows_end;
+      rows_ = position.rows_end;
       samples_ += block.samples();
       note(path, block);
     } catch (const Error&) {  // missing or corrupt: write it again
@@ -50,7 +51,7 @@ int64_t BlockSink::resume(const TokenBlockLimits& limits, const ShowStep& show) 
 }
 
 void BlockSink::take(TokenContent content, int64_t rows, std::string extra) {
-  const TokenBlockPlace place{
+  const TokenBlockPosition position{
       .key = key_, .number = std::ssize(paths_), .rows_begin = rows_, .rows_end = rows_ + rows};
   rows_ += rows;
   if (content.offsets.size() == 1 && extra.empty()) return;
@@ -58,8 +59,8 @@ void BlockSink::take(TokenContent content, int64_t rows, std::string extra) {
   const int64_t samples = (std::ssize(content.offsets) - 1) / content.choices;
   if (std::ssize(content.values) != samples * content.outputs) content.values = {};
   if (std::ssize(content.answers) != samples) content.answers = {};
-  const std::string path = join_path(folder_, token_block_name(place.number));
-  const std::string file = encode_token_block(place, content, extra);
+  const std::string path = join_path(folder_, token_block_name(position.number));
+  const std::string file = encode_token_block(position, content, extra);
   content = {};
   on_cache([&] { FileSystem::local().write_atomically(path, file); });
   samples_ += samples;

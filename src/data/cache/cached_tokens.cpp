@@ -147,12 +147,12 @@ CachedTokens::CachedTokens(std::vector<TokenBlock> blocks, CachedTotals totals,
   FT_CHECK(sequences == totals_.sequences, "blocks hold what their manifest says");
 }
 
-CachedTokens::Place CachedTokens::find(int64_t index, int64_t choice) const {
+CachedTokens::Position CachedTokens::find(int64_t index, int64_t choice) const {
   FT_CHECK(index >= 0 && index < size(), "sample index out of range");
   FT_CHECK(choice >= 0 && choice < choices_, "choice index out of range");
   const int64_t sequence = index * choices_ + choice;
-  const auto behind = std::upper_bound(first_.begin(), first_.end(), sequence);
-  const auto at = static_cast<size_t>(behind - first_.begin() - 1);
+  const auto after = std::upper_bound(first_.begin(), first_.end(), sequence);
+  const auto at = static_cast<size_t>(after - first_.begin() - 1);
   return {.block = &blocks_[at], .sequence = sequence - first_[at]};
 }
 

@@ -55,11 +55,11 @@ class CachedTokens final : public SequenceDataset {
   [[nodiscard]] TokenSpan run(int64_t begin, int64_t end) const;
 
  private:
-  struct Place {
+  struct Position {
     const TokenBlock* block;
     int64_t sequence;  // in that block
   };
-  [[nodiscard]] Place find(int64_t index, int64_t choice) const;
+  [[nodiscard]] Position find(int64_t index, int64_t choice) const;
 
   std::vector<TokenBlock> blocks_;
   std::vector<int64_t> first_;  // index of the first sequence of each block

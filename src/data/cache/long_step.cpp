@@ -20,8 +20,8 @@ void LongStep::reach(int64_t done) {
   done_ = std::min(done, total_);
   if (!show_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (!ends && now - told_ < kBetween) return;
-  told_ = now;
+  if (!ends && now - reported_ < kBetween) return;
+  reported_ = now;
   tell();
 }
 

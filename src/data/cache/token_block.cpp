@@ -73,7 +73,7 @@ class ColumnWriter {
   template <class Value>
   void add(Kind kind, const Value* values, size_t count) {
     data_.resize(rounded_up(data_.size(), kAlignment));
-    places_[kind] = {data_.size(), sizeof(Value), count};
+    positions_[kind] = {data_.size(), sizeof(Value), count};
     if (count > 0) data_.append(reinterpret_cast<const char*>(values), count * sizeof(Value));
   }
   template <class Value>
@@ -88,8 +88,8 @@ class ColumnWriter {
     words.resize(header / sizeof(uint64_t));
     words[kHeaderBytesWord] = header;
     words[kFileBytes] = header + data_.size();
-    for (size_t kind = 0; kind < places_.size(); ++kind) {
-      const auto& [offset, width, count] = places_[kind];
+    for (size_t kind = 0; kind < positions_.size(); ++kind) {
+      const auto& [offset, width, count] = positions_[kind];
       words[kColumnWords + 3 * kind] = header + offset;
       words[kColumnWords + 3 * kind + 1] = width;
       words[kColumnWords + 3 * kind + 2] = count;
@@ -105,7 +105,7 @@ class ColumnWriter {
 
  private:
   std::string data_;
-  std::array<std::array<uint64_t, 3>, TokenBlock::kColumns> places_ = {};
+  std::array<std::array<uint64_t, 3>, TokenBlock::kColumns> positions_ = {};
 };
 
 // Adds ids in the smallest width that fits all of them.
@@ -134,10 +134,10 @@ int64_t longest_of(const std::vector<int64_t>& offsets) {
 
 }  // namespace
 
-std::string encode_token_block(const TokenBlockPlace& place, const TokenContent& content,
+std::string encode_token_block(const TokenBlockPosition& position, const TokenContent& content,
                                std::string_view extra) {
   FT_CHECK(content.ids.size() <= std::numeric_limits<uint32_t>::max(), "a block is small");
-  FT_CHECK(place.key.size() == 32, "a key has 32 digits");
+  FT_CHECK(position.key.size() == 32, "a key has 32 digits");
   ColumnWriter columns;
   add_id_column(columns, content.ids);
   columns.add(kEnds, std::vector<uint32_t>(content.offsets.begin() + 1, content.offsets.end()));
@@ -152,13 +152,13 @@ std::string encode_token_block(const TokenBlockPlace& place, const TokenContent&
   columns.add(kExtra, extra.data(), extra.size());
   std::vector<uint64_t> words(kFixedWords);
   words[kMagicWord] = kMagic;
-  std::memcpy(&words[kKey], place.key.data(), place.key.size());
+  std::memcpy(&words[kKey], position.key.data(), position.key.size());
   const auto set = [&](HeaderWord word, int64_t value) {
     words[word] = static_cast<uint64_t>(value);
   };
-  set(kNumber, place.number);
-  set(kRowsBegin, place.rows_begin);
-  set(kRowsEnd, place.rows_end);
+  set(kNumber, position.number);
+  set(kRowsBegin, position.rows_begin);
+  set(kRowsEnd, position.rows_end);
   set(kSequences, static_cast<int64_t>(content.offsets.size()) - 1);
   set(kTokens, static_cast<int64_t>(content.ids.size()));
   set(kChoices, content.choices);
@@ -202,18 +202,18 @@ void TokenBlock::read_header() {
   for (size_t word = kNumber; word < kColumnWords; ++word) {
     if (words[word] > kMost) fail("holds a number that cannot be");
   }
-  place_.key.assign(reinterpret_cast<const char*>(words + kKey), 32);
+  position_.key.assign(reinterpret_cast<const char*>(words + kKey), 32);
   const auto number = [&](HeaderWord word) { return static_cast<int64_t>(words[word]); };
-  place_.number = number(kNumber);
-  place_.rows_begin = number(kRowsBegin);
-  place_.rows_end = number(kRowsEnd);
+  position_.number = number(kNumber);
+  position_.rows_begin = number(kRowsBegin);
+  position_.rows_end = number(kRowsEnd);
   sequences_ = number(kSequences);
   tokens_ = number(kTokens);
   choices_ = number(kChoices);
   outputs_ = number(kOutputs);
   longest_ = number(kLongest);
   token_types_ = number(kTokenTypes);
-  if (choices_ < 1 || sequences_ % choices_ != 0 || place_.rows_begin > place_.rows_end ||
+  if (choices_ < 1 || sequences_ % choices_ != 0 || position_.rows_begin > position_.rows_end ||
       outputs_ > (int64_t{1} << 20)) {
     fail("holds a number that cannot be");
   }
@@ -275,9 +275,9 @@ void TokenBlock::check_values(uint64_t begin, uint64_t end) const {
     if (from >= to) return;
     // A 3-byte value that crosses a chunk boundary is checked with the chunk in which it ends.
     const uint64_t first = (from - column.offset) / sizeof(Value);
-    const uint64_t behind = (to - column.offset) / sizeof(Value);
+    const uint64_t after = (to - column.offset) / sizeof(Value);
     const auto* numbers = reinterpret_cast<const Value*>(file_.data() + column.offset);
-    const std::span values(numbers + first, behind - first);
+    const std::span values(numbers + first, after - first);
     int64_t smallest = 0;
     int64_t largest = 0;
     for (const Value value : values) {
@@ -348,9 +348,9 @@ TokenSpan TokenBlock::tokens(int64_t begin, int64_t end) const {
   FT_CHECK(begin <= end, "sequences in a row");
   if (begin == end) return {};
   const uint64_t first = cut(begin).begin;
-  const uint64_t behind = cut(end - 1).end;
-  if (first > behind) fail("holds a sequence that cannot be");
-  return ids(first, behind - first);
+  const uint64_t after = cut(end - 1).end;
+  if (first > after) fail("holds a sequence that cannot be");
+  return ids(first, after - first);
 }
 
 Example TokenBlock::get(int64_t sequence) const {

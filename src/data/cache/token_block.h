@@ -21,7 +21,7 @@
 //             ends of the sequences; what else the task has
 namespace finetune {
 
-struct TokenBlockPlace {
+struct TokenBlockPosition {
   std::string key;         // 32 digits: the cache that it belongs to
   int64_t number = 0;      // of the block
   int64_t rows_begin = 0;  // range of rows from which it was made
@@ -37,7 +37,7 @@ struct TokenBlockLimits {
 
 // Returns the file's content. `extra` is stored unchanged. Requires: content that is valid for
 // TokenDataset, with fewer than 2^32 tokens.
-[[nodiscard]] std::string encode_token_block(const TokenBlockPlace& place,
+[[nodiscard]] std::string encode_token_block(const TokenBlockPosition& position,
                                              const TokenContent& content, std::string_view extra);
 
 // A memory-mapped block. The header is checked when it is opened; the rest, 256 KiB at a time, when
@@ -47,7 +47,7 @@ class TokenBlock {
   // Throws Error(kData) if the file is not a block, truncated or corrupt, Error(kIo).
   TokenBlock(std::string path, const TokenBlockLimits& limits);
 
-  [[nodiscard]] const TokenBlockPlace& place() const { return place_; }
+  [[nodiscard]] const TokenBlockPosition& position() const { return position_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int64_t sequences() const { return sequences_; }
   [[nodiscard]] int64_t tokens() const { return tokens_; }
@@ -113,7 +113,7 @@ class TokenBlock {
   std::string path_;
   TokenBlockLimits limits_;
   MappedFile file_;
-  TokenBlockPlace place_;
+  TokenBlockPosition position_;
   int64_t sequences_ = 0;
   int64_t tokens_ = 0;
   int64_t choices_ = 1;

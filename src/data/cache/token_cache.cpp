@@ -160,12 +160,13 @@ std::shared_ptr<const CachedTokens> TokenCache::map(const TokenManifest& manifes
   for (const TokenManifest::Block& expected : manifest.blocks) {
     blocks.emplace_back(join_path(folder_, token_block_name(std::ssize(blocks))), source_.limits);
     const TokenBlock& block = blocks.back();
-    const TokenBlockPlace& place = block.place();
-    if (place.key != key_ || place.number != std::ssize(blocks) - 1 || place.rows_begin != rows ||
-        block.bytes() != expected.bytes || block.checksum() != expected.checksum) {
+    const TokenBlockPosition& position = block.position();
+    if (position.key != key_ || position.number != std::ssize(blocks) - 1 ||
+        position.rows_begin != rows || block.bytes() != expected.bytes ||
+        block.checksum() != expected.checksum) {
       throw Error(ErrorKind::kData, "'" + block.path() + "' is not the block that was written");
     }
-    rows = place.rows_end;
+    rows = position.rows_end;
     pieces += block.pieces();
   }
   const int64_t looked_at = options_.bytes_checked_at_start / TokenBlock::kPiece;

@@ -91,7 +91,7 @@ class ColumnFinder {
 
   void report() {
     const std::array<std::string, 3> reasons = {" (set)", " (as the model was trained)",
-                                                " (guessed from " + row_.place() + ")"};
+                                                " (guessed from " + row_.position() + ")"};
     // The label is searched first but reported last.
     std::stable_partition(notes_.begin(), notes_.end(), [](const Note& note) {
       return std::string_view(note.key) != "label_column";
@@ -156,7 +156,7 @@ class ColumnFinder {
   void replace_trained(const Names& candidates) {
     const std::string& trained = *search_.trained.text_column;
     if (candidates.size() != 1) fail_untrained(trained, "text_column");
-    found_.warning = row_.place() + ": the model was trained with the column '" + trained +
+    found_.warning = row_.position() + ": the model was trained with the column '" + trained +
                      "', which is missing; using '" + candidates.front() +
                      "', the only other text column";
     take(&ColumnNames::text_column, "text_column", candidates.front(), kGuessed);
@@ -249,7 +249,7 @@ class ColumnFinder {
         row_.fail(error.what());
       }
     }
-    found_.report = "chat data: " + columns + " (guessed from " + row_.place() + ")";
+    found_.report = "chat data: " + columns + " (guessed from " + row_.position() + ")";
   }
 
   // --- Language modelling and pretraining ---
@@ -407,7 +407,7 @@ class ColumnFinder {
     if (!named && !search_.trained.empty() && !take_trained_choices()) {
       found_.names = {};
       notes_.clear();
-      found_.warning = row_.place() + ": the columns that the model was trained with " +
+      found_.warning = row_.position() + ": the columns that the model was trained with " +
                        "(context_column '" + search_.trained.context_column.value_or("") +
                        "', ...) are not all there; others are taken by their usual names";
     }
@@ -511,7 +511,7 @@ class ColumnFinder {
                 column_names(row_.columns()) + "; set " + key(name));
     }
     if (trained) {
-      found_.warning += (found_.warning.empty() ? row_.place() + ": " : "; ") +
+      found_.warning += (found_.warning.empty() ? row_.position() + ": " : "; ") +
                         "the model was trained with the column '" + *trained +
                         "', which is not there; '" + *guess + "' is taken";
     }
@@ -554,7 +554,7 @@ RowSchema find_schema(const Row& row, const std::optional<std::string>& text_col
 }
 
 FoundColumns find_columns(const DataRow& row, const ColumnSearch& search) {
-  return find_columns(Row(row.columns, row.place, row.typed, row.bare_lists), search);
+  return find_columns(Row(row.columns, row.position, row.typed, row.bare_lists), search);
 }
 
 namespace {

@@ -36,15 +36,16 @@ struct TokenRow {
 [[nodiscard]] std::string column_names(const nlohmann::ordered_json& row);
 
 // Throws Error(kData) if `id` is not in the vocabulary.
-void check_token(int64_t id, const std::string& place, int64_t vocabulary);
+void check_token(int64_t id, const std::string& position, int64_t vocabulary);
 
-// Parses one line as a JSON object. All of these throw Error(kData) naming `place`.
-[[nodiscard]] nlohmann::ordered_json parse_row(std::string_view line, const std::string& place);
-// The same for an object that may span several lines; `place` names the first.
-[[nodiscard]] nlohmann::ordered_json parse_object(std::string_view text, const std::string& place);
+// Parses one line as a JSON object. All of these throw Error(kData) naming `position`.
+[[nodiscard]] nlohmann::ordered_json parse_row(std::string_view line, const std::string& position);
+// The same for an object that may span several lines; `position` names the first.
+[[nodiscard]] nlohmann::ordered_json parse_object(std::string_view text,
+                                                  const std::string& position);
 [[nodiscard]] std::string text_of(nlohmann::ordered_json& row, const RowSchema& schema,
-                                  const std::string& place);
+                                  const std::string& position);
 [[nodiscard]] TokenRow tokens_of(const nlohmann::ordered_json& row, const RowSchema& schema,
-                                 const std::string& place, const TokenLimits& limits);
+                                 const std::string& position, const TokenLimits& limits);
 
 }  // namespace finetune

@@ -61,7 +61,7 @@ class Collector {
     }
     std::string name;
     const Kind kind = kind_of(value, row, name);
-    if (kind_ == Kind::kNone) first_ = describe(value) + " in " + row.place();
+    if (kind_ == Kind::kNone) first_ = describe(value) + " in " + row.position();
     kind_ = joined(kind, value, row);
     if (!seen_.insert(name).second) return;
     if (seen_.size() > kMostLabels) {
@@ -163,7 +163,7 @@ class Survey {
     if (!outputs_) outputs_ = values.size();
     if (*outputs_ != values.size() && uneven_.empty()) {
       uneven_ = format_text("{}: column '{}' holds {} numbers where the first row holds {}",
-                            row.place(), column_, values.size(), *outputs_);
+                            row.position(), column_, values.size(), *outputs_);
     }
   }
 

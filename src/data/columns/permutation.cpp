@@ -22,9 +22,9 @@ Permutation::Permutation(int64_t size, uint64_t seed, int64_t epoch)
   for (uint64_t round = 0; round < kRounds; ++round) keys_[round] = random::mix(key ^ (round + 1));
 }
 
-int64_t Permutation::operator[](int64_t place) const {
-  FT_CHECK(place >= 0 && place < size(), "index out of range");
-  uint64_t value = static_cast<uint64_t>(place);
+int64_t Permutation::operator[](int64_t position) const {
+  FT_CHECK(position >= 0 && position < size(), "index out of range");
+  uint64_t value = static_cast<uint64_t>(position);
   do {
     uint64_t left = value >> right_bits_;
     uint64_t right = value & right_mask_;

@@ -90,7 +90,7 @@ Json Row::list(const std::string& column) const {
   if (!typed_ && value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.starts_with('[') || text.starts_with('{')) {
-      return parse_json(text, place_ + ": column '" + column + "'");
+      return parse_json(text, position_ + ": column '" + column + "'");
     }
   }
   fail("column '" + column + "' holds " + describe(value) + " where a list is expected" +
@@ -113,7 +113,7 @@ std::vector<std::string> Row::texts(const std::string& column) const {
 }
 
 void Row::fail(const std::string& what) const {
-  throw Error(ErrorKind::kData, place_ + ": " + what);
+  throw Error(ErrorKind::kData, position_ + ": " + what);
 }
 
 Row first_row(const std::vector<std::string>& files, const RowOptions& options) {
@@ -206,7 +206,7 @@ void visit_rows(const std::vector<std::string>& files, const RowOptions& options
                 const std::function<bool(const DataRow&)>& visit) {
   for_each_row(files, options, [&](const Row& row) {
     return visit({.columns = row.columns(),
-                  .place = row.place(),
+                  .position = row.position(),
                   .typed = row.typed(),
                   .bare_lists = row.bare_lists()});
   });

@@ -19,16 +19,16 @@ class Row {
  public:
   using Json = nlohmann::ordered_json;
 
-  Row(Json columns, std::string place, bool typed, bool bare_lists = false)
+  Row(Json columns, std::string position, bool typed, bool bare_lists = false)
       : columns_(std::move(columns)),
-        place_(std::move(place)),
+        position_(std::move(position)),
         typed_(typed),
         bare_lists_(bare_lists) {}
   Row(const RowBlock& block, const RowBlock::Row& row)
-      : Row(block.parse(row), block.place(row), block.typed(), block.bare_lists()) {}
+      : Row(block.parse(row), block.position(row), block.typed(), block.bare_lists()) {}
 
   [[nodiscard]] const Json& columns() const { return columns_; }
-  [[nodiscard]] const std::string& place() const { return place_; }
+  [[nodiscard]] const std::string& position() const { return position_; }
   [[nodiscard]] bool typed() const { return typed_; }
   [[nodiscard]] bool bare_lists() const { return bare_lists_; }
   [[nodiscard]] std::vector<std::string> names() const;
@@ -49,7 +49,7 @@ class Row {
 
  private:
   Json columns_;
-  std::string place_;
+  std::string position_;
   bool typed_;
   bool bare_lists_;
 };

@@ -22,15 +22,15 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kBytesOfBlock = size_t{1} << 20;
 
 Json parse_fields(std::string_view text, const FileFormat& format,
-                  const std::vector<std::string>& header, const std::string& place) {
-  check_utf8(text, place);
-  std::vector<std::string> fields = split_fields(text, format, place);
+                  const std::vector<std::string>& header, const std::string& position) {
+  check_utf8(text, position);
+  std::vector<std::string> fields = split_fields(text, format, position);
   if (fields.size() != header.size()) {
     throw Error(
         ErrorKind::kData,
         format_text("{}: has {}{} where the {} has {}; put quotes around text that holds the "
                     "separator or a line end, or set delimiter and quoting to what the file has",
-                    place, fields.size(), fields.size() == 1 ? " field" : " fields",
+                    position, fields.size(), fields.size() == 1 ? " field" : " fields",
                     format.header ? "header" : "first row", header.size()));
   }
   Json row = Json::object();
@@ -39,8 +39,8 @@ Json parse_fields(std::string_view text, const FileFormat& format,
 }
 
 // Parses lines of a word and its tag in the last column; words without tags are still to be tagged.
-Json parse_sentence(std::string_view text, const std::string& place) {
-  check_utf8(text, place);
+Json parse_sentence(std::string_view text, const std::string& position) {
+  check_utf8(text, position);
   Json words = Json::array();
   Json tags = Json::array();
   for (size_t begin = 0; begin < text.size();) {
@@ -59,7 +59,7 @@ Json parse_sentence(std::string_view text, const std::string& place) {
       throw Error(ErrorKind::kData,
                   format_text("{}: line {} of the sentence has no tag where the others have one; "
                               "write a word and its tag on each line, with a space or tab between",
-                              place, words.size()));
+                              position, words.size()));
     }
   }
   Json row = {{"tokens", std::move(words)}};
@@ -69,7 +69,7 @@ Json parse_sentence(std::string_view text, const std::string& place) {
 
 }  // namespace
 
-std::string RowBlock::place(const Row& row) const {
+std::string RowBlock::position(const Row& row) const {
   const std::string line = row.line == 0 ? name : format_text("{}:{}", name, row.line);
   return row.number == 0 ? line : format_text("{}, row {}", line, row.number);
 }
@@ -77,23 +77,23 @@ std::string RowBlock::place(const Row& row) const {
 Json RowBlock::parse(const Row& row) const {
   switch (kind) {
     case FileKind::kText:
-      check_utf8(view(row), place(row));
+      check_utf8(view(row), position(row));
       return {{"text", std::string(view(row))}};
     case FileKind::kJsonLines:
-      return parse_row(view(row), place(row));
+      return parse_row(view(row), position(row));
     case FileKind::kParquet:
     case FileKind::kArrow:
-      check_arrow_text(view(row), place(row));
+      check_arrow_text(view(row), position(row));
       [[fallthrough]];
     case FileKind::kJson:
-      return parse_object(view(row), place(row));
+      return parse_object(view(row), position(row));
     case FileKind::kCsv:
     case FileKind::kTsv:
-      return parse_fields(view(row), format, *header, place(row));
+      return parse_fields(view(row), format, *header, position(row));
     case FileKind::kConll:
-      return parse_sentence(view(row), place(row));
+      return parse_sentence(view(row), position(row));
     case FileKind::kTfRecord:
-      return tf_row(view(row), place(row));
+      return tf_row(view(row), position(row));
   }
   FT_CHECK(false, "every kind of file has its rows");
 }
@@ -127,11 +127,11 @@ std::unique_ptr<ReadableFile> RowSource::open(size_t file) const {
 double RowSource::fraction() const {
   const uint64_t here = records_ ? records_->offset() : 0;
   const auto total = static_cast<double>(total_bytes_);
-  return total > 0 ? static_cast<double>(bytes_behind_ + here) / total : 1.0;
+  return total > 0 ? static_cast<double>(bytes_after_ + here) / total : 1.0;
 }
 
 bool RowSource::open_next_file() {
-  if (records_) bytes_behind_ += records_->size();
+  if (records_) bytes_after_ += records_->size();
   records_.reset();
   if (opened_ == names_.size()) return false;
   const std::string& name = names_[opened_];
@@ -165,26 +165,26 @@ void RowSource::learn(const Record& record) {
   first_row_(block);
 }
 
-void RowSource::mend(Record& record) {
+void RowSource::repair(Record& record) {
   RowBlock block;
   describe(block);
   const RowBlock::Row row{.line = record.line, .number = record.number};
   if (format_.kind == FileKind::kTfRecord) {
-    auto mended = mend_tf_row(record.text, block.place(row));
-    if (!mended) return;
-    mended_ = std::move(*mended);
+    auto repaired = repair_tf_row(record.text, block.position(row));
+    if (!repaired) return;
+    repaired_ = std::move(*repaired);
   } else {
     const bool is_json = format_.kind == FileKind::kJson || format_.kind == FileKind::kJsonLines;
     const bool has_halves = is_json && find_lone_surrogate(record.text) != std::string_view::npos;
     if (!has_halves && utf8::find_invalid(record.text) == std::string_view::npos) return;
-    mended_ = utf8::replace_invalid(record.text);
-    if (has_halves) mended_ = replace_lone_surrogates(std::move(mended_));
+    repaired_ = utf8::replace_invalid(record.text);
+    if (has_halves) repaired_ = replace_lone_surrogates(std::move(repaired_));
   }
-  record.text = mended_;
+  record.text = repaired_;
   if (replaced_) return;
   replaced_ = true;
   log::warning(
-      block.place(row) +
+      block.position(row) +
       ": bytes that are no UTF-8, or halves of characters, are replaced, here and in later rows "
       "(encoding_errors: replace)");
 }
@@ -201,37 +201,37 @@ void RowSource::skip_row() const {
 bool RowSource::is_of_share(int64_t row) const {
   if (!share_) return true;
   if (row >= share_->total) return false;  // the file has grown since its rows were counted
-  const int64_t place = (*share_order_)[row];
-  return share_->places.begin <= place && place < share_->places.end;
+  const int64_t position = (*share_order_)[row];
+  return share_->positions.begin <= position && position < share_->positions.end;
 }
 
-RowPlace RowSource::place() const {
+RowPosition RowSource::position() const {
   if (!records_) return {.file = opened_};
-  RowPlace place{.file = opened_ - 1, .record = records_->place()};
-  place.record.records = row_of_file_;
-  return place;
+  RowPosition position{.file = opened_ - 1, .record = records_->position()};
+  position.record.records = row_of_file_;
+  return position;
 }
 
-void RowSource::seek(const RowPlace& place, bool polls) {
+void RowSource::seek(const RowPosition& position, bool polls) {
   FT_CHECK(range_.begin == 0 && range_.end == INT64_MAX && !share_, "all rows are read");
   records_.reset();
-  opened_ = place.file;
-  if (!open_next_file() || place.record.records == 0) return;
+  opened_ = position.file;
+  if (!open_next_file() || position.record.records == 0) return;
   Record record;
   const auto skip = [&] {
     if (polls) interrupt::throw_if_requested("reading " + key_ + " up to where it was left");
     if (!records_->next(record)) {
-      throw Error(ErrorKind::kData, "'" + names_[place.file] +
+      throw Error(ErrorKind::kData, "'" + names_[position.file] +
                                         "' has fewer rows than it had; put it back, or start over "
                                         "with --restart");
     }
     ++row_of_file_;
   };
   skip();
-  if (replace_broken_utf8_) mend(record);
+  if (replace_broken_utf8_) repair(record);
   learn(record);
-  if (records_->seek(place.record, polls)) row_of_file_ = place.record.records;
-  while (row_of_file_ < place.record.records) skip();
+  if (records_->seek(position.record, polls)) row_of_file_ = position.record.records;
+  while (row_of_file_ < position.record.records) skip();
 }
 
 bool RowSource::next(RowBlock& block, size_t most) {
@@ -244,7 +244,7 @@ bool RowSource::next(RowBlock& block, size_t most) {
       continue;
     }
     ++row_of_file_;
-    if (replace_broken_utf8_) mend(record);
+    if (replace_broken_utf8_) repair(record);
     if (!learned_) learn(record);
     if (!is_of_share(read_++) || row_++ < range_.begin) {
       skip_row();

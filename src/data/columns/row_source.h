@@ -36,7 +36,7 @@ struct RowBlock {
     return std::string_view(text).substr(row.begin, row.size);
   }
   // Returns "file:line", "file:line, row n", or in formats without lines "file, row n".
-  [[nodiscard]] std::string place(const Row& row) const;
+  [[nodiscard]] std::string position(const Row& row) const;
   // Parses the row to an object. Throws Error(kData) naming its position.
   [[nodiscard]] nlohmann::ordered_json parse(const Row& row) const;
   // Whether a list of one value may be given as the value itself.
@@ -46,10 +46,10 @@ struct RowBlock {
 };
 
 // The position of the next row in several files.
-struct RowPlace {
+struct RowPosition {
   size_t file = 0;
-  RecordPlace record = {};
-  friend bool operator==(const RowPlace&, const RowPlace&) = default;
+  RecordPosition record = {};
+  friend bool operator==(const RowPosition&, const RowPosition&) = default;
 };
 
 // Reads the rows of a range of several files in order.
@@ -65,10 +65,10 @@ class RowSource {
   [[nodiscard]] double fraction() const;  // of all bytes
   [[nodiscard]] const std::vector<std::string>& files() const { return names_; }
   [[nodiscard]] const std::string& key() const { return key_; }
-  [[nodiscard]] RowPlace place() const;
-  // Continues at a position that place() returned. Requires: the range is all rows. Throws
+  [[nodiscard]] RowPosition position() const;
+  // Continues at a position that position() returned. Requires: the range is all rows. Throws
   // Error(kData) if no row begins there, Interrupted if `polls`.
-  void seek(const RowPlace& place, bool polls);
+  void seek(const RowPosition& position, bool polls);
   // Sets a function that is called with each file's first row, before that row is returned.
   void on_first_row(std::function<void(const RowBlock&)> visit) { first_row_ = std::move(visit); }
 
@@ -79,7 +79,7 @@ class RowSource {
   void skip_row() const;
   [[nodiscard]] bool is_of_share(int64_t row) const;
   void learn(const Record& record);
-  void mend(Record& record);
+  void repair(Record& record);
 
   std::string key_;
   std::vector<std::string> names_;
@@ -91,7 +91,7 @@ class RowSource {
   ReadingOptions reading_;
   bool replace_broken_utf8_;
   bool replaced_ = false;  // a row of this file was replaced
-  std::string mended_;     // the last replaced row
+  std::string repaired_;   // the last replaced row
   std::function<void(const RowBlock&)> first_row_;
 
   size_t opened_ = 0;  // files
@@ -102,7 +102,7 @@ class RowSource {
   int64_t read_ = 0;      // rows of all files
   int64_t row_ = 0;       // of these, rows of the share
   int64_t row_of_file_ = 0;
-  uint64_t bytes_behind_ = 0;
+  uint64_t bytes_after_ = 0;
   uint64_t total_bytes_ = 0;
 };
 

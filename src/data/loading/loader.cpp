@@ -97,15 +97,15 @@ struct Loader::State {
     // The share of an update that is not an epoch's last.
     const int64_t share = update_size() / options.parts;
     const int64_t first = position.sample + options.part * share;
-    int64_t place = first_place(update, std::min(first, end));
+    int64_t index = first_position(update, std::min(first, end));
     for (int64_t begin = first; begin < std::min(end, first + share); begin += options.batch_size) {
-      const int64_t behind = std::min(end, begin + options.batch_size);
-      const std::shared_ptr<const Dataset> samples = find_keys(update, begin, behind);
+      const int64_t after = std::min(end, begin + options.batch_size);
+      const std::shared_ptr<const Dataset> samples = find_keys(update, begin, after);
       Batch& batch = update.add();
       collator->collate(*samples, update.keys, batch);
-      batch.first_place = place;
-      place += batch.rows;
-      if (packing) batch.packed_rows = behind - begin;
+      batch.first_position = index;
+      index += batch.rows;
+      if (packing) batch.packed_rows = after - begin;
     }
     if (options.workers > 0) read_ahead(position);
   }
@@ -120,7 +120,7 @@ struct Loader::State {
   }
 
   // Index of row `first` of the update in its effective batch.
-  [[nodiscard]] int64_t first_place(PreparedUpdate& update, int64_t first) const {
+  [[nodiscard]] int64_t first_position(PreparedUpdate& update, int64_t first) const {
     const int64_t begin = update.position.sample;
     if (!packing) return (first - begin) * dataset->choices();
     static_cast<void>(find_keys(update, begin, first));

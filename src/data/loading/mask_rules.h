@@ -12,8 +12,8 @@ namespace finetune {
 
 // Looks up an id in a list of MaskingOptions with one entry per id.
 inline bool marks(const std::vector<uint8_t>& by_id, int64_t id) {
-  const auto place = static_cast<size_t>(id);
-  return place < by_id.size() && by_id[place] != 0;
+  const auto position = static_cast<size_t>(id);
+  return position < by_id.size() && by_id[position] != 0;
 }
 
 // Returns the replacement of a selected token: 80 % the mask, 10 % a random token, 10 % the token

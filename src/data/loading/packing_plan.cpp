@@ -64,8 +64,8 @@ PackingPlan::PackingPlan(const Dataset& dataset, const PackingOptions& options,
 
 void PackingPlan::append(int64_t row, std::vector<int64_t>& samples, Group& group) const {
   FT_CHECK(row >= 0 && row < rows(), "row index out of range");
-  const auto behind = std::ranges::upper_bound(first_rows_, row);
-  const int64_t number = behind - first_rows_.begin() - 1;
+  const auto after = std::ranges::upper_bound(first_rows_, row);
+  const int64_t number = after - first_rows_.begin() - 1;
   static_cast<void>(pack(number, group));
   const int64_t wanted = row - first_rows_[static_cast<size_t>(number)];
   for (size_t i = 0; i < group.samples.size(); ++i) {

@@ -27,8 +27,8 @@ class PlainOrder final : public SampleOrder {
   void append(int64_t epoch, int64_t begin, int64_t end,
               std::vector<int64_t>& samples) const override {
     const Permutation order(size_, seed_, epoch);
-    for (int64_t place = begin; place < end; ++place) {
-      samples.push_back(sampling_ == SamplingStrategy::kSequential ? place : order[place]);
+    for (int64_t position = begin; position < end; ++position) {
+      samples.push_back(sampling_ == SamplingStrategy::kSequential ? position : order[position]);
     }
   }
 
@@ -67,22 +67,23 @@ class LengthGroupedOrder final : public SampleOrder {
     const Permutation order(dataset_.size(), seed_, epoch);
     const int64_t first = number * group_;
     by_length_.clear();
-    for (int64_t place = first; place < std::min(dataset_.size(), first + group_); ++place) {
-      const int64_t sample = order[place];
-      by_length_.push_back({longest_sequence(dataset_, sample), place, sample});
+    for (int64_t position = first; position < std::min(dataset_.size(), first + group_);
+         ++position) {
+      const int64_t sample = order[position];
+      by_length_.push_back({longest_sequence(dataset_, sample), position, sample});
     }
-    std::ranges::sort(by_length_, [](const Place& a, const Place& b) {
-      return a.length != b.length ? a.length > b.length : a.place < b.place;
+    std::ranges::sort(by_length_, [](const Position& a, const Position& b) {
+      return a.length != b.length ? a.length > b.length : a.position < b.position;
     });
     newest_.clear();
-    for (const Place& place : by_length_) newest_.push_back(place.sample);
+    for (const Position& position : by_length_) newest_.push_back(position.sample);
     newest_epoch_ = epoch;
     newest_number_ = number;
   }
 
-  struct Place {
+  struct Position {
     int64_t length = 0;
-    int64_t place = 0;
+    int64_t position = 0;
     int64_t sample = 0;
   };
 
@@ -90,7 +91,7 @@ class LengthGroupedOrder final : public SampleOrder {
   int64_t group_;
   uint64_t seed_;
   mutable std::mutex mutex_;
-  mutable std::vector<Place> by_length_;
+  mutable std::vector<Position> by_length_;
   mutable std::vector<int64_t> newest_;  // samples of the last sorted group
   mutable int64_t newest_epoch_ = -1;    // -1: none yet
   mutable int64_t newest_number_ = 0;

@@ -8,10 +8,10 @@
 
 namespace finetune {
 
-UpdatesAhead::UpdatesAhead(int64_t threads, int64_t places, Work work)
-    : work_(std::move(work)), places_(static_cast<size_t>(places)), pool_(threads) {
-  FT_CHECK(places >= 1, "an update needs a place");
-  planned_.reserve(places_.size());
+UpdatesAhead::UpdatesAhead(int64_t threads, int64_t slots, Work work)
+    : work_(std::move(work)), slots_(static_cast<size_t>(slots)), pool_(threads) {
+  FT_CHECK(slots >= 1, "an update needs a place");
+  planned_.reserve(slots_.size());
   for (int64_t i = 0; i < threads; ++i) static_cast<void>(pool_.submit([this] { this->work(); }));
 }
 
@@ -25,7 +25,7 @@ UpdatesAhead::~UpdatesAhead() {
 
 std::span<const Batch> UpdatesAhead::take(const Position& position) {
   if (pool_.size() == 0) {
-    PreparedUpdate& update = places_.front().update;
+    PreparedUpdate& update = slots_.front().update;
     update.position = position;
     work_.prepare(update);
     return update.view();
@@ -42,9 +42,9 @@ std::span<const Batch> UpdatesAhead::take(const Position& position) {
 }
 
 void UpdatesAhead::abandon() {
-  for (Place* const place : planned_) {
-    place->state = place->state == State::kRunning ? State::kAbandoned : State::kFree;
-    place->failure = nullptr;
+  for (Slot* const slot : planned_) {
+    slot->state = slot->state == State::kRunning ? State::kAbandoned : State::kFree;
+    slot->failure = nullptr;
   }
   planned_.clear();
 }
@@ -54,26 +54,26 @@ void UpdatesAhead::plan(const Position& position, std::unique_lock<std::mutex>& 
   if (planned_.empty()) {
     prepared_.wait(lock, [this] { return find(State::kFree) != nullptr; });
   }
-  while (Place* const place = find(State::kFree)) {
-    place->update.position =
+  while (Slot* const slot = find(State::kFree)) {
+    slot->update.position =
         planned_.empty() ? position : work_.position(planned_.back()->update.position);
-    place->state = State::kPlanned;
-    planned_.push_back(place);
+    slot->state = State::kPlanned;
+    planned_.push_back(slot);
   }
   planned_changed_.notify_all();
 }
 
-UpdatesAhead::Place* UpdatesAhead::find(State state) {
+UpdatesAhead::Slot* UpdatesAhead::find(State state) {
   const auto found =
-      std::ranges::find_if(places_, [&](const Place& place) { return place.state == state; });
-  return found == places_.end() ? nullptr : &*found;
+      std::ranges::find_if(slots_, [&](const Slot& slot) { return slot.state == state; });
+  return found == slots_.end() ? nullptr : &*found;
 }
 
 void UpdatesAhead::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto next = std::ranges::find_if(
-        planned_, [](const Place* place) { return place->state == State::kPlanned; });
+        planned_, [](const Slot* slot) { return slot->state == State::kPlanned; });
     if (stopping_) return;
     if (next == planned_.end()) {
       planned_changed_.wait(lock);
@@ -83,19 +83,19 @@ void UpdatesAhead::work() {
   }
 }
 
-void UpdatesAhead::prepare(Place& place, std::unique_lock<std::mutex>& lock) {
-  place.state = State::kRunning;
+void UpdatesAhead::prepare(Slot& slot, std::unique_lock<std::mutex>& lock) {
+  slot.state = State::kRunning;
   lock.unlock();
   std::exception_ptr failure;
   try {
-    work_.prepare(place.update);
+    work_.prepare(slot.update);
   } catch (...) {
     failure = std::current_exception();
   }
   lock.lock();
-  const bool is_wanted = place.state == State::kRunning;
-  place.state = is_wanted ? State::kReady : State::kFree;
-  place.failure = is_wanted ? failure : nullptr;
+  const bool is_wanted = slot.state == State::kRunning;
+  slot.state = is_wanted ? State::kReady : State::kFree;
+  slot.failure = is_wanted ? failure : nullptr;
   prepared_.notify_one();
 }
 

@@ -42,8 +42,8 @@ class UpdatesAhead {
     std::function<Position(const Position&)> position;  // after an update
   };
 
-  // Without threads take() prepares the update. Requires: places >= 1.
-  UpdatesAhead(int64_t threads, int64_t places, Work work);
+  // Without threads take() prepares the update. Requires: slots >= 1.
+  UpdatesAhead(int64_t threads, int64_t slots, Work work);
   ~UpdatesAhead();  // waits for updates in preparation and discards those still queued
   UpdatesAhead(const UpdatesAhead&) = delete;
   UpdatesAhead& operator=(const UpdatesAhead&) = delete;
@@ -53,22 +53,22 @@ class UpdatesAhead {
 
  private:
   enum class State { kFree, kPlanned, kRunning, kAbandoned, kReady };
-  struct Place {
+  struct Slot {
     State state = State::kFree;
     PreparedUpdate update = {};
     std::exception_ptr failure = {};
   };
 
   void work();
-  void prepare(Place& place, std::unique_lock<std::mutex>& lock);
+  void prepare(Slot& slot, std::unique_lock<std::mutex>& lock);
   void abandon();
   void plan(const Position& position, std::unique_lock<std::mutex>& lock);
-  [[nodiscard]] Place* find(State state);
+  [[nodiscard]] Slot* find(State state);
 
   Work work_;
-  std::vector<Place> places_;
-  std::vector<Place*> planned_;  // in the order of their updates, including ready ones
-  Place* taken_ = nullptr;
+  std::vector<Slot> slots_;
+  std::vector<Slot*> planned_;  // in the order of their updates, including ready ones
+  Slot* taken_ = nullptr;
   bool stopping_ = false;
   std::mutex mutex_;
   std::condition_variable planned_changed_;

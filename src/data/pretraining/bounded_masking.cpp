@@ -29,15 +29,15 @@ void find_words(const MaskingOptions& options, const std::vector<int32_t>& ids,
   words.clear();
   bool inside = false;
   for (size_t i = 0; i < ids.size(); ++i) {
-    const auto place = static_cast<int32_t>(i);
+    const auto position = static_cast<int32_t>(i);
     if (marks(options.special, ids[i])) {
       inside = false;
       continue;
     }
     if (inside && marks(options.continues_word, ids[i])) {
-      words.back().end = place + 1;
+      words.back().end = position + 1;
     } else {
-      words.push_back({place, place + 1});
+      words.push_back({position, position + 1});
     }
     inside = true;
   }
@@ -74,12 +74,13 @@ void mask_example(const MaskingOptions& options, const SampleKey& key, int64_t m
     std::swap(words[i], words[i + sequence.below(left)]);
     const Word word = words[i];
     if (std::ssize(positions) + word.end - word.begin > wanted) continue;
-    for (int32_t place = word.begin; place < word.end; ++place) positions.push_back(place);
+    for (int32_t position = word.begin; position < word.end; ++position)
+      positions.push_back(position);
   }
   std::ranges::sort(positions);
   example.masked_lm_ids.clear();
-  for (const int32_t place : positions) {
-    int32_t& id = ids[static_cast<size_t>(place)];
+  for (const int32_t position : positions) {
+    int32_t& id = ids[static_cast<size_t>(position)];
     example.masked_lm_ids.push_back(id);
     id = static_cast<int32_t>(masked(options, sequence, id));
   }

@@ -85,8 +85,8 @@ void DocumentExamples::measure(const ShowStep& show) {
   Hasher hasher;
   documents_.hash_into(hasher, show);
   const auto visit = [&](const ExamplePlan& plan) {
-    const int64_t behind = plan.first + plan.first_count;
-    const auto tokens = static_cast<int64_t>(documents_.tokens(plan.first, behind).size());
+    const int64_t after = plan.first + plan.first_count;
+    const auto tokens = static_cast<int64_t>(documents_.tokens(plan.first, after).size());
     const int64_t length = tokens + plan.kept + (options_.next_sentence ? 3 : 2);
     extent_.longest = std::max(extent_.longest, length);
     hasher.update(&plan, sizeof(plan));

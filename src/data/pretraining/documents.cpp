@@ -46,11 +46,11 @@ class TextColumns {
                                         "': TFRecord shards of task pretraining are read from any "
                                         "place, which packed ones do not allow; unpack it first");
     }
-    const std::string place = block.place(block.rows.front());
+    const std::string position = block.position(block.rows.front());
     RowSchema schema = find_schema(Row(block, block.rows.front()), wanted_);
     if (schema.tokens) {
       throw Error(ErrorKind::kData,
-                  place +
+                  position +
                       ": holds input_ids, but documents are made of text; name the column of "
                       "text with text_column, or give TFRecord shards");
     }
@@ -81,19 +81,19 @@ class SentenceEncoder {
     block.file = rows.file;
     block.rows = std::ssize(rows.rows);
     for (const RowBlock::Row& row : rows.rows) {
-      const std::string place = rows.place(row);
+      const std::string position = rows.position(row);
       if (rows.kind == FileKind::kText) {
-        check_utf8(rows.view(row), place);
+        check_utf8(rows.view(row), position);
         const bool is_blank = is_white_space(rows.view(row));
-        if (!is_blank) add_line(block, rows.view(row), place);
+        if (!is_blank) add_line(block, rows.view(row), position);
         if (is_blank || options_.lines_are_documents) end_document(block);
         continue;
       }
       nlohmann::ordered_json json = rows.parse(row);
-      const std::string text = text_of(json, columns_.of(rows), place);
+      const std::string text = text_of(json, columns_.of(rows), position);
       for (size_t begin = 0; begin <= text.size();) {
         const size_t end = std::min(text.find('\n', begin), text.size());
-        add_line(block, std::string_view(text).substr(begin, end - begin), place);
+        add_line(block, std::string_view(text).substr(begin, end - begin), position);
         begin = end + 1;
       }
       end_document(block);
@@ -104,10 +104,10 @@ class SentenceEncoder {
  private:
   static void end_document(SentenceBlock& block) { block.lengths.push_back(SentenceBlock::kBreak); }
 
-  void add_line(SentenceBlock& block, std::string_view line, const std::string& place) const {
+  void add_line(SentenceBlock& block, std::string_view line, const std::string& position) const {
     for (const std::string_view sentence : split_sentences(line, options_.sentence_delimiters)) {
       const std::vector<int32_t> ids = tokenizer_.encode(sentence);
-      for (const int32_t id : ids) check_token(id, place, options_.vocabulary_limit);
+      for (const int32_t id : ids) check_token(id, position, options_.vocabulary_limit);
       block.ids.insert(block.ids.end(), ids.begin(), ids.end());
       add_length(block, static_cast<int64_t>(ids.size()));
     }
@@ -237,8 +237,8 @@ int64_t Documents::token_count() const { return kept ? kept->tokens() : std::ssi
 
 int64_t Documents::length(int64_t sentence) const {
   if (kept) return kept->length(sentence);
-  const auto place = static_cast<size_t>(sentence);
-  return sentences[place + 1] - sentences[place];
+  const auto position = static_cast<size_t>(sentence);
+  return sentences[position + 1] - sentences[position];
 }
 
 TokenSpan Documents::tokens(int64_t begin, int64_t end) const {

@@ -36,7 +36,7 @@ class ExamplePlans {
   [[nodiscard]] int64_t memory_bytes() const;
 
   // The start of an example.
-  struct Place {
+  struct Position {
     int64_t repetition = 0;
     int64_t document = 0;
     int64_t first = 0;  // sentence
@@ -47,7 +47,7 @@ class ExamplePlans {
   const Documents& documents_;
   const ExampleOptions& options_;
   int64_t size_ = 0;
-  std::vector<Place> places_;
+  std::vector<Position> positions_;
 };
 
 }  // namespace finetune

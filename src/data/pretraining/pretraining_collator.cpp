@@ -47,7 +47,7 @@ class MadeExamples final : public Dataset {
 // Reused memory of the thread, which collates one batch after the other.
 struct CollatorMemory {
   std::vector<PretrainingExample> examples;
-  std::vector<SampleKey> places;
+  std::vector<SampleKey> positions;
 };
 thread_local CollatorMemory collator_memory;
 
@@ -62,10 +62,10 @@ void PretrainingCollator::collate(const Dataset& dataset, std::span<const Sample
   const auto* source = dynamic_cast<const PretrainingDataset*>(&dataset);
   FT_CHECK(source != nullptr, "examples of pretraining come from their own kind of data");
   const MadeExamples made(*source, samples, collator_memory.examples);
-  collator_memory.places.clear();
+  collator_memory.positions.clear();
   for (int64_t i = 0; i < made.size(); ++i)
-    collator_memory.places.push_back({.index = i, .epoch = 0});
-  pad(made, collator_memory.places, options_, batch);
+    collator_memory.positions.push_back({.index = i, .epoch = 0});
+  pad(made, collator_memory.positions, options_, batch);
   batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
   bool asks_for_next = false;
   for (int64_t row = 0; row < batch.rows; ++row) {

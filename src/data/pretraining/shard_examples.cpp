@@ -61,9 +61,9 @@ ShardExamples::ShardExamples(const std::vector<std::string>& files, const ShardO
   check_all_are_there(names, options_.key);
   for (const std::string& name : names) {
     interrupt::throw_if_requested("reading " + options_.key);
-    const auto show = [&, behind = static_cast<double>(files_.size())](double fraction) {
+    const auto show = [&, after = static_cast<double>(files_.size())](double fraction) {
       if (options.progress)
-        options.progress((behind + fraction) / static_cast<double>(names.size()));
+        options.progress((after + fraction) / static_cast<double>(names.size()));
     };
     files_.emplace_back(FileSystem::local().open(name), name, show);
     first_.push_back(first_.back() + files_.back().size());
@@ -90,8 +90,8 @@ ShardExamples::ShardExamples(const std::vector<std::string>& files, const ShardO
 }
 
 std::pair<size_t, int64_t> ShardExamples::find(int64_t index) const {
-  const auto behind = std::upper_bound(first_.begin(), first_.end(), index);
-  const auto file = static_cast<size_t>(behind - first_.begin()) - 1;
+  const auto after = std::upper_bound(first_.begin(), first_.end(), index);
+  const auto file = static_cast<size_t>(after - first_.begin()) - 1;
   return {file, index - first_[file]};
 }
 
@@ -103,7 +103,7 @@ void ShardExamples::make(int64_t index, const SampleKey&, PretrainingExample& ex
   const int64_t record = number;
   shard.read(record, data);
   decode_example(
-      data, [&shard, record] { return shard.place(record); }, options_, example);
+      data, [&shard, record] { return shard.position(record); }, options_, example);
 }
 
 }  // namespace finetune

@@ -29,8 +29,8 @@ Numbers filled(const Values& values, int64_t size, int64_t filling) {
 // The features of one record.
 class Features {
  public:
-  Features(const TfExampleReader& example, const TfPlace& place)
-      : example_(example), place_(place) {}
+  Features(const TfExampleReader& example, const TfPosition& position)
+      : example_(example), position_(position) {}
 
   [[nodiscard]] const Numbers& numbers(std::string_view name) const {
     const auto* numbers = std::get_if<Numbers>(&find(name));
@@ -55,7 +55,7 @@ class Features {
   }
 
   [[noreturn]] void fail(std::string_view name, const std::string& what) const {
-    throw Error(ErrorKind::kData, place_() + ": feature '" + std::string(name) + "' " + what +
+    throw Error(ErrorKind::kData, position_() + ": feature '" + std::string(name) + "' " + what +
                                       "; write the shards again, with the tokenizer and the "
                                       "max_seq_length of this run");
   }
@@ -68,7 +68,7 @@ class Features {
   }
 
   const TfExampleReader& example_;
-  const TfPlace& place_;
+  const TfPosition& position_;
 };
 
 // Reused memory of the thread, which decodes one record after the other.
@@ -106,9 +106,9 @@ void take_masked(const Features& features, int64_t length, int64_t vocabulary,
     if (!counts[i]) continue;
     features.check_range(kPositions, positions[i], length);
     features.check_range(kMaskedIds, ids[i], vocabulary);
-    const auto place = static_cast<size_t>(positions[i]);
-    if (taken[place]) features.fail(kPositions, "names a place twice");
-    taken[place] = true;
+    const auto position = static_cast<size_t>(positions[i]);
+    if (taken[position]) features.fail(kPositions, "names a place twice");
+    taken[position] = true;
     example.masked_lm_positions.push_back(static_cast<int32_t>(positions[i]));
     example.masked_lm_ids.push_back(static_cast<int32_t>(ids[i]));
   }
@@ -134,11 +134,11 @@ std::string encode_example(const PretrainingExample& example, const ShardLayout&
   return encode_tf_example(features);
 }
 
-void decode_example(std::string_view data, const TfPlace& place, const ShardOptions& options,
+void decode_example(std::string_view data, const TfPosition& position, const ShardOptions& options,
                     PretrainingExample& example) {
   example.clear();
-  record_memory.reader.read(data, place);
-  const Features features(record_memory.reader, place);
+  record_memory.reader.read(data, position);
+  const Features features(record_memory.reader, position);
   const int64_t vocabulary =
       options.vocabulary_limit > 0 ? options.vocabulary_limit : int64_t{INT32_MAX};
   const Numbers& ids = features.numbers(kInputIds);
@@ -162,11 +162,11 @@ void decode_example(std::string_view data, const TfPlace& place, const ShardOpti
   example.next_sentence_label = labels.front();
 }
 
-PretrainingExample decode_example(std::string_view data, const std::string& place,
+PretrainingExample decode_example(std::string_view data, const std::string& position,
                                   const ShardOptions& options) {
   PretrainingExample example;
   decode_example(
-      data, [&place] { return place; }, options, example);
+      data, [&position] { return position; }, options, example);
   return example;
 }
 

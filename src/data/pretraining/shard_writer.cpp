@@ -158,9 +158,9 @@ class ShardWriter {
       const auto file = files_.create(unfinished);
       std::string bytes;
       PretrainingExample example;
-      for (int64_t place = shard; place < data_.size() && !stop_; place += shards_) {
+      for (int64_t position = shard; position < data_.size() && !stop_; position += shards_) {
         interrupt::throw_if_requested("preparing examples");
-        const int64_t index = order_[place];
+        const int64_t index = order_[position];
         data_.make(index, {.index = index, .epoch = 0}, example);
         bytes += tf_record(encode_example(example, options_.layout));
         ++done_;

@@ -55,16 +55,16 @@ class ArrowRecords final : public Records {
   // Approximate: assumes that all rows of a Parquet file have the same size.
   [[nodiscard]] uint64_t offset() const override {
     if (ended_ || rows_ <= 0) return ended_ ? size_ : 0;
-    const double behind = static_cast<double>(row_) / static_cast<double>(rows_);
-    return static_cast<uint64_t>(behind * static_cast<double>(size_));
+    const double after = static_cast<double>(row_) / static_cast<double>(rows_);
+    return static_cast<uint64_t>(after * static_cast<double>(size_));
   }
   [[nodiscard]] uint64_t size() const override { return size_; }
 
   // Starts another process, which skips row groups.
-  [[nodiscard]] bool seek(const RecordPlace& place, bool) override {
-    start(python_, place.records);
+  [[nodiscard]] bool seek(const RecordPosition& position, bool) override {
+    start(python_, position.records);
     if (const auto why = learn()) fail(*why);
-    row_ = place.records;
+    row_ = position.records;
     ended_ = false;
     return true;
   }

@@ -21,9 +21,9 @@ class CsvRecords final : public Records {
       : reader_(std::move(file), name), name_(std::move(name)), format_(format) {
     Record record;
     if (!read(record)) return;
-    const std::string place = format_text("{}:{}", name_, record.line);
-    check_utf8(record.text, place);
-    header_ = split_fields(record.text, format_, place);
+    const std::string position = format_text("{}:{}", name_, record.line);
+    check_utf8(record.text, position);
+    header_ = split_fields(record.text, format_, position);
     if (!format_.header) {
       for (size_t i = 0; i < header_.size(); ++i) header_[i] = format_text("column_{}", i + 1);
       first_line_ = record.line;
@@ -33,7 +33,7 @@ class CsvRecords final : public Records {
     std::ranges::sort(sorted);
     const auto twice = std::ranges::adjacent_find(sorted);
     if (twice != sorted.end()) {
-      throw Error(ErrorKind::kData, place + ": column '" + *twice +
+      throw Error(ErrorKind::kData, position + ": column '" + *twice +
                                         "' is there twice; the first line must name the columns, "
                                         "each once");
     }
@@ -106,7 +106,7 @@ std::unique_ptr<Records> read_csv_records(std::unique_ptr<ReadableFile> file,
 }
 
 std::vector<std::string> split_fields(std::string_view record, const FileFormat& format,
-                                      const std::string& place) {
+                                      const std::string& position) {
   const char separator = format.separator;
   std::vector<std::string> fields(1);
   size_t at = 0;
@@ -124,7 +124,7 @@ std::vector<std::string> split_fields(std::string_view record, const FileFormat&
             ErrorKind::kData,
             format_text("{}: field {} has text after its closing quote; double the quotes inside "
                         "of a field (\"\"), or set quoting: none where quotes are text",
-                        place, fields.size()));
+                        position, fields.size()));
       }
     } else {
       const size_t end = std::min(record.find(separator, at), record.size());

@@ -143,7 +143,7 @@ int64_t count_rows(const std::vector<std::string>& patterns, const std::string& 
   uint64_t total = 1;
   for (const std::string& path : paths) total += FileSystem::local().open(path)->size();
   int64_t rows = 0;
-  uint64_t behind = 0;
+  uint64_t after = 0;
   for (const std::string& path : paths) {
     const auto open = [&] { return FileSystem::local().open(path); };
     const auto records = read_records(open(), path, find_format(path, reading, open));
@@ -152,10 +152,10 @@ int64_t count_rows(const std::vector<std::string>& patterns, const std::string& 
       if (++rows % kRowsBetweenPolls != 0) continue;
       interrupt::throw_if_requested("counting rows");
       if (progress) {
-        progress(static_cast<double>(behind + records->offset()) / static_cast<double>(total));
+        progress(static_cast<double>(after + records->offset()) / static_cast<double>(total));
       }
     }
-    behind += records->size();
+    after += records->size();
   }
   return rows;
 }

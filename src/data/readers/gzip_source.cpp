@@ -65,11 +65,11 @@ class GzipSource final : public ByteSource {
       any_member_ = true;
       ::inflateReset(&stream_);
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      const uint64_t behind = unpacked_ + (room_ - stream_.avail_out);
+      const uint64_t after = unpacked_ + (room_ - stream_.avail_out);
       input_.fail(
           has_header_
               ? format_text("is damaged after {} bytes of its content; fetch or make it again",
-                            behind)
+                            after)
               : "is named .gz but is no gzip file; give it the ending of what it "
                 "holds");
     }

@@ -43,20 +43,21 @@ size_t LineReader::find_line_end() {
   return find_in_buffer('\r', feed_);
 }
 
-LineReader::Place LineReader::place() const {
+LineReader::Position LineReader::position() const {
   return {.offset = delivered_ - (filled_ - used_),
           .line = line_number_,
           .after_return = after_return_};
 }
 
-void LineReader::seek(const Place& place, bool polls) {
-  const bool is_in_buffer = place.offset <= delivered_ && place.offset >= delivered_ - filled_;
-  if (!is_in_buffer && source_->seek(place.offset)) {
-    delivered_ = place.offset;
+void LineReader::seek(const Position& position, bool polls) {
+  const bool is_in_buffer =
+      position.offset <= delivered_ && position.offset >= delivered_ - filled_;
+  if (!is_in_buffer && source_->seek(position.offset)) {
+    delivered_ = position.offset;
     used_ = filled_ = 0;
   } else {
-    FT_CHECK(place.offset >= delivered_ - filled_, "packed content is read forwards");
-    while (delivered_ < place.offset) {
+    FT_CHECK(position.offset >= delivered_ - filled_, "packed content is read forwards");
+    while (delivered_ < position.offset) {
       if (polls) interrupt::throw_if_requested("reading '" + path_ + "' up to where it was left");
       if (!fill()) {
         throw Error(ErrorKind::kData, "'" + path_ +
@@ -64,11 +65,11 @@ void LineReader::seek(const Place& place, bool polls) {
                                           "with --restart");
       }
     }
-    used_ = filled_ - static_cast<size_t>(delivered_ - place.offset);
+    used_ = filled_ - static_cast<size_t>(delivered_ - position.offset);
   }
   feed_ = find_in_buffer('\n', filled_);
-  line_number_ = place.line;
-  after_return_ = place.after_return;
+  line_number_ = position.line;
+  after_return_ = position.after_return;
 }
 
 uint64_t LineReader::offset() const {

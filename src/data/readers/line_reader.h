@@ -34,15 +34,15 @@ class LineReader {
   [[nodiscard]] uint64_t size() const { return source_->size(); }
 
   // The start of the next line.
-  struct Place {
+  struct Position {
     uint64_t offset = 0;  // in the decompressed content
     int64_t line = 0;     // lines before it
     bool after_return = false;
   };
-  [[nodiscard]] Place place() const;
-  // Continues at a position of this file; in compressed content it must not be before place().
+  [[nodiscard]] Position position() const;
+  // Continues at a position of this file; in compressed content it must not be before position().
   // Throws Error(kData) if the file ends before it, Interrupted if `polls`.
-  void seek(const Place& place, bool polls);
+  void seek(const Position& position, bool polls);
 
  private:
   bool fill();

@@ -33,13 +33,15 @@ class LineRecords final : public Records {
   }
   [[nodiscard]] uint64_t offset() const override { return reader_.offset(); }
   [[nodiscard]] uint64_t size() const override { return reader_.size(); }
-  [[nodiscard]] RecordPlace place() const override {
-    const LineReader::Place place = reader_.place();
-    return {.offset = place.offset, .line = place.line, .after_return = place.after_return};
+  [[nodiscard]] RecordPosition position() const override {
+    const LineReader::Position position = reader_.position();
+    return {
+        .offset = position.offset, .line = position.line, .after_return = position.after_return};
   }
-  [[nodiscard]] bool seek(const RecordPlace& place, bool polls) override {
-    reader_.seek({.offset = place.offset, .line = place.line, .after_return = place.after_return},
-                 polls);
+  [[nodiscard]] bool seek(const RecordPosition& position, bool polls) override {
+    reader_.seek(
+        {.offset = position.offset, .line = position.line, .after_return = position.after_return},
+        polls);
     return true;
   }
 

@@ -23,13 +23,13 @@ struct Record {
 };
 
 // The start of the next row of a file.
-struct RecordPlace {
+struct RecordPosition {
   int64_t records = 0;  // number of records before it
   // For formats with one row per line: LineReader::Place.
   uint64_t offset = 0;
   int64_t line = 0;
   bool after_return = false;
-  friend bool operator==(const RecordPlace&, const RecordPlace&) = default;
+  friend bool operator==(const RecordPosition&, const RecordPosition&) = default;
 };
 
 // The rows of a file in order. Content is parsed only as far as needed to separate rows.
@@ -45,10 +45,12 @@ class Records {
   [[nodiscard]] virtual const std::vector<std::string>& header() const;
 
   // Returns the position without the number of records, which the caller counts.
-  [[nodiscard]] virtual RecordPlace place() const { return {}; }
+  [[nodiscard]] virtual RecordPosition position() const { return {}; }
   // Continues at a position of the same content, not before the current one; false if the format
   // cannot seek. Throws Interrupted if `polls`.
-  [[nodiscard]] virtual bool seek(const RecordPlace&, [[maybe_unused]] bool polls) { return false; }
+  [[nodiscard]] virtual bool seek(const RecordPosition&, [[maybe_unused]] bool polls) {
+    return false;
+  }
 };
 
 // `name` is the file's name in messages.
@@ -67,9 +69,9 @@ class Records {
                                                         const std::string& name,
                                                         const FileFormat& format);
 
-// Splits a record of read_csv_records into fields. Throws Error(kData) with `place` as prefix.
+// Splits a record of read_csv_records into fields. Throws Error(kData) with `position` as prefix.
 [[nodiscard]] std::vector<std::string> split_fields(std::string_view record,
                                                     const FileFormat& format,
-                                                    const std::string& place);
+                                                    const std::string& position);
 
 }  // namespace finetune

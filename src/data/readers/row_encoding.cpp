@@ -11,8 +11,8 @@
 namespace finetune {
 namespace {
 
-[[noreturn]] void refuse(const std::string& place, const std::string& what) {
-  throw Error(ErrorKind::kData, place + ": " + what);
+[[noreturn]] void refuse(const std::string& position, const std::string& what) {
+  throw Error(ErrorKind::kData, position + ": " + what);
 }
 
 constexpr size_t kEscape = 6;  // characters of an escape such as \u0041
@@ -26,8 +26,8 @@ uint32_t escaped_unit(std::string_view json, size_t at) {
   return result.ec == std::errc() && result.ptr == end ? unit : 0;
 }
 
-// Returns the position within a row, which may span several lines; `place` names the first.
-std::string place_in_row(std::string_view text, size_t at) {
+// Returns the position within a row, which may span several lines; `position` names the first.
+std::string position_in_row(std::string_view text, size_t at) {
   int64_t lines = 0;
   size_t begin = 0;
   for (size_t i = 0; i < at; ++i) {
@@ -89,33 +89,33 @@ std::string replace_lone_surrogates(std::string json) {
   return json;
 }
 
-void check_arrow_text(std::string_view text, const std::string& place) {
+void check_arrow_text(std::string_view text, const std::string& position) {
   const size_t invalid = utf8::find_invalid(text);
   if (invalid == std::string_view::npos) return;
-  refuse(place, "column '" + utf8::replace_invalid(column_at(text, invalid)) +
-                    "' holds bytes that are no UTF-8 text; write it as text, or set "
-                    "encoding_errors: replace");
+  refuse(position, "column '" + utf8::replace_invalid(column_at(text, invalid)) +
+                       "' holds bytes that are no UTF-8 text; write it as text, or set "
+                       "encoding_errors: replace");
 }
 
-void check_surrogates(std::string_view text, const std::string& place) {
+void check_surrogates(std::string_view text, const std::string& position) {
   const size_t lone = find_lone_surrogate(text);
   if (lone == std::string_view::npos) return;
-  refuse(place,
+  refuse(position,
          "the escape " + std::string(text.substr(lone, kEscape)) + " at " +
-             place_in_row(text, lone) +
+             position_in_row(text, lone) +
              " is half of a character (a lone surrogate); fix the program that wrote it, or set "
              "encoding_errors: replace");
 }
 
-void check_utf8(std::string_view text, const std::string& place) {
+void check_utf8(std::string_view text, const std::string& position) {
   const size_t invalid = utf8::find_invalid(text);
   if (invalid == std::string_view::npos) return;
   static constexpr char kDigits[] = "0123456789ABCDEF";
   const auto byte = static_cast<unsigned char>(text[invalid]);
-  refuse(place, std::string("invalid UTF-8 (0x") + kDigits[byte >> 4] + kDigits[byte & 15] +
-                    ") at " + place_in_row(text, invalid) +
-                    "; convert the file to UTF-8, for example with iconv, or set "
-                    "encoding_errors: replace");
+  refuse(position, std::string("invalid UTF-8 (0x") + kDigits[byte >> 4] + kDigits[byte & 15] +
+                       ") at " + position_in_row(text, invalid) +
+                       "; convert the file to UTF-8, for example with iconv, or set "
+                       "encoding_errors: replace");
 }
 
 }  // namespace finetune

@@ -64,8 +64,8 @@ std::string encode_list(const TfFeature& feature) {
 // A message, or a list in packed form, within the record.
 class TfExampleReader::Message {
  public:
-  Message(std::string_view record, const TfPlace& place)
-      : record_(record), place_(place), end_(record.size()) {}
+  Message(std::string_view record, const TfPosition& position)
+      : record_(record), position_(position), end_(record.size()) {}
 
   [[nodiscard]] bool at_end() const { return at_ == end_; }
 
@@ -127,7 +127,7 @@ class TfExampleReader::Message {
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorKind::kData,
                 format_text("{} {} at its byte {}: it is no tf.train.Example; write the file again",
-                            place_(), what, at_));
+                            position_(), what, at_));
   }
 
  private:
@@ -139,7 +139,7 @@ class TfExampleReader::Message {
   }
 
   std::string_view record_;
-  const TfPlace& place_;
+  const TfPosition& position_;
   size_t at_ = 0;
   size_t end_;
 };
@@ -252,10 +252,10 @@ void TfExampleReader::keep(std::string_view name, Kind kind) {
   }
 }
 
-void TfExampleReader::read(std::string_view data, const TfPlace& place) {
+void TfExampleReader::read(std::string_view data, const TfPosition& position) {
   ++record_;
   features_ = 0;
-  Message message(data, place);
+  Message message(data, position);
   while (!message.at_end()) {
     const FieldKey field = message.field();
     if (field.wire != Wire::kBytes || field.number != kFeatures) {
@@ -307,9 +307,9 @@ std::string encode_tf_example(const TfExample& example) {
   return bytes;
 }
 
-TfExample decode_tf_example(std::string_view data, const std::string& place) {
+TfExample decode_tf_example(std::string_view data, const std::string& position) {
   TfExampleReader reader;
-  reader.read(data, [&place] { return place; });
+  reader.read(data, [&position] { return position; });
   return reader.take();
 }
 

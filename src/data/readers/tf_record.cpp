@@ -18,7 +18,7 @@ namespace {
 using tf_record_parts::kChecksumBytes;
 using tf_record_parts::kHeaderBytes;
 using tf_record_parts::kLengthBytes;
-using tf_record_parts::Place;
+using tf_record_parts::Position;
 
 template <class Unsigned>
 std::string little_endian(Unsigned value) {
@@ -61,39 +61,39 @@ class FileWindow {
 
 namespace tf_record_parts {
 
-std::string Place::text() const {
+std::string Position::text() const {
   return format_text("{}: record {} at byte {}", name, record + 1, offset);
 }
 
-void Place::fail(const std::string& what) const {
+void Position::fail(const std::string& what) const {
   throw Error(ErrorKind::kData,
               text() + " " + what + "; write the file again, or take it out of the list");
 }
 
-void Place::fail_cut_off(uint64_t length, uint64_t missing) const {
+void Position::fail_cut_off(uint64_t length, uint64_t missing) const {
   fail(format_text("has {} bytes, but the file ends {} bytes before its end", length, missing));
 }
 
-uint64_t length_of(std::string_view header, const Place& place) {
-  if (header.size() < kHeaderBytes) place.fail("is truncated within its length");
+uint64_t length_of(std::string_view header, const Position& position) {
+  if (header.size() < kHeaderBytes) position.fail("is truncated within its length");
   if (number_at<uint32_t>(header, kLengthBytes) != masked_crc32c(header.substr(0, kLengthBytes))) {
-    place.fail(
+    position.fail(
         "has a length that its checksum does not confirm: the file is damaged, or no TFRecord "
         "file");
   }
   const auto length = number_at<uint64_t>(header, 0);
   if (length > TfRecordFile::kMaxRecord) {
-    place.fail(format_text("has {} bytes, more than the 64 MiB that are read", length));
+    position.fail(format_text("has {} bytes, more than the 64 MiB that are read", length));
   }
   return length;
 }
 
-void take_data(std::string& bytes, const Place& place) {
+void take_data(std::string& bytes, const Position& position) {
   const size_t length = bytes.size() - kChecksumBytes;
   const auto checksum = number_at<uint32_t>(bytes, length);
   bytes.resize(length);
   if (checksum == masked_crc32c(bytes)) return;
-  throw Error(ErrorKind::kData, place.text() +
+  throw Error(ErrorKind::kData, position.text() +
                                     " holds data that their checksum does not confirm: the file "
                                     "is damaged; write it again, or take it out of the list");
 }
@@ -127,7 +127,7 @@ TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
   Hasher hasher;
   const uint64_t end = file_->size();
   for (uint64_t offset = 0; offset < end;) {
-    const Place place{.name = name_, .record = size(), .offset = offset};
+    const Position position{.name = name_, .record = size(), .offset = offset};
     if (size() % kRecordsBetweenPolls == 0) {
       interrupt::throw_if_requested("reading TFRecord files");
       if (progress) progress(static_cast<double>(offset) / static_cast<double>(end));
@@ -135,10 +135,10 @@ TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
     const uint64_t left = end - offset;
     const std::string_view header =
         window.bytes(offset, static_cast<size_t>(std::min(left, kHeaderBytes)));
-    const uint64_t length = tf_record_parts::length_of(header, place);
+    const uint64_t length = tf_record_parts::length_of(header, position);
     const std::string length_bytes(header.substr(0, kLengthBytes));
     const uint64_t whole = kHeaderBytes + length + kChecksumBytes;
-    if (whole > left) place.fail_cut_off(length, whole - left);
+    if (whole > left) position.fail_cut_off(length, whole - left);
     hasher.update(length_bytes);
     hasher.update(window.bytes(offset + kHeaderBytes + length, kChecksumBytes));
     offsets_.push_back(offset);
@@ -147,8 +147,8 @@ TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
   fingerprint_ = hasher.hex();
 }
 
-std::string TfRecordFile::place(int64_t record) const {
-  return Place{.name = name_, .record = record, .offset = offsets_[static_cast<size_t>(record)]}
+std::string TfRecordFile::position(int64_t record) const {
+  return Position{.name = name_, .record = record, .offset = offsets_[static_cast<size_t>(record)]}
       .text();
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using tf_record_parts::kChecksumBytes;
 using tf_record_parts::kHeaderBytes;
-using tf_record_parts::Place;
+using tf_record_parts::Position;
 
 // Reads a file sequentially, compressed or not. Each record is a tf.train.Example, which tf_row.h
 // parses.
@@ -21,15 +21,15 @@ class TfRecords final : public Records {
       : name_(name), source_(read_bytes(std::move(file), name)) {}
 
   [[nodiscard]] bool next(Record& record) override {
-    const Place place{.name = name_, .record = row_, .offset = unpacked_};
+    const Position position{.name = name_, .record = row_, .offset = unpacked_};
     data_.clear();
     if (take(kHeaderBytes) == 0) return false;
-    const uint64_t length = tf_record_parts::length_of(data_, place);
+    const uint64_t length = tf_record_parts::length_of(data_, position);
     data_.clear();
     const uint64_t wanted = length + kChecksumBytes;
     const uint64_t taken = take(wanted);
-    if (taken < wanted) place.fail_cut_off(length, wanted - taken);
-    tf_record_parts::take_data(data_, place);
+    if (taken < wanted) position.fail_cut_off(length, wanted - taken);
+    tf_record_parts::take_data(data_, position);
     record = {.text = data_, .line = 0, .number = ++row_};
     return true;
   }

@@ -29,14 +29,14 @@ Json column_of(std::vector<Value>& values) {
 }
 
 void check_texts(const std::vector<std::string>& texts, const std::string& feature,
-                 const std::string& place) {
+                 const std::string& position) {
   for (size_t i = 0; i < texts.size(); ++i) {
     const size_t byte = utf8::find_invalid(texts[i]);
     if (byte == std::string::npos) continue;
     throw Error(ErrorKind::kData,
                 format_text("{}: feature '{}' holds bytes that are no UTF-8 (from byte {}{} on); "
                             "write text alone to the records, or set encoding_errors: replace",
-                            place, feature, byte + 1,
+                            position, feature, byte + 1,
                             texts.size() > 1 ? format_text(" of its value {}", i + 1) : ""));
   }
 }
@@ -74,20 +74,20 @@ class RowBuilder {
 
 }  // namespace
 
-Json tf_row(std::string_view example, const std::string& place) {
-  TfExample features = decode_tf_example(example, place);
+Json tf_row(std::string_view example, const std::string& position) {
+  TfExample features = decode_tf_example(example, position);
   RowBuilder row(features);
   for (auto& [name, feature] : features) {
     if (const auto* texts = std::get_if<std::vector<std::string>>(&feature)) {
-      check_texts(*texts, name, place);
+      check_texts(*texts, name, position);
     }
     row.add(name, std::visit([](auto& values) { return column_of(values); }, feature));
   }
   return row.take();
 }
 
-std::optional<std::string> mend_tf_row(std::string_view example, const std::string& place) {
-  TfExample features = decode_tf_example(example, place);
+std::optional<std::string> repair_tf_row(std::string_view example, const std::string& position) {
+  TfExample features = decode_tf_example(example, position);
   bool broken = false;
   for (auto& [name, feature] : features) {
     auto* texts = std::get_if<std::vector<std::string>>(&feature);

@@ -105,7 +105,7 @@ class ChatEncoder {
       return make_chat_sample(row.columns(), tokenizer_, options_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
-      throw Error(error.kind(), row.place() + ": " + error.what());
+      throw Error(error.kind(), row.position() + ": " + error.what());
     }
   }
 
@@ -127,9 +127,10 @@ class ChatEncoder {
     }
     for (const int32_t id : sample.ids) {
       if (options_.vocabulary_limit == 0 || (id >= 0 && id < options_.vocabulary_limit)) continue;
-      throw Error(ErrorKind::kData, format_text("{}: the tokenizer gives the id {}, which is "
-                                                "outside the model's vocabulary of {} tokens",
-                                                block.place(row), id, options_.vocabulary_limit));
+      throw Error(ErrorKind::kData,
+                  format_text("{}: the tokenizer gives the id {}, which is "
+                              "outside the model's vocabulary of {} tokens",
+                              block.position(row), id, options_.vocabulary_limit));
     }
     content.ids.insert(content.ids.end(), sample.ids.begin(), sample.ids.end());
     content.labels.insert(content.labels.end(), sample.labels.begin(), sample.labels.end());
@@ -159,7 +160,7 @@ std::string problem_of_row(const std::vector<std::string>& files, const Tokenize
     try {
       static_cast<void>(make_chat_sample(row.columns(), tokenizer, options));
     } catch (const Error& error) {
-      problem = row.place() + ": " + error.what();
+      problem = row.position() + ": " + error.what();
     }
     return false;
   });
@@ -183,7 +184,7 @@ std::string problem_of_row(const std::vector<std::string>& files, const Tokenize
           shown =
               format_text("response_template \"{}\" is not in the first row, which reads \"{}\"",
                           marker, sample.rendered.text.substr(0, 400));
-          where = row.place();
+          where = row.position();
           return false;
         }
         shown = format_text(
@@ -192,10 +193,10 @@ std::string problem_of_row(const std::vector<std::string>& files, const Tokenize
             "messages, 'train' and 'weight'",
             sample.rendered.text.substr(0, 400), prompt);
       }
-      where = row.place();
+      where = row.position();
     } catch (const Error& error) {
       shown = error.what();
-      where = row.place();
+      where = row.position();
     }
     return false;
   });

@@ -36,8 +36,8 @@ class ClassificationEncoder {
   [[nodiscard]] TokenContent encode(const RowBlock& block) const {
     TokenContent content;
     content.outputs = outputs();
-    for (const RowBlock::Row& place : block.rows) {
-      const Row row(block, place);
+    for (const RowBlock::Row& position : block.rows) {
+      const Row row(block, position);
       add_text(content, row);
       add_label(content, row);
     }
@@ -55,7 +55,7 @@ class ClassificationEncoder {
     const std::optional<std::string>& pair = columns_.text_pair_column;
     maker_.add(content,
                pair ? maker_.make(first, tokenizer_.encode(row.text(*pair))) : maker_.make(first),
-               row.place());
+               row.position());
   }
 
   void add_label(TokenContent& content, const Row& row) const {

@@ -38,27 +38,27 @@ MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& ke
   fingerprint_ = hasher.hex();
 }
 
-MixedDataset::Place MixedDataset::find(int64_t index) const {
+MixedDataset::Position MixedDataset::find(int64_t index) const {
   FT_CHECK(index >= 0 && index < size(), "a sample of the mixture");
   const auto above = std::upper_bound(begins_.begin(), begins_.end(), index);
   const auto part = static_cast<size_t>(above - begins_.begin()) - 1;
   const Dataset& data = *parts_[part].data;
-  const int64_t place = index - begins_[part];
+  const int64_t position = index - begins_[part];
   const int64_t left = share(part) % data.size();  // samples of the last pass
-  if (place < share(part) - left) return {data, place % data.size()};
+  if (position < share(part) - left) return {data, position % data.size()};
   __extension__ using Wide = __int128;  // product of two sizes of up to 2^40
-  const Wide spread = static_cast<Wide>(place % data.size()) * data.size() / left;
+  const Wide spread = static_cast<Wide>(position % data.size()) * data.size() / left;
   return {data, static_cast<int64_t>(spread)};
 }
 
 Example MixedDataset::get(int64_t index, int64_t choice) const {
-  const Place place = find(index);
-  return place.data.get(place.index, choice);
+  const Position position = find(index);
+  return position.data.get(position.index, choice);
 }
 
 int64_t MixedDataset::length(int64_t index, int64_t choice) const {
-  const Place place = find(index);
-  return place.data.length(place.index, choice);
+  const Position position = find(index);
+  return position.data.length(position.index, choice);
 }
 
 std::optional<DatasetExtent> MixedDataset::extent() const {

@@ -38,7 +38,7 @@ Choices choices_of(const Row& row, const ColumnNames& columns) {
              "' holds an object without a list 'text'; write a list of "
              "choices, or {\"text\": [...], \"label\": [...]}");
   }
-  const Row inner(value, row.place() + ": in column '" + column + "'", true, row.bare_lists());
+  const Row inner(value, row.position() + ": in column '" + column + "'", true, row.bare_lists());
   Choices choices{.texts = inner.texts("text"), .names = {}};
   if (value.contains("label")) choices.names = inner.texts("label");
   if (!choices.names.empty() && choices.names.size() != choices.texts.size()) {
@@ -48,7 +48,7 @@ Choices choices_of(const Row& row, const ColumnNames& columns) {
   return choices;
 }
 
-std::optional<size_t> only_place(const std::vector<std::string>& list, const std::string& text) {
+std::optional<size_t> only_position(const std::vector<std::string>& list, const std::string& text) {
   const auto found = std::ranges::find(list, text);
   if (found == list.end() || std::find(found + 1, list.end(), text) != list.end()) {
     return std::nullopt;
@@ -58,15 +58,15 @@ std::optional<size_t> only_place(const std::vector<std::string>& list, const std
 
 // Returns the choice that a text names.
 std::optional<size_t> named_choice(const std::string& text, const Choices& choices) {
-  if (const auto place = only_place(choices.names, text)) return place;
+  if (const auto position = only_position(choices.names, text)) return position;
   if (const auto number = parse_integer(text)) {
     const auto size = static_cast<int64_t>(choices.texts.size());
     if (*number >= 0 && *number < size) return static_cast<size_t>(*number);
   }
-  if (const auto place = only_place(choices.texts, text)) return place;
+  if (const auto position = only_position(choices.texts, text)) return position;
   if (text.size() == 1 && text[0] >= 'A' && text[0] <= 'Z') {
-    const auto place = static_cast<size_t>(text[0] - 'A');
-    if (place < choices.texts.size()) return place;
+    const auto position = static_cast<size_t>(text[0] - 'A');
+    if (position < choices.texts.size()) return position;
   }
   return std::nullopt;
 }
@@ -78,7 +78,7 @@ class MultipleChoiceEncoder {
       : tokenizer_(tokenizer),
         options_(options),
         columns_(std::move(columns)),
-        first_place_(first.place()),
+        first_position_(first.position()),
         choices_(choices_of(first, columns_).texts.size()),
         maker_(tokenizer, options, true) {
     if (choices_ < 2) {
@@ -91,12 +91,12 @@ class MultipleChoiceEncoder {
   [[nodiscard]] TokenContent encode(const RowBlock& block) const {
     TokenContent content;
     content.choices = static_cast<int64_t>(choices_);
-    for (const RowBlock::Row& place : block.rows) {
-      const Row row(block, place);
+    for (const RowBlock::Row& position : block.rows) {
+      const Row row(block, position);
       const Choices choices = choices_of(row, columns_);
       if (choices.texts.size() != choices_) {
         row.fail(format_text("has {} choices where {} has {}; all rows must have the same number",
-                             choices.texts.size(), first_place_, choices_));
+                             choices.texts.size(), first_position_, choices_));
       }
       add_texts(content, row, choices);
       content.classes.push_back(static_cast<int32_t>(label_of(row, choices)));
@@ -110,7 +110,7 @@ class MultipleChoiceEncoder {
     const std::optional<std::string>& prefixed = columns_.text_column;
     const std::string prefix = prefixed ? row.text(*prefixed) + " " : "";
     for (const std::string& choice : choices.texts) {
-      maker_.add(content, maker_.make(context, tokenizer_.encode(prefix + choice)), row.place());
+      maker_.add(content, maker_.make(context, tokenizer_.encode(prefix + choice)), row.position());
     }
   }
 
@@ -127,7 +127,7 @@ class MultipleChoiceEncoder {
     if (typed_number) {
       if (number && *number >= 0 && *number < static_cast<int64_t>(choices_)) return *number;
     } else if (value.is_string()) {
-      if (const auto place = named_choice(text, choices)) return static_cast<int64_t>(*place);
+      if (const auto position = named_choice(text, choices)) return static_cast<int64_t>(*position);
     }
     row.fail(format_text("column '{}' holds {}, which is no choice; write a number from 0 to {}{}",
                          column, describe(value), choices_ - 1,
@@ -139,7 +139,7 @@ class MultipleChoiceEncoder {
   const Tokenizer& tokenizer_;
   MultipleChoiceOptions options_;
   ColumnNames columns_;
-  std::string first_place_;
+  std::string first_position_;
   size_t choices_;
   SequenceMaker maker_;
 };

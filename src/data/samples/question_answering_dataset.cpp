@@ -64,8 +64,8 @@ class WindowEncoder {
 
   [[nodiscard]] Content encode(const RowBlock& block) const {
     Content content;
-    for (const RowBlock::Row& place : block.rows) {
-      for (AskedQuestion& question : reader_.read(Row(block, place))) add(content, question);
+    for (const RowBlock::Row& position : block.rows) {
+      for (AskedQuestion& question : reader_.read(Row(block, position))) add(content, question);
     }
     return content;
   }
@@ -83,10 +83,10 @@ class WindowEncoder {
       const std::span ids = std::span(context.ids).subspan(from, size);
       const ModelText text =
           context_first_ ? tokenizer_.combine(ids, question) : tokenizer_.combine(question, ids);
-      maker_.add(content.tokens, text, asked.place);
+      maker_.add(content.tokens, text, asked.position);
       const int64_t first = first_of_context(text);
       if (asked.answer_known) {
-        const int64_t cls = cls_place(text.ids);
+        const int64_t cls = cls_position(text.ids);
         const std::span ranges = std::span(context.ranges).subspan(from, size);
         content.tokens.answers.push_back(asked.answer
                                              ? find_answer(ranges, first, *asked.answer, cls)
@@ -105,7 +105,7 @@ class WindowEncoder {
   }
 
   [[noreturn]] static void fail(const AskedQuestion& asked, const std::string& what) {
-    throw Error(ErrorKind::kData, asked.place + ": " + what);
+    throw Error(ErrorKind::kData, asked.position + ": " + what);
   }
 
   [[nodiscard]] int64_t room_for_context(int64_t question, int64_t context,
@@ -128,7 +128,7 @@ class WindowEncoder {
   }
 
   // Returns the target of windows without the answer: CLS, else BOS, else the first token.
-  [[nodiscard]] int64_t cls_place(const std::vector<int32_t>& ids) const {
+  [[nodiscard]] int64_t cls_position(const std::vector<int32_t>& ids) const {
     const SpecialTokens& special = tokenizer_.special_tokens();
     for (const auto& token : {special.cls, special.bos}) {
       if (!token || token->id < 0) continue;
@@ -296,9 +296,9 @@ int64_t QuestionAnsweringDataset::question_of(int64_t index) const {
 std::optional<TextRange> QuestionAnsweringDataset::range(int64_t index, int64_t token) const {
   FT_CHECK(index >= 0 && index < static_cast<int64_t>(windows_.size()), "no such window is kept");
   const Window& window = windows_[static_cast<size_t>(index)];
-  const int64_t place = token - window.first_token;
-  if (place < 0 || place >= window.tokens) return std::nullopt;
-  return ranges_[static_cast<size_t>(window.first_context + place)];
+  const int64_t position = token - window.first_token;
+  if (position < 0 || position >= window.tokens) return std::nullopt;
+  return ranges_[static_cast<size_t>(window.first_context + position)];
 }
 
 std::shared_ptr<const QuestionAnsweringDataset> build_question_answering_dataset(

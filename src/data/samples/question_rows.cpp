@@ -55,13 +55,13 @@ std::vector<AskedQuestion> QuestionReader::read(const Row& row) const {
   std::vector<AskedQuestion> questions;
   size_t number = 0;
   for (const Json& value : row.list("paragraphs")) {
-    const std::string place = format_text("{}, paragraph {}", row.place(), ++number);
+    const std::string position = format_text("{}, paragraph {}", row.position(), ++number);
     if (!value.is_object()) row.fail(format_text("paragraph {} is no object", number));
-    const Row paragraph(value, place, true);
+    const Row paragraph(value, position, true);
     const std::string& context = paragraph.text("context");
     for (const Json& asked : paragraph.list("qas")) {
       if (!asked.is_object()) paragraph.fail("'qas' holds " + describe(asked) + ", not an object");
-      questions.push_back(read_question(Row(asked, place, true), context));
+      questions.push_back(read_question(Row(asked, position, true), context));
     }
   }
   return questions;
@@ -69,14 +69,14 @@ std::vector<AskedQuestion> QuestionReader::read(const Row& row) const {
 
 AskedQuestion QuestionReader::read_question(const Row& row, const std::string& context) const {
   AskedQuestion asked;
-  asked.place = row.place();
+  asked.position = row.position();
   if (row.has("id")) {
     const auto id = label_name(row.at("id"));
     if (!id) row.fail("'id' holds " + describe(row.at("id")) + " where text is expected");
     asked.question.id = *id;
-    asked.place += " (id '" + *id + "')";
+    asked.position += " (id '" + *id + "')";
   }
-  const Row named(row.columns(), asked.place, row.typed(), row.bare_lists());
+  const Row named(row.columns(), asked.position, row.typed(), row.bare_lists());
   asked.question.question = without_front_space(named.text(question_column_));
   asked.question.context = context;
   if (is_white_space(asked.question.question)) named.fail("the question is blank");
@@ -104,7 +104,7 @@ void QuestionReader::read_answers(const Row& row, AskedQuestion& asked) const {
         take_answer(row, answer["text"], start == answer.end() ? nullptr : &*start, asked);
       }
     } else {
-      const Row inner(answers, row.place() + ": in column '" + answer_column_ + "'", true,
+      const Row inner(answers, row.position() + ": in column '" + answer_column_ + "'", true,
                       row.bare_lists());
       const Json texts = inner.list("text");
       const Json starts =
@@ -142,8 +142,8 @@ void QuestionReader::take_answer(const Row& row, const Json& text, const Json* s
     asked.answer_known = false;
     return;
   }
-  const bool is_place = start->is_number_integer() && *start >= 0;
-  if (!is_place) {
+  const bool is_location = start->is_number_integer() && *start >= 0;
+  if (!is_location) {
     row.fail("'answer_start' holds " + describe(*start) +
              " where the place of a character in the context is expected");
   }

@@ -13,7 +13,7 @@ namespace finetune {
 // A question as written in a file.
 struct AskedQuestion {
   Question question;  // id is empty if there is none
-  std::string place;
+  std::string position;
   bool answer_known = false;        // the data has an answer or says that there is none
   std::optional<TextRange> answer;  // the first one, in bytes of the context
 };

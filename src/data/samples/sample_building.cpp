@@ -47,8 +47,8 @@ ModelText SequenceMaker::make(std::span<const int32_t> first,
 }
 
 void SequenceMaker::add(TokenContent& content, const ModelText& text,
-                        const std::string& place) const {
-  for (const int32_t id : text.ids) check_token(id, place, vocabulary_);
+                        const std::string& position) const {
+  for (const int32_t id : text.ids) check_token(id, position, vocabulary_);
   content.ids.insert(content.ids.end(), text.ids.begin(), text.ids.end());
   content.types.insert(content.types.end(), text.token_types.begin(), text.token_types.end());
   content.offsets.push_back(static_cast<int64_t>(content.ids.size()));
@@ -125,7 +125,7 @@ nlohmann::ordered_json cache_options(const SampleOptions& options, const std::st
                                 {"rows", {options.rows.begin, options.rows.end}}};
   add_reading(key, options.reading);
   if (const auto& share = options.share) {
-    key["share"] = {share->total, share->seed, share->places.begin, share->places.end};
+    key["share"] = {share->total, share->seed, share->positions.begin, share->positions.end};
   }
   return key;
 }

@@ -27,8 +27,8 @@ class SequenceMaker {
   [[nodiscard]] ModelText make(std::span<const int32_t> text) const;
   [[nodiscard]] ModelText make(std::span<const int32_t> first,
                                std::span<const int32_t> second) const;
-  // Adds a sequence. Throws Error(kData) with `place` for an id outside the vocabulary.
-  void add(TokenContent& content, const ModelText& text, const std::string& place) const;
+  // Adds a sequence. Throws Error(kData) with `position` for an id outside the vocabulary.
+  void add(TokenContent& content, const ModelText& text, const std::string& position) const;
 
  private:
   [[nodiscard]] std::span<const int32_t> cut(std::span<const int32_t> ids, int64_t length) const;

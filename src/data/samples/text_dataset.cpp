@@ -45,7 +45,7 @@ class Schemas {
     if (block.kind != FileKind::kText) {
       const Row row(block, block.rows.front());
       if (block.kind == FileKind::kTfRecord && row.columns().contains("masked_lm_positions")) {
-        throw Error(ErrorKind::kData, row.place() +
+        throw Error(ErrorKind::kData, row.position() +
                                           ": is an example of task pretraining, masked and filled "
                                           "up; give other tasks text or rows");
       }
@@ -89,18 +89,18 @@ class RowEncoder {
     EncodedRows result;
     result.rows = std::ssize(block.rows);
     for (const RowBlock::Row& row : block.rows) {
-      const std::string place = block.place(row);
+      const std::string position = block.position(row);
       if (block.kind == FileKind::kText) {
-        check_utf8(block.view(row), place);
-        add_line(result, block.view(row), row.ended, place);
+        check_utf8(block.view(row), position);
+        add_line(result, block.view(row), row.ended, position);
         continue;
       }
       const RowSchema& schema = schemas_.of(block);
       nlohmann::ordered_json json = block.parse(row);
       if (schema.tokens) {
-        add_tokens(result, tokens_of(json, schema, place, limits()));
+        add_tokens(result, tokens_of(json, schema, position, limits()));
       } else {
-        add_text(result, text_of(json, schema, place), place);
+        add_text(result, text_of(json, schema, position), position);
       }
     }
     return result;
@@ -112,12 +112,13 @@ class RowEncoder {
   }
 
   void add_line(EncodedRows& block, std::string_view line, bool ended,
-                const std::string& place) const {
+                const std::string& position) const {
     const bool keeps_end = ended && options_.keep_linebreaks && !options_.line_by_line;
-    keeps_end ? add_text(block, std::string(line) + '\n', place) : add_text(block, line, place);
+    keeps_end ? add_text(block, std::string(line) + '\n', position)
+              : add_text(block, line, position);
   }
 
-  void add_text(EncodedRows& block, std::string_view text, const std::string& place) const {
+  void add_text(EncodedRows& block, std::string_view text, const std::string& position) const {
     if (options_.line_by_line && is_white_space(text)) return;
     std::vector<int32_t> ids = tokenizer_.encode(text);
     if (options_.line_by_line) {
@@ -125,7 +126,7 @@ class RowEncoder {
       if (static_cast<int64_t>(ids.size()) > room) ids.resize(static_cast<size_t>(room));
     }
     ids = tokenizer_.add_special_tokens(ids);
-    for (const int32_t id : ids) check_token(id, place, options_.vocabulary_limit);
+    for (const int32_t id : ids) check_token(id, position, options_.vocabulary_limit);
     block.content.ids.insert(block.content.ids.end(), ids.begin(), ids.end());
     block.lengths.push_back(static_cast<int64_t>(ids.size()));
   }

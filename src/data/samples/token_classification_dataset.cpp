@@ -41,7 +41,7 @@ class TokenLabelEncoder {
 
   [[nodiscard]] TokenContent encode(const RowBlock& block) const {
     TokenContent content;
-    for (const RowBlock::Row& place : block.rows) add(content, Row(block, place));
+    for (const RowBlock::Row& position : block.rows) add(content, Row(block, position));
     return content;
   }
 
@@ -56,7 +56,7 @@ class TokenLabelEncoder {
       word_of_id.insert(word_of_id.end(), more.size(), static_cast<int32_t>(word));
     }
     const ModelText text = maker_.make(ids);
-    maker_.add(content, text, row.place());
+    maker_.add(content, text, row.position());
     content.word_counts.push_back(static_cast<int64_t>(words.size()));
     const std::vector<int32_t> labels = labels_of(row, words.size());
     // With truncation on the left, the first kept token is not the text's first.

@@ -32,12 +32,12 @@ using Json = nlohmann::ordered_json;
 struct Chunk {
   int64_t first = 0;  // sample
   int64_t count = 0;
-  RowPlace begin = {};
-  RowPlace end = {};
+  RowPosition begin = {};
+  RowPosition end = {};
   std::shared_ptr<const TokenDataset> samples = {};  // null: not in memory
   int64_t used = 0;                                  // the last draw that used one of them
 
-  [[nodiscard]] int64_t behind() const { return first + count; }
+  [[nodiscard]] int64_t after() const { return first + count; }
 };
 
 // The samples of a few chunks, by their indices in the stream.
@@ -50,9 +50,9 @@ class DrawnSamples final : public Dataset {
   [[nodiscard]] int64_t size() const override { return size_; }
   [[nodiscard]] int64_t choices() const override { return choices_; }
   [[nodiscard]] Example get(int64_t index, int64_t choice) const override {
-    const auto behind = chunks_.upper_bound(index);
-    FT_CHECK(behind != chunks_.begin(), "the sample was drawn");
-    const auto& [first, samples] = *std::prev(behind);
+    const auto after = chunks_.upper_bound(index);
+    FT_CHECK(after != chunks_.begin(), "the sample was drawn");
+    const auto& [first, samples] = *std::prev(after);
     return samples->get(index - first, choice);
   }
   [[nodiscard]] std::string fingerprint() const override { return ""; }
@@ -63,12 +63,12 @@ class DrawnSamples final : public Dataset {
   std::map<int64_t, std::shared_ptr<const TokenDataset>> chunks_;
 };
 
-Json place_json(const RowPlace& place) {
-  return {place.file, place.record.records, place.record.offset, place.record.line,
-          place.record.after_return};
+Json position_json(const RowPosition& position) {
+  return {position.file, position.record.records, position.record.offset, position.record.line,
+          position.record.after_return};
 }
 
-RowPlace parse_place(const Json& json) {
+RowPosition parse_location(const Json& json) {
   return {.file = json.at(0).get<size_t>(),
           .record = {.records = json.at(1).get<int64_t>(),
                      .offset = json.at(2).get<uint64_t>(),
@@ -154,43 +154,43 @@ class FileStream final : public SampleStream {
     return drawn;
   }
 
-  void release(int64_t epoch, int64_t place) const override {
+  void release(int64_t epoch, int64_t position) const override {
     constexpr size_t kFewChunks = 4096;
     const std::lock_guard lock(mutex_);
     if (chunks_.size() < std::max(kFewChunks, forget_above_)) return;
-    const auto [oldest, newest] = needed_at(epoch, place);
-    const auto behind = chunks_.upper_bound(oldest);
-    if (behind != chunks_.begin()) chunks_.erase(chunks_.begin(), std::prev(behind));
+    const auto [oldest, newest] = needed_at(epoch, position);
+    const auto after = chunks_.upper_bound(oldest);
+    if (after != chunks_.begin()) chunks_.erase(chunks_.begin(), std::prev(after));
     forget_above_ = 2 * chunks_.size();
   }
 
-  [[nodiscard]] Json state(int64_t epoch, int64_t place) const override {
+  [[nodiscard]] Json state(int64_t epoch, int64_t position) const override {
     const std::lock_guard lock(mutex_);
     Json chunks = Json::array();
-    if (place > 0) {
-      const auto [oldest, newest] = needed_at(epoch, place);
+    if (position > 0) {
+      const auto [oldest, newest] = needed_at(epoch, position);
       const Chunk* chunk = find(oldest);
       FT_CHECK(chunk != nullptr, "samples of the buffer exist");
-      while (chunk->behind() <= newest) {
-        chunks.push_back({chunk->first, place_json(chunk->begin)});
-        chunk = find(chunk->behind());
+      while (chunk->after() <= newest) {
+        chunks.push_back({chunk->first, position_json(chunk->begin)});
+        chunk = find(chunk->after());
         FT_CHECK(chunk != nullptr, "samples of the buffer exist");
       }
-      chunks.push_back({chunk->first, place_json(chunk->begin)});
-      chunks.push_back({chunk->behind(), place_json(chunk->end)});
+      chunks.push_back({chunk->first, position_json(chunk->begin)});
+      chunks.push_back({chunk->after(), position_json(chunk->end)});
     }
     Json json = {{"chunks", std::move(chunks)}};
     if (epoch > 0) json["samples"] = *total_;
     return json;
   }
 
-  void restore(const Json& state, int64_t epoch, int64_t place) const override {
+  void restore(const Json& state, int64_t epoch, int64_t position) const override {
     const std::lock_guard lock(mutex_);
     try {
       const Json& chunks = state.at("chunks");
       std::vector<Chunk> known;
       for (const Json& item : chunks) {
-        Chunk chunk{.first = item.at(0).get<int64_t>(), .begin = parse_place(item.at(1))};
+        Chunk chunk{.first = item.at(0).get<int64_t>(), .begin = parse_location(item.at(1))};
         if (chunk.first < 0 || chunk.begin.file > files_.size()) {
           throw Error(ErrorKind::kData,
                       "the state of the stream is damaged: it names a position outside the files");
@@ -206,7 +206,7 @@ class FileStream final : public SampleStream {
       }
       if (!known.empty()) known.pop_back();  // the last one is the read position
       for (const Chunk& chunk : known) {
-        known_ = std::max(known_, chunk.behind());
+        known_ = std::max(known_, chunk.after());
         if (!chunks_.contains(chunk.first)) chunks_.emplace(chunk.first, chunk);
       }
       if (state.contains("samples")) set_total(state.at("samples").get<int64_t>());
@@ -216,7 +216,8 @@ class FileStream final : public SampleStream {
     }
     polls_ = true;
     epoch_ = -1;
-    if (reach_locked(place + 1) > place) static_cast<void>(fill(epoch, place, place + 1));
+    if (reach_locked(position + 1) > position)
+      static_cast<void>(fill(epoch, position, position + 1));
     polls_ = false;
   }
 
@@ -257,18 +258,18 @@ class FileStream final : public SampleStream {
   // Returns the chunk that contains a sample; null after the last one.
   [[nodiscard]] Chunk* find(int64_t sample) const {
     while (true) {
-      const auto behind = chunks_.upper_bound(sample);
-      Chunk* before = behind == chunks_.begin() ? nullptr : &std::prev(behind)->second;
-      if (before != nullptr && sample < before->behind()) return before;
+      const auto after = chunks_.upper_bound(sample);
+      Chunk* before = after == chunks_.begin() ? nullptr : &std::prev(after)->second;
+      if (before != nullptr && sample < before->after()) return before;
       Chunk next;
-      if (before != nullptr) next = {.first = before->behind(), .begin = before->end};
+      if (before != nullptr) next = {.first = before->after(), .begin = before->end};
       if (total_ && next.first >= *total_) return nullptr;
       if (!read(next)) {
         check_files();
         set_total(next.first);
         return nullptr;
       }
-      known_ = std::max(known_, next.behind());
+      known_ = std::max(known_, next.after());
       if (known_ >= limit_) set_total(limit_);
       chunks_.insert_or_assign(next.first, next);
     }
@@ -283,7 +284,7 @@ class FileStream final : public SampleStream {
       content = {};
       if (!source_.read(rows_, content)) return false;
     } while (content.offsets.size() == 1);
-    chunk.end = rows_.place();
+    chunk.end = rows_.position();
     reading_at_ = chunk.end;
     check_types(content, chunk.first);
     const int64_t bytes = memory_bytes(content);
@@ -318,15 +319,16 @@ class FileStream final : public SampleStream {
   // files. Returns how many samples are known then.
   int64_t fill(int64_t epoch, int64_t begin, int64_t end) const {
     const int64_t known = reach_locked(end + options_.buffer);
-    const bool goes_on = epoch == epoch_ && begin >= next_ && begin - next_ <= 16 * options_.buffer;
-    int64_t first = (goes_on ? next_ : begin) + options_.buffer;
+    const bool continues =
+        epoch == epoch_ && begin >= next_ && begin - next_ <= 16 * options_.buffer;
+    int64_t first = (continues ? next_ : begin) + options_.buffer;
     if (epoch_ >= 0 && epoch != epoch_) check_files();
-    if (!goes_on) {
+    if (!continues) {
       std::vector<int64_t> content = buffer_.content_at(epoch, begin, known);
       std::ranges::sort(content);
       for (const int64_t sample : content) static_cast<void>(load(sample));
     }
-    while (first < known) first = load(first).behind();
+    while (first < known) first = load(first).after();
     epoch_ = epoch;
     next_ = begin;
     return known;
@@ -341,16 +343,16 @@ class FileStream final : public SampleStream {
       held.insert(std::prev(chunks_.upper_bound(sample))->first);
     }
     for (auto& [first, chunk] : chunks_) {
-      const bool is_ahead = chunk.behind() > next_ + options_.buffer;
+      const bool is_ahead = chunk.after() > next_ + options_.buffer;
       if (is_ahead || chunk.used > draws_ - kDrawsAgo || held.contains(first)) continue;
       chunk.samples.reset();
     }
   }
 
   // Returns the first and the last sample in the buffer before an output.
-  [[nodiscard]] std::pair<int64_t, int64_t> needed_at(int64_t epoch, int64_t place) const {
-    const int64_t known = reach_locked(place + options_.buffer);
-    const std::vector<int64_t>& content = saved_buffer_.content_at(epoch, place, known);
+  [[nodiscard]] std::pair<int64_t, int64_t> needed_at(int64_t epoch, int64_t position) const {
+    const int64_t known = reach_locked(position + options_.buffer);
+    const std::vector<int64_t>& content = saved_buffer_.content_at(epoch, position, known);
     if (content.empty()) return {0, 0};
     const auto [oldest, newest] = std::ranges::minmax(content);
     return {oldest, newest};
@@ -378,7 +380,7 @@ class FileStream final : public SampleStream {
   mutable std::map<int64_t, Chunk> chunks_;  // by their first sample
   mutable int64_t known_ = 0;                // samples known to exist
   mutable std::optional<int64_t> total_;     // samples per epoch
-  mutable std::optional<RowPlace> reading_at_ = RowPlace{};
+  mutable std::optional<RowPosition> reading_at_ = RowPosition{};
   mutable ShuffleBuffer buffer_;
   mutable ShuffleBuffer saved_buffer_;  // for earlier outputs
   mutable int64_t epoch_ = -1;          // of the last output that was drawn

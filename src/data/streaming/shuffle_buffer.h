@@ -22,19 +22,21 @@ class ShuffleBuffer {
   void append(int64_t epoch, int64_t begin, int64_t end, int64_t known,
               std::vector<int64_t>& samples);
 
-  // Returns the samples in the buffer before output `place`, in slot order. Requires: as append().
-  [[nodiscard]] const std::vector<int64_t>& content_at(int64_t epoch, int64_t place, int64_t known);
+  // Returns the samples in the buffer before output `position`, in slot order. Requires: as
+  // append().
+  [[nodiscard]] const std::vector<int64_t>& content_at(int64_t epoch, int64_t position,
+                                                       int64_t known);
 
   [[nodiscard]] int64_t size() const { return size_; }
 
  private:
-  [[nodiscard]] int64_t slot(int64_t epoch, int64_t place) const;
-  void move_to(int64_t epoch, int64_t place);
+  [[nodiscard]] int64_t slot(int64_t epoch, int64_t position) const;
+  void move_to(int64_t epoch, int64_t position);
 
   int64_t size_;
   uint64_t seed_;
   int64_t epoch_ = -1;          // of the slots; -1: none yet
-  int64_t place_ = 0;           // the next output
+  int64_t position_ = 0;        // the next output
   std::vector<int64_t> slots_;  // samples in the buffer, before the end of the stream
   std::vector<int64_t> left_;   // remaining samples, at the end of the stream
 };

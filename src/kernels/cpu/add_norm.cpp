@@ -18,10 +18,10 @@ size_t add_norm_scratch(int64_t columns) {
   return static_cast<size_t>(2 * columns + kDropoutNumbers);
 }
 
-RowPlaces places_of(const AddNorm& weights) {
+RowPositions positions_of(const AddNorm& weights) {
   if (weights.layout == nullptr) return {};
   return {.sequences = weights.layout->sequences.const_data_ptr<int64_t>(),
-          .places = weights.layout->places.const_data_ptr<int64_t>()};
+          .positions = weights.layout->positions.const_data_ptr<int64_t>()};
 }
 
 // An undefined residual means that `sums` already contains s.
@@ -41,7 +41,7 @@ Tensor add_norm_forward(const Tensor& sums, const Tensor& bias, const Tensor& re
         .epsilon = static_cast<float>(weights.epsilon),
         .dropout = weights.dropout,
         .rows_per_sample = sums.size(-2),
-        .row_places = places_of(weights),
+        .row_positions = positions_of(weights),
         .first_row = 0,
         .last_row = 0,
         .columns = columns,
@@ -85,7 +85,7 @@ AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
         .epsilon = static_cast<float>(weights.epsilon),
         .dropout = weights.dropout,
         .rows_per_sample = sums.size(-2),
-        .row_places = places_of(weights),
+        .row_positions = positions_of(weights),
         .first_row = 0,
         .last_row = 0,
         .columns = columns,

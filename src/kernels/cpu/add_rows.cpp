@@ -15,7 +15,7 @@ void add_rows(const Tensor& gradient, const Tensor& indices, const Tensor& rows,
   const int64_t count = sorted.numel();
   const int64_t columns = rows.size(1);
   const int64_t* index = sorted.const_data_ptr<int64_t>();
-  const int64_t* place = order.const_data_ptr<int64_t>();
+  const int64_t* position = order.const_data_ptr<int64_t>();
   const float* source = rows.const_data_ptr<float>();
   float* target = gradient.mutable_data_ptr<float>();
   std::vector<int64_t> starts;
@@ -29,7 +29,7 @@ void add_rows(const Tensor& gradient, const Tensor& indices, const Tensor& rows,
       if (index[first] == skipped) continue;
       float* sum = target + index[first] * columns;
       for (int64_t i = first; i < starts[static_cast<size_t>(run) + 1]; ++i) {
-        const float* row = source + place[i] * columns;
+        const float* row = source + position[i] * columns;
         for (int64_t c = 0; c < columns; ++c) sum[c] += row[c];
       }
     }

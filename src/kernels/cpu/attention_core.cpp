@@ -188,7 +188,7 @@ struct Scratch {
 
 // The query rows of a tile: `rows` rows of each of `heads` heads, from the sample's row
 // `first_query` on, one head after the other.
-struct TilePlace {
+struct TilePosition {
   int64_t first_head, heads, first_query, rows;
   KeyRange keys;
 
@@ -197,18 +197,18 @@ struct TilePlace {
 
 // The scores of one head of a tile.
 ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Matrix& scores,
-                    const Scratch& scratch, const TilePlace& place, int64_t head) {
-  const float* key_add = task.key_add.empty() ? nullptr : task.key_add.data() + place.keys.first;
+                    const Scratch& scratch, const TilePosition& position, int64_t head) {
+  const float* key_add = task.key_add.empty() ? nullptr : task.key_add.data() + position.keys.first;
   return {.scores = scores.data,
           .gradient = nullptr,
           .key_add = key_add,
           .rows = scores.rows,
-          .keys = place.keys.count,
+          .keys = position.keys.count,
           .dropout = inputs.dropout,
           .sample = task.sample,
           .head = head,
-          .first_query = place.first_query,
-          .first_key = place.keys.first,
+          .first_query = position.first_query,
+          .first_key = position.keys.first,
           .causal = inputs.rule.causal,
           .window = inputs.rule.window,
           .softcap = static_cast<float>(inputs.rule.softcap),
@@ -241,54 +241,55 @@ void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch&
   const int64_t group = group_of(inputs);
   for (int64_t first = 0; first < task.tokens; first += scratch.rows) {
     const int64_t rows = std::min(scratch.rows, task.tokens - first);
-    function(TilePlace{.first_head = task.key_head * group,
-                       .heads = group,
-                       .first_query = first,
-                       .rows = rows,
-                       .keys = keys_of_rows(inputs, task, first, rows)});
+    function(TilePosition{.first_head = task.key_head * group,
+                          .heads = group,
+                          .first_query = first,
+                          .rows = rows,
+                          .keys = keys_of_rows(inputs, task, first, rows)});
   }
 }
 
 // Calls `function` with each head of a tile and its rows of `x`, [heads * rows, ...].
 template <typename Function>
-void for_each_head(const TilePlace& place, const Matrix& x, const Function& function) {
-  for (int64_t i = 0; i < place.heads; ++i) {
-    function(place.first_head + i, x.row_range(i * place.rows, place.rows));
+void for_each_head(const TilePosition& position, const Matrix& x, const Function& function) {
+  for (int64_t i = 0; i < position.heads; ++i) {
+    function(position.first_head + i, x.row_range(i * position.rows, position.rows));
   }
 }
 
 // The rows of one tile in tensors of the query's shape.
 class TileRows {
  public:
-  TileRows(const Attention& inputs, const HeadTask& task, const TilePlace& place)
-      : size_(inputs.head_size()), first_(task.first + place.first_query), place_(place) {}
+  TileRows(const Attention& inputs, const HeadTask& task, const TilePosition& position)
+      : size_(inputs.head_size()), first_(task.first + position.first_query), position_(position) {}
 
   // Returns [heads * rows, D] in float32: in place for one head of float32, else copied to
   // `memory`.
   [[nodiscard]] Matrix of(const Tensor& x, const Tensor& memory) const {
-    const HeadRows only = of_head(x, place_.first_head);
-    if (place_.heads == 1 && only.is_float()) return only.memory();
-    const Matrix all = Scratch::matrix(memory, place_.count(), size_);
-    for_each_head(place_, all,
+    const HeadRows only = of_head(x, position_.first_head);
+    if (position_.heads == 1 && only.is_float()) return only.memory();
+    const Matrix all = Scratch::matrix(memory, position_.count(), size_);
+    for_each_head(position_, all,
                   [&](int64_t head, const Matrix& rows) { load_values(of_head(x, head), rows); });
     return all;
   }
   void set(const Tensor& x, const Matrix& values) const {
-    for_each_head(place_, values,
+    for_each_head(position_, values,
                   [&](int64_t head, const Matrix& rows) { store_values(rows, of_head(x, head)); });
   }
   void clear(const Tensor& x) const {
-    for (int64_t i = 0; i < place_.heads; ++i) of_head(x, place_.first_head + i).view().zero_();
+    for (int64_t i = 0; i < position_.heads; ++i)
+      of_head(x, position_.first_head + i).view().zero_();
   }
 
  private:
   [[nodiscard]] HeadRows of_head(const Tensor& x, int64_t head) const {
-    return {x, size_, head, first_, place_.rows};
+    return {x, size_, head, first_, position_.rows};
   }
 
   int64_t size_;
   int64_t first_;  // token of the batch
-  const TilePlace& place_;
+  const TilePosition& position_;
 };
 
 // For each tile: S = scale Q K^T, then context = Dropout(softmax(S)) V. The query heads of a key
@@ -297,19 +298,19 @@ void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& 
                    const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
   const float scale = score_scale(inputs);
-  for_each_tile(inputs, task, scratch, [&](const TilePlace& place) {
-    const TileRows rows(inputs, task, place);
-    const int64_t keys = place.keys.count;
+  for_each_tile(inputs, task, scratch, [&](const TilePosition& position) {
+    const TileRows rows(inputs, task, position);
+    const int64_t keys = position.keys.count;
     if (keys == 0) return rows.clear(output);
-    const Matrix key = all.key.matrix().row_range(place.keys.first, keys);
-    const Matrix value = all.value.matrix().row_range(place.keys.first, keys);
-    const Matrix scores = Scratch::matrix(scratch.scores, place.count(), keys);
+    const Matrix key = all.key.matrix().row_range(position.keys.first, keys);
+    const Matrix value = all.value.matrix().row_range(position.keys.first, keys);
+    const Matrix scores = Scratch::matrix(scratch.scores, position.count(), keys);
     multiply(scores, rows.of(inputs.query, scratch.query), key.t(), 0.0F, scale);
-    for_each_head(place, scores, [&](int64_t head, const Matrix& of_head) {
-      softmax_dropout(make_tile(inputs, task, of_head, scratch, place, head));
+    for_each_head(position, scores, [&](int64_t head, const Matrix& of_head) {
+      softmax_dropout(make_tile(inputs, task, of_head, scratch, position, head));
     });
     const Matrix result =
-        Scratch::matrix(scratch.query_gradient, place.count(), inputs.head_size());
+        Scratch::matrix(scratch.query_gradient, position.count(), inputs.head_size());
     multiply(result, scores, value);
     rows.set(output, result);
   });
@@ -336,27 +337,27 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
     std::fill_n(of_all_keys.data, task.keys * size, 0.0F);
     std::fill_n(of_all_values.data, task.keys * size, 0.0F);
   }
-  for_each_tile(inputs, task, scratch, [&](const TilePlace& place) {
-    const TileRows rows(inputs, task, place);
-    const int64_t keys = place.keys.count;
+  for_each_tile(inputs, task, scratch, [&](const TilePosition& position) {
+    const TileRows rows(inputs, task, position);
+    const int64_t keys = position.keys.count;
     if (keys == 0) return rows.clear(inputs.query);
-    const auto keys_of = [&](const Matrix& x) { return x.row_range(place.keys.first, keys); };
-    const float keep = !adds && place.first_query == 0 ? 0.0F : 1.0F;
+    const auto keys_of = [&](const Matrix& x) { return x.row_range(position.keys.first, keys); };
+    const float keep = !adds && position.first_query == 0 ? 0.0F : 1.0F;
     const Matrix of_rows = rows.of(gradient, scratch.context_gradient);
     const Matrix query_rows = rows.of(inputs.query, scratch.query);
     const Matrix key = keys_of(all.key.matrix());
-    const Matrix scores = Scratch::matrix(scratch.scores, place.count(), keys);
-    const Matrix of_scores = Scratch::matrix(scratch.gradient, place.count(), keys);
+    const Matrix scores = Scratch::matrix(scratch.scores, position.count(), keys);
+    const Matrix of_scores = Scratch::matrix(scratch.gradient, position.count(), keys);
     multiply(scores, query_rows, key.t(), 0.0F, scale);
     multiply(of_scores, of_rows, keys_of(all.value.matrix()).t());
-    for_each_head(place, scores, [&](int64_t head, const Matrix& of_head) {
-      ScoreTile tile = make_tile(inputs, task, of_head, scratch, place, head);
+    for_each_head(position, scores, [&](int64_t head, const Matrix& of_head) {
+      ScoreTile tile = make_tile(inputs, task, of_head, scratch, position, head);
       tile.gradient = of_scores.data + (of_head.data - scores.data);
       softmax_dropout_backward(tile);
     });
     multiply(keys_of(of_all_values), scores.t(), of_rows, keep);
     multiply(keys_of(of_all_keys), of_scores.t(), query_rows, keep, scale);
-    const Matrix of_query = Scratch::matrix(scratch.query_gradient, place.count(), size);
+    const Matrix of_query = Scratch::matrix(scratch.query_gradient, position.count(), size);
     multiply(of_query, of_scores, key, 0.0F, scale);
     rows.set(inputs.query, of_query);
   });

@@ -96,20 +96,20 @@ class Wave {
   [[nodiscard]] int64_t size() const { return size_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
 
-  // Packs head `index`, counted over all samples, into slot `place`.
-  void pack(int64_t index, int64_t place) const {
-    rows(query_, place).copy_(slice(inputs_.query, shape_, index)).mul_(shape_.scale());
-    rows(key_, place).copy_(slice(inputs_.key, shape_, index));
-    rows(value_, place).copy_(slice(inputs_.value, shape_, index));
-    transpose(key_, key_transposed_, place);
+  // Packs head `index`, counted over all samples, into slot `position`.
+  void pack(int64_t index, int64_t position) const {
+    rows(query_, position).copy_(slice(inputs_.query, shape_, index)).mul_(shape_.scale());
+    rows(key_, position).copy_(slice(inputs_.key, shape_, index));
+    rows(value_, position).copy_(slice(inputs_.value, shape_, index));
+    transpose(key_, key_transposed_, position);
   }
   // Also packs dC and rowsum(dC C), which equals rowsum(P dP) of the softmax's gradient.
-  void pack_backward(int64_t index, int64_t place, const Tensor& context,
+  void pack_backward(int64_t index, int64_t position, const Tensor& context,
                      const Tensor& gradient) const {
-    pack(index, place);
-    const Tensor target = rows(of_context_, place).copy_(slice(gradient, shape_, index));
-    transpose(value_, value_transposed_, place);
-    context_dot_[place].copy_(target.mul(slice(context, shape_, index)).sum(1));
+    pack(index, position);
+    const Tensor target = rows(of_context_, position).copy_(slice(gradient, shape_, index));
+    transpose(value_, value_transposed_, position);
+    context_dot_[position].copy_(target.mul(slice(context, shape_, index)).sum(1));
   }
 
   [[nodiscard]] std::vector<PackedHead> packed(int64_t first, int64_t count,
@@ -120,10 +120,10 @@ class Wave {
   }
 
  private:
-  [[nodiscard]] PackedHead head(int64_t index, int64_t place, const Tensor& log_sum_exp) const {
+  [[nodiscard]] PackedHead head(int64_t index, int64_t position, const Tensor& log_sum_exp) const {
     const int64_t sample = index / shape_.heads;
     const auto data = [&](const Tensor& memory) {
-      return memory.defined() ? memory[place].const_data_ptr<float>() : nullptr;
+      return memory.defined() ? memory[position].const_data_ptr<float>() : nullptr;
     };
     return {.block = shape_.block,
             .key_columns = shape_.key_columns,
@@ -145,16 +145,16 @@ class Wave {
             .head = index % shape_.heads};
   }
 
-  // Returns a view of the [T, D] matrix in slot `place`.
-  [[nodiscard]] Tensor rows(const Tensor& memory, int64_t place) const {
-    return memory[place]
+  // Returns a view of the [T, D] matrix in slot `position`.
+  [[nodiscard]] Tensor rows(const Tensor& memory, int64_t position) const {
+    return memory[position]
         .view({-1, shape_.columns})
         .narrow(0, 0, shape_.tokens)
         .narrow(1, 0, shape_.width);
   }
-  void transpose(const Tensor& from, const Tensor& to, int64_t place) const {
-    const auto* source = from[place].const_data_ptr<float>();
-    auto* target = to[place].mutable_data_ptr<float>();
+  void transpose(const Tensor& from, const Tensor& to, int64_t position) const {
+    const auto* source = from[position].const_data_ptr<float>();
+    auto* target = to[position].mutable_data_ptr<float>();
     for (int64_t i = 0; i < shape_.blocks; ++i) {
       transpose_block({.source = source + i * shape_.block * shape_.columns,
                        .stride = shape_.columns,
@@ -194,14 +194,14 @@ void forward_wave(const Wave& wave, const BlockAttention& inputs, const BlockCon
                   int64_t first) {
   const Shape& shape = wave.shape();
   const int64_t count = std::min(wave.size(), wave.heads() - first);
-  in_parallel(count, [&](int64_t place) { wave.pack(first + place, place); });
+  in_parallel(count, [&](int64_t position) { wave.pack(first + position, position); });
   const std::vector<PackedHead> heads = wave.packed(first, count, result.log_sum_exp);
   in_parallel(count * shape.blocks, [&](int64_t task) {
-    const int64_t place = task / shape.blocks;
+    const int64_t position = task / shape.blocks;
     const int64_t block = task % shape.blocks;
-    const PackedHead& head = heads[static_cast<size_t>(place)];
+    const PackedHead& head = heads[static_cast<size_t>(position)];
     ThreadMemory memory(head);
-    const int64_t row = (first + place) * shape.tokens + block * shape.block;
+    const int64_t row = (first + position) * shape.tokens + block * shape.block;
     block_forward({.head = &head,
                    .query_block = block,
                    .key_blocks = inputs.pattern.keys.of(head.head, block),
@@ -210,7 +210,7 @@ void forward_wave(const Wave& wave, const BlockAttention& inputs, const BlockCon
                    .scratch = memory.scratch.data()});
     const Tensor context =
         at::from_blob(memory.rows.data(), {head.rows(block), shape.width}, {shape.columns, 1});
-    slice(result.context, shape, first + place)
+    slice(result.context, shape, first + position)
         .narrow(0, block * shape.block, head.rows(block))
         .copy_(context);
   });
@@ -259,36 +259,36 @@ void backward_wave(const Wave& wave, const BlockAttention& inputs, const BlockCo
   const Shape& shape = wave.shape();
   const int64_t count = std::min(wave.size(), wave.heads() - first);
   for (const Tensor& sum : {sums.query, sums.key, sums.value}) sum.zero_();
-  const auto data = [&](const Tensor& sum, int64_t place) {
-    return sum.mutable_data_ptr<float>() + place * shape.row_floats();
+  const auto data = [&](const Tensor& sum, int64_t position) {
+    return sum.mutable_data_ptr<float>() + position * shape.row_floats();
   };
-  in_parallel(count, [&](int64_t place) {
-    wave.pack_backward(first + place, place, forward.context, gradient);
+  in_parallel(count, [&](int64_t position) {
+    wave.pack_backward(first + position, position, forward.context, gradient);
   });
   const std::vector<PackedHead> heads = wave.packed(first, count, forward.log_sum_exp);
   const bool by_head = count >= at::get_num_threads();
   const int64_t tasks = by_head ? 1 : 2 * shape.blocks;
   in_parallel(count * tasks, [&](int64_t index) {
-    const int64_t place = index / tasks;
-    const PackedHead& head = heads[static_cast<size_t>(place)];
-    float* of_query = data(sums.query, place);
-    float* of_key = data(sums.key, place);
-    float* of_value = data(sums.value, place);
+    const int64_t position = index / tasks;
+    const PackedHead& head = heads[static_cast<size_t>(position)];
+    float* of_query = data(sums.query, position);
+    float* of_key = data(sums.key, position);
+    float* of_value = data(sums.value, position);
     if (by_head) {
       backward_by_head(head, inputs.pattern, of_query, of_key, of_value);
     } else {
       backward_by_block(head, inputs.pattern, index % tasks, of_query, of_key, of_value);
     }
   });
-  in_parallel(count, [&](int64_t place) {
+  in_parallel(count, [&](int64_t position) {
     const auto store = [&](const Tensor& sum, const Tensor& target) {
-      slice(target, shape, first + place)
-          .copy_(sum[place]
+      slice(target, shape, first + position)
+          .copy_(sum[position]
                      .view({-1, shape.columns})
                      .narrow(0, 0, shape.tokens)
                      .narrow(1, 0, shape.width));
     };
-    sums.query[place].mul_(shape.scale());
+    sums.query[position].mul_(shape.scale());
     store(sums.query, inputs.query);
     store(sums.key, inputs.key);
     store(sums.value, inputs.value);

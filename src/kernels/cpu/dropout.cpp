@@ -30,9 +30,9 @@ Tensor dropout(const Tensor& input, const DropoutNumbers& numbers, const TokenLa
          .rows_per_sample = rows_per_sample,
          .rows_per_head = layout == nullptr ? rows_per_head : 1 << 16,
          .sequences = layout == nullptr ? nullptr : layout->sequences.const_data_ptr<int64_t>(),
-         .places = layout == nullptr ? nullptr : layout->places.const_data_ptr<int64_t>(),
+         .positions = layout == nullptr ? nullptr : layout->positions.const_data_ptr<int64_t>(),
          .key = numbers.key,
-         .first_place = numbers.first_place,
+         .first_position = numbers.first_position,
          .layer_and_site = numbers.layer_and_site,
          .threshold = numbers.threshold(),
          .scale = numbers.scale()});

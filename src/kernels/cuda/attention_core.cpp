@@ -44,7 +44,7 @@ struct SampleRange {
   }
   [[nodiscard]] std::optional<DropoutNumbers> dropout() const {
     std::optional<DropoutNumbers> numbers = inputs.dropout;
-    if (numbers) numbers->first_place += static_cast<uint32_t>(first);
+    if (numbers) numbers->first_position += static_cast<uint32_t>(first);
     return numbers;
   }
   [[nodiscard]] double scale() const { return inputs.scale(); }

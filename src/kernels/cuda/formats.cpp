@@ -82,7 +82,7 @@ void join_all_values(const std::vector<SplitTensor>& list) {
 }
 
 Tensor joined_rows(const Tensor& weight, const Tensor& correction, const Tensor& indices) {
-  const Tensor places = indices.contiguous();
+  const Tensor positions = indices.contiguous();
   const int64_t columns = weight.size(1);
   std::vector<int64_t> sizes = indices.sizes().vec();
   sizes.push_back(columns);
@@ -92,11 +92,11 @@ Tensor joined_rows(const Tensor& weight, const Tensor& correction, const Tensor&
   const JoinedRowsArguments arguments = {
       .narrow = launch.address<u16>(weight, 2 * values.numel()),
       .correction = launch.address<signed char>(correction, values.numel()),
-      .indices = launch.reads<i64>(places),
+      .indices = launch.reads<i64>(positions),
       .values = launch.writes<float>(values),
       .columns = columns};
   launch.run<kernel::joined_rows>(
-      ValueType::kFloat32, 0, {.x = places.numel(), .threads = threads_for(columns)}, arguments);
+      ValueType::kFloat32, 0, {.x = positions.numel(), .threads = threads_for(columns)}, arguments);
   return values;
 }
 

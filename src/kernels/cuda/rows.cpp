@@ -12,14 +12,14 @@ DropoutArguments dropout_arguments(const std::optional<DropoutNumbers>& numbers,
   };
   return {.key0 = numbers->key[0],
           .key1 = numbers->key[1],
-          .first_place = numbers->first_place,
+          .first_position = numbers->first_position,
           .layer_and_site = numbers->layer_and_site,
           .threshold = numbers->threshold(),
           .scale = numbers->scale(),
           .is_on = 1,
           .rows_per_sample = static_cast<int>(rows_per_sample),
           .sequences = tensor(&TokenLayout::sequences),
-          .places = tensor(&TokenLayout::places)};
+          .positions = tensor(&TokenLayout::positions)};
 }
 
 }  // namespace finetune::kernels::cuda

@@ -51,8 +51,8 @@ double scale_of(const Attention& inputs, const Samples& samples) {
 // [T, T], true where a query attends to a key; undefined if it always does.
 Tensor seen_keys(const AttentionRule& rule, const Tensor& scores) {
   if (!rule.causal && rule.window == 0) return {};
-  const Tensor places = at::arange(scores.size(-1), scores.options().dtype(at::kLong));
-  const Tensor distance = places.unsqueeze(1) - places;
+  const Tensor positions = at::arange(scores.size(-1), scores.options().dtype(at::kLong));
+  const Tensor distance = positions.unsqueeze(1) - positions;
   if (!rule.causal) return distance.abs().lt(rule.window);
   const Tensor seen = distance.ge(0);
   return rule.window == 0 ? seen : seen.logical_and(distance.lt(rule.window));
@@ -90,7 +90,7 @@ Samples make_samples(const Attention& inputs, int64_t first, int64_t count) {
   }
   if (inputs.dropout) {
     DropoutNumbers numbers = *inputs.dropout;
-    numbers.first_place += static_cast<uint32_t>(first);
+    numbers.first_position += static_cast<uint32_t>(first);
     samples.factors = dropout_mask(samples.probabilities, numbers);
   }
   return samples;
@@ -118,7 +118,7 @@ class PaddedSequences {
     begin_ = layout.offsets[static_cast<size_t>(first)];
     const int64_t tokens = layout.offsets[static_cast<size_t>(first + count)] - begin_;
     cells_ = (layout.sequences.narrow(0, begin_, tokens) - first) * length_ +
-             layout.places.narrow(0, begin_, tokens);
+             layout.positions.narrow(0, begin_, tokens);
     rows_ = count;
     Tensor mask = at::zeros({count * length_}, cells_.options().dtype(at::kBool));
     const Tensor allowed = inputs.mask.defined() ? inputs.mask.view({-1}).narrow(0, begin_, tokens)
@@ -132,7 +132,7 @@ class PaddedSequences {
               .rule = inputs.rule,
               .mask = mask.view({count, 1, 1, length_}),
               .dropout = inputs.dropout};
-    if (dense_.dropout) dense_.dropout->first_place += static_cast<uint32_t>(first);
+    if (dense_.dropout) dense_.dropout->first_position += static_cast<uint32_t>(first);
   }
 
   [[nodiscard]] const Attention& dense() const { return dense_; }

@@ -125,15 +125,15 @@ Tensor dropout_factors(const Blocked& blocked, const Rows& rows, at::ScalarType 
           .flatten(2);                                                  // [H, R, L * S / step]
   const Tensor queries = (rows.queries * size).unsqueeze(-1) + inside;  // [R, S]
   const Tensor heads = at::arange(blocked.heads, options).view({-1, 1, 1});
-  const Tensor places =
-      at::arange(blocked.samples, options) + static_cast<int64_t>(numbers.first_place);
+  const Tensor positions =
+      at::arange(blocked.samples, options) + static_cast<int64_t>(numbers.first_position);
   const std::vector<int64_t> shape = {blocked.samples, blocked.heads, rows.queries.size(0), size,
                                       keys.size(-1)};
   const Tensor key = keys.view({1, blocked.heads, -1, 1, keys.size(-1)});
   std::array<Tensor, 4> c = {
       key.floor_divide(4).expand(shape),
       (heads * 65536 + queries).view({1, blocked.heads, -1, size, 1}).expand(shape),
-      places.view({-1, 1, 1, 1, 1}).expand(shape),
+      positions.view({-1, 1, 1, 1, 1}).expand(shape),
       at::full({1, 1, 1, 1, 1}, static_cast<int64_t>(numbers.layer_and_site), options)
           .expand(shape)};
   c = philox_by_tensor_operations(c, numbers.key[0] | uint64_t{numbers.key[1]} << 32);

@@ -18,15 +18,15 @@ Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers, const TokenL
   const int64_t heads = x.dim() == 4 ? x.size(1) : 1;
 
   const std::vector<int64_t> shape = {x.size(0), heads, rows, blocks};
-  const Tensor places = layout == nullptr ? at::arange(rows, options) : layout->places;
+  const Tensor positions = layout == nullptr ? at::arange(rows, options) : layout->positions;
   const Tensor samples = layout == nullptr
                              ? at::arange(x.size(0), options).view({x.size(0), 1, 1, 1})
                              : layout->sequences.view({1, 1, rows, 1});
   std::array<Tensor, 4> c = {
       at::arange(blocks, options).view({1, 1, 1, blocks}).expand(shape),
-      (at::arange(heads, options).view({1, heads, 1, 1}) * 65536 + places.view({1, 1, rows, 1}))
+      (at::arange(heads, options).view({1, heads, 1, 1}) * 65536 + positions.view({1, 1, rows, 1}))
           .expand(shape),
-      (samples + static_cast<int64_t>(numbers.first_place)).expand(shape),
+      (samples + static_cast<int64_t>(numbers.first_position)).expand(shape),
       at::empty_like(at::arange(1, options))
           .fill_(static_cast<int64_t>(numbers.layer_and_site))
           .view({1, 1, 1, 1})

@@ -28,8 +28,8 @@ Tensor bits_of(const Tensor& values) { return values.view(at::kInt); }
 
 Tensor masked(const Tensor& bits, int64_t mask) { return at::bitwise_and(bits, at::Scalar(mask)); }
 
-Tensor shifted_right(const Tensor& bits, int64_t places) {
-  return at::bitwise_right_shift(bits, at::Scalar(places));
+Tensor shifted_right(const Tensor& bits, int64_t positions) {
+  return at::bitwise_right_shift(bits, at::Scalar(positions));
 }
 
 // Returns `finite` for finite values, else the bits of infinity or NaN.

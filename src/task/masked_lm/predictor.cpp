@@ -101,8 +101,8 @@ class FillMask final : public Predictor {
     return by_row;
   }
 
-  // Returns the answers for the mask at `place` from its best scores and tokens [k].
-  [[nodiscard]] Json candidates(std::vector<int32_t> row, int64_t place, const Tensor& scores,
+  // Returns the answers for the mask at `position` from its best scores and tokens [k].
+  [[nodiscard]] Json candidates(std::vector<int32_t> row, int64_t position, const Tensor& scores,
                                 const Tensor& tokens) const {
     const Tokenizer& tokenizer = encoder_.tokenizer();
     // As in transformers' pipeline, a text with several masks keeps its special tokens.
@@ -110,7 +110,7 @@ class FillMask final : public Predictor {
     Json list = Json::array();
     for (int64_t k = 0; k < tokens.numel(); ++k) {
       const auto token = static_cast<int32_t>(tokens[k].item<int64_t>());
-      row[static_cast<size_t>(place)] = token;
+      row[static_cast<size_t>(position)] = token;
       list.push_back({{"score", scores[k].item<float>()},
                       {"token", token},
                       {"token_str", tokenizer.decode(std::vector<int32_t>{token}, false)},

@@ -18,18 +18,18 @@ bool is_better(float a, float b) {
 
 // Returns the positions of the `count` best logits, best first; of equal logits the later one
 // first.
-std::vector<size_t> best_places(std::span<const float> logits, int64_t count) {
-  std::vector<size_t> places(logits.size());
-  std::iota(places.begin(), places.end(), size_t{0});
-  const auto size = std::min<size_t>(places.size(), static_cast<size_t>(count));
-  std::partial_sort(places.begin(), places.begin() + static_cast<ptrdiff_t>(size), places.end(),
-                    [&](size_t a, size_t b) {
+std::vector<size_t> best_positions(std::span<const float> logits, int64_t count) {
+  std::vector<size_t> positions(logits.size());
+  std::iota(positions.begin(), positions.end(), size_t{0});
+  const auto size = std::min<size_t>(positions.size(), static_cast<size_t>(count));
+  std::partial_sort(positions.begin(), positions.begin() + static_cast<ptrdiff_t>(size),
+                    positions.end(), [&](size_t a, size_t b) {
                       if (is_better(logits[a], logits[b])) return true;
                       if (is_better(logits[b], logits[a])) return false;
                       return a > b;
                     });
-  places.resize(size);
-  return places;
+  positions.resize(size);
+  return positions;
 }
 
 std::string text_at(std::string_view context, const TextRange& range) {
@@ -49,8 +49,8 @@ void AnswerFinder::add(std::span<const float> start_logits, std::span<const floa
   if (!null_ || null_->score > null_score) {
     null_ = Candidate{{}, null_score, start_logits[0], end_logits[0]};
   }
-  const std::vector<size_t> ends = best_places(end_logits, options_.n_best_size);
-  for (const size_t start : best_places(start_logits, options_.n_best_size)) {
+  const std::vector<size_t> ends = best_positions(end_logits, options_.n_best_size);
+  for (const size_t start : best_positions(start_logits, options_.n_best_size)) {
     if (start >= tokens.size() || !tokens[start]) continue;
     for (const size_t end : ends) {
       if (end >= tokens.size() || !tokens[end] || end < start) continue;

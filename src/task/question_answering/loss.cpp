@@ -68,10 +68,10 @@ class QuestionAnswering final : public Task {
     const std::array ends = {&batch.starts, &batch.ends};
     for (size_t end = 0; end < 2; ++end) {
       if (targets[end] == 0) continue;
-      const Tensor places = to_device(positions(*ends[end], batch), device_);
+      const Tensor indices = to_device(positions(*ends[end], batch), device_);
       const Tensor scores = logits.select(-1, static_cast<int64_t>(end));
       sums[end] =
-          kHalf * at::cross_entropy_loss(scores, places, {}, at::Reduction::Sum, kIgnoredLabel);
+          kHalf * at::cross_entropy_loss(scores, indices, {}, at::Reduction::Sum, kIgnoredLabel);
     }
     return sums;
   }

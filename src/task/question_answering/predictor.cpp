@@ -101,15 +101,15 @@ class QuestionAnsweringPredictor final : public Predictor {
   }
 
   [[nodiscard]] Json best_answers(const Answer& answer, const std::string& context) const {
-    const CodePoints places(context);
+    const CodePoints positions(context);
     Json list = Json::array();
     for (const AnswerCandidate& candidate : answer.n_best) {
       if (static_cast<int64_t>(list.size()) == top_k_) break;
       const bool none = candidate.range == TextRange{};
       if (none && !finder_options_.version_2_with_negative) continue;
       list.push_back({{"score", candidate.probability},
-                      {"start", places.at(candidate.range.begin)},
-                      {"end", places.at(candidate.range.end)},
+                      {"start", positions.at(candidate.range.begin)},
+                      {"end", positions.at(candidate.range.end)},
                       {"answer", none ? "" : candidate.text}});
     }
     if (list.empty()) list.push_back({{"score", 0.0}, {"start", 0}, {"end", 0}, {"answer", ""}});

@@ -8,8 +8,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/nearest.h"
 #include "task/sequence_classification/class_counts.h"
-#include "task/sequence_classification/correlation.h"
-#include "task/sequence_classification/roc_auc.h"
+#include "task/sequence_classification/rank_metrics.h"
 #include "task/sequence_classification/sequence_classification.h"
 
 namespace finetune {

@@ -50,16 +50,16 @@ class TokenLabels final : public PredictionFiles {
       double sum = 0.0;
       int64_t targets = 0;
       std::vector<WrongToken> wrong;
-      for (size_t place = row * length; place < (row + 1) * length; ++place) {
-        if (batch.labels[place] == kIgnoredLabel) continue;
-        const auto label = static_cast<size_t>(batch.labels[place]);
-        const double share = all[place * names + label];
+      for (size_t position = row * length; position < (row + 1) * length; ++position) {
+        if (batch.labels[position] == kIgnoredLabel) continue;
+        const auto label = static_cast<size_t>(batch.labels[position]);
+        const double share = all[position * names + label];
         sum -= share;
         ++targets;
-        if (best[place] == batch.labels[place]) continue;
-        wrong.push_back({.token = static_cast<int64_t>(place - row * length),
+        if (best[position] == batch.labels[position]) continue;
+        wrong.push_back({.token = static_cast<int64_t>(position - row * length),
                          .label = label,
-                         .predicted = static_cast<size_t>(best[place]),
+                         .predicted = static_cast<size_t>(best[position]),
                          .log_share = share});
       }
       if (targets == 0) continue;

@@ -113,7 +113,7 @@ class TokenClassificationPredictor final : public Predictor {
   // `scores`: [T, labels].
   [[nodiscard]] std::vector<TaggedToken> tag(const Sentence& sentence, const ModelText& row,
                                              const Tensor& scores) const {
-    const CodePoints places(sentence.text);
+    const CodePoints positions(sentence.text);
     const auto labels = static_cast<size_t>(scores.size(-1));
     const std::span<const float> all(scores.const_data_ptr<float>(), row.ids.size() * labels);
     std::vector<TaggedToken> tokens;
@@ -126,11 +126,11 @@ class TokenClassificationPredictor final : public Predictor {
                            .id = row.ids[t],
                            .word = runner_.tokenizer().id_to_token(row.ids[t]),
                            .scores = {of_token.begin(), of_token.end()},
-                           .start = places.at(range.begin),
-                           .end = places.at(range.end)};
+                           .start = positions.at(range.begin),
+                           .end = positions.at(range.end)};
       const std::string part = sentence.text.substr(static_cast<size_t>(range.begin),
                                                     static_cast<size_t>(range.end - range.begin));
-      token.is_subword = continues_word(sentence.text, range, token, places);
+      token.is_subword = continues_word(sentence.text, range, token, positions);
       if (is_unknown(token.id)) {
         token.word = part;
         token.is_subword = false;
@@ -143,9 +143,9 @@ class TokenClassificationPredictor final : public Predictor {
   // Follows the pipeline. If the vocabulary marks continuations, a token continues a word if its
   // text differs in length from the text it covers; otherwise, if no space precedes it.
   [[nodiscard]] bool continues_word(const std::string& text, const TextRange& range,
-                                    const TaggedToken& token, const CodePoints& places) const {
+                                    const TaggedToken& token, const CodePoints& positions) const {
     if (marks_continuations_) {
-      return CodePoints(token.word).size() != places.at(range.end) - places.at(range.begin);
+      return CodePoints(token.word).size() != positions.at(range.end) - positions.at(range.begin);
     }
     const auto begin = static_cast<size_t>(range.begin);
     return begin > 0 && text[begin - 1] != ' ' && (begin == text.size() || text[begin] != ' ');
@@ -199,20 +199,20 @@ class TokenClassificationPredictor final : public Predictor {
     std::vector<int32_t> ids;
     for (const TaggedToken& token : tokens) ids.push_back(token.id);
     std::string text = runner_.tokenizer().decode(ids, false);
-    size_t place = 0;
+    size_t position = 0;
     for (const TaggedToken& token : tokens) {
       if (!is_unknown(token.id)) continue;
       const std::string& unknown = runner_.tokenizer().special_tokens().unk->text;
-      place = text.find(unknown, place);
-      if (place == std::string::npos) break;
-      text.replace(place, unknown.size(), token.word);
+      position = text.find(unknown, position);
+      if (position == std::string::npos) break;
+      text.replace(position, unknown.size(), token.word);
       // WordPiece's decoder removes the space before these.
       const bool is_closing =
           !token.word.empty() && std::string(".?!,").find(token.word[0]) != std::string::npos;
-      if (marks_continuations_ && is_closing && place > 0 && text[place - 1] == ' ') {
-        text.erase(--place, 1);
+      if (marks_continuations_ && is_closing && position > 0 && text[position - 1] == ' ') {
+        text.erase(--position, 1);
       }
-      place += token.word.size();
+      position += token.word.size();
     }
     return text;
   }

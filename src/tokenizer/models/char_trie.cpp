@@ -34,12 +34,12 @@ class CharTrie::Edges {
     uint32_t node = kRoot;
     for (size_t at = 0; at < string.size();) {
       const char32_t character = utf8::decode(string, at);
-      size_t place = place_of(node, character);
-      if (table_[place].character == kNoCharacter) {
+      size_t position = position_of(node, character);
+      if (table_[position].character == kNoCharacter) {
         if (count_ == most) return false;
-        place = insert(node, character);
+        position = insert(node, character);
       }
-      Edge& edge = table_[place];
+      Edge& edge = table_[position];
       if (at == string.size()) {
         edge.value = value;
       } else {
@@ -67,7 +67,7 @@ class CharTrie::Edges {
 
  private:
   // Returns where the edge is, or else would be.
-  [[nodiscard]] size_t place_of(uint32_t node, char32_t character) const {
+  [[nodiscard]] size_t position_of(uint32_t node, char32_t character) const {
     const uint64_t key = uint64_t{node} << 21 ^ character;
     auto i = static_cast<size_t>(key * 0x9E3779B97F4A7C15u >> shift_);
     while (table_[i].character != kNoCharacter &&
@@ -78,17 +78,17 @@ class CharTrie::Edges {
   }
   size_t insert(uint32_t node, char32_t character) {
     if (4 * (count_ + 1) > 3 * table_.size()) grow();
-    const size_t place = place_of(node, character);
+    const size_t position = position_of(node, character);
     ++count_;
-    table_[place] = {.parent = node, .character = character};
-    return place;
+    table_[position] = {.parent = node, .character = character};
+    return position;
   }
   void grow() {
     std::vector<Edge> old = std::move(table_);
     table_.assign(old.size() * 2, {});
     --shift_;
     for (const Edge& edge : old) {
-      if (edge.character != kNoCharacter) table_[place_of(edge.parent, edge.character)] = edge;
+      if (edge.character != kNoCharacter) table_[position_of(edge.parent, edge.character)] = edge;
     }
   }
 
@@ -116,18 +116,18 @@ CharTrie::CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings
   table = {};
   // A node has a higher number than its parent, so its own step is there when its children are
   // appended. Nothing moves it then, because there is room for all.
-  std::vector<uint32_t> places(begins.size() - 1);  // of each node's own step
+  std::vector<uint32_t> positions(begins.size() - 1);  // of each node's own step
   steps_.reserve(edges.size() + 1);
-  for (uint32_t node = 0; node < places.size(); ++node) {
+  for (uint32_t node = 0; node < positions.size(); ++node) {
     const std::span<Edge> children(edges.data() + begins[node], edges.data() + begins[node + 1]);
-    append_children(children, node == kRoot ? root_ : steps_[places[node]]);
+    append_children(children, node == kRoot ? root_ : steps_[positions[node]]);
     for (size_t i = 0; i < children.size(); ++i) {
-      const auto place = static_cast<uint32_t>(steps_.size() - children.size() + i);
+      const auto position = static_cast<uint32_t>(steps_.size() - children.size() + i);
       const Edge& edge = children[i];
-      if (edge.node != kRoot) places[edge.node] = place;
+      if (edge.node != kRoot) positions[edge.node] = position;
       if (node != kRoot || edge.character >= kFirstEnd) continue;
       if (edge.character >= first_.size()) first_.resize(edge.character + 1);
-      first_[edge.character] = place;
+      first_[edge.character] = position;
     }
   }
 }
@@ -152,10 +152,10 @@ void CharTrie::append_children(std::span<Edge> edges, Step& parent) {
   parent.children = static_cast<uint32_t>(steps_.size());
   std::array<uint32_t, 64> last{};  // the last step with these bits
   for (const Edge& edge : edges) {
-    const auto place = static_cast<uint32_t>(steps_.size());
+    const auto position = static_cast<uint32_t>(steps_.size());
     uint32_t& before = last[bits_of(edge)];
-    if (before != 0) steps_[before].same_bits = place;
-    before = place;
+    if (before != 0) steps_[before].same_bits = position;
+    before = position;
     parent.continuing |= uint64_t{1} << bits_of(edge);
     steps_.push_back({.character = edge.character, .value = edge.value});
   }

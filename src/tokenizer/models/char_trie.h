@@ -19,8 +19,9 @@ class CharTrie {
   // An edge of the trie: the result of one character.
   struct Step {
     uint64_t continuing = 0;  // a bit for the low six bits of each character that may follow
-    uint32_t children = 0;    // the place of the first step after this one
-    uint32_t same_bits = 0;   // the place of a step of the same parent whose low bits are the same
+    uint32_t children = 0;    // the position of the first step after this one
+    uint32_t same_bits =
+        0;  // the position of a step of the same parent whose low bits are the same
     char32_t character = 0;
     int32_t value = -1;  // of the string that ends here; -1: none
   };
@@ -77,7 +78,7 @@ class CharTrie {
   void append_children(std::span<Edge> edges, Step& parent);
 
   Step root_;
-  std::vector<Step> steps_ = std::vector<Step>(1);  // the first place stands for none
+  std::vector<Step> steps_ = std::vector<Step>(1);  // the first position stands for none
   std::vector<uint32_t> first_;  // by character below kFirstEnd: its step from the root; 0: none
 };
 

@@ -30,14 +30,14 @@ double score_as_read(double score) {
       std::to_chars(text.begin(), text.end(), std::abs(score), std::chars_format::scientific).ptr;
   uint64_t digits = 0;
   int exponent = 0;
-  bool behind_point = false;
+  bool after_point = false;
   const char* at = text.begin();
   for (; at != end && *at != 'e'; ++at) {
     if (*at == '.') {
-      behind_point = true;
+      after_point = true;
     } else {
       digits = 10 * digits + static_cast<uint64_t>(*at - '0');
-      if (behind_point) --exponent;
+      if (after_point) --exponent;
     }
   }
   int written = 0;

@@ -113,7 +113,7 @@ class WordCache {
       slot.offset = static_cast<uint32_t>(values_.size());
       values_.insert(values_.end(), values.begin(), values.end());
     }
-    place(slot);
+    position(slot);
     ++count_;
   }
 
@@ -136,7 +136,7 @@ class WordCache {
     if (slot.count <= kInside) return std::span(slot.values).first(slot.count);
     return std::span(values_).subspan(slot.offset, slot.count);
   }
-  void place(const Slot& slot) {
+  void position(const Slot& slot) {
     const bool whole = slot.size <= WordKey::kWholeBytes;
     uint64_t i = WordKey::hash_of(slot.first, whole ? slot.second : 0, slot.size) & mask();
     while (slots_[i].size != 0) i = (i + 1) & mask();
@@ -146,7 +146,7 @@ class WordCache {
     std::vector<Slot> old = std::move(slots_);
     slots_.assign(old.size() * 2, {});
     for (const Slot& slot : old) {
-      if (slot.size != 0) place(slot);
+      if (slot.size != 0) position(slot);
     }
   }
   void clear() {

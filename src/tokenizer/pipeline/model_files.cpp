@@ -16,10 +16,11 @@
 namespace finetune::tokenizer {
 namespace {
 
-std::pair<std::string, std::string> split_merge(const std::string& text, const std::string& place) {
+std::pair<std::string, std::string> split_merge(const std::string& text,
+                                                const std::string& position) {
   const size_t space = text.find(' ');
   if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-    throw Error(ErrorKind::kData, place + ": a merge is two tokens with one space between them");
+    throw Error(ErrorKind::kData, position + ": a merge is two tokens with one space between them");
   }
   return {text.substr(0, space), text.substr(space + 1)};
 }
@@ -29,13 +30,13 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Json& json,
   std::vector<std::pair<std::string, std::string>> merges;
   merges.reserve(json.size());
   for (const Json& item : json) {
-    const std::string place = format_text("{}: merge {}", where, merges.size() + 1);
+    const std::string position = format_text("{}: merge {}", where, merges.size() + 1);
     if (item.is_string()) {
-      merges.push_back(split_merge(item.get<std::string>(), place));
+      merges.push_back(split_merge(item.get<std::string>(), position));
     } else if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
       merges.emplace_back(item[0].get<std::string>(), item[1].get<std::string>());
     } else {
-      throw Error(ErrorKind::kData, place + " must be \"a b\" or [\"a\", \"b\"]");
+      throw Error(ErrorKind::kData, position + " must be \"a b\" or [\"a\", \"b\"]");
     }
   }
   return merges;
@@ -168,11 +169,11 @@ std::vector<std::pair<std::string, std::string>> read_merges_txt(const std::stri
     start = end + 1;
     ++number;
     if (line.starts_with("#version")) continue;
-    const std::string place = format_text("{}:{}", where, number);
+    const std::string position = format_text("{}:{}", where, number);
     if (utf8::find_invalid(line) != std::string::npos) {
-      throw Error(ErrorKind::kData, place + ": is not valid UTF-8");
+      throw Error(ErrorKind::kData, position + ": is not valid UTF-8");
     }
-    merges.push_back(split_merge(line, place));
+    merges.push_back(split_merge(line, position));
   }
   return merges;
 }
@@ -185,13 +186,13 @@ std::vector<std::pair<std::string, int32_t>> read_vocab_txt(const std::string& t
     const size_t end = std::min(text.find('\n', start), text.size());
     const std::string_view line = std::string_view(text).substr(start, end - start);
     start = end + 1;
-    const std::string place = format_text("{}:{}", where, number + 1);
+    const std::string position = format_text("{}:{}", where, number + 1);
     if (number >= kMaxVocabulary) {
       throw Error(ErrorKind::kData,
-                  format_text("{}: a vocabulary has at most {} tokens", place, kMaxVocabulary));
+                  format_text("{}: a vocabulary has at most {} tokens", position, kMaxVocabulary));
     }
     if (utf8::find_invalid(line) != std::string::npos) {
-      throw Error(ErrorKind::kData, place + ": is not valid UTF-8");
+      throw Error(ErrorKind::kData, position + ": is not valid UTF-8");
     }
     size_t size = 0;  // without trailing white space
     for (size_t offset = 0; offset < line.size();) {

@@ -187,7 +187,7 @@ class PipelineTokenizer::Run {
   [[nodiscard]] TextRange trimmed(TextRange range, int64_t leading, int64_t trailing,
                                   const PostProcessor::Trim& trim) const {
     if (leading > 0) {
-      const bool first = (tokens_.ranges.empty() && !trim.behind_special) || range.begin == 0;
+      const bool first = (tokens_.ranges.empty() && !trim.after_special) || range.begin == 0;
       // The space that add_prefix_space inserted is not part of the text.
       if (!(first && trim.add_prefix_space && leading == 1)) {
         range.begin = forward(text_, range.begin, leading, range.end);

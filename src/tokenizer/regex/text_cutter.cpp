@@ -114,8 +114,8 @@ struct O200kMatcher {
       if ((c.traits & kLowerTrait) != 0) last = end;
     }
     capitals = end;
-    const size_t behind = text.end_of(text.end_of_small_letters(end), kLowerTrait);
-    return behind > end ? behind : last;
+    const size_t after = text.end_of(text.end_of_small_letters(end), kLowerTrait);
+    return after > end ? after : last;
   }
   [[nodiscard]] static size_t with_contraction(const TextScanner& text, size_t end) {
     return kContractions ? text.end_of_contraction(end, true) : end;
@@ -128,9 +128,9 @@ struct O200kMatcher {
         (c.traits & kLetterOrNumber) == 0 && !TextScanner::is_newline(static_cast<char>(c.byte));
     // The optional first character is tried first; U+ is tried only if U*L+ fails with and without
     // it.
-    size_t capitals_behind = c.end;
+    size_t capitals_after = c.end;
     if (prefix) {
-      const size_t end = end_of_word(text, c.end, capitals_behind);
+      const size_t end = end_of_word(text, c.end, capitals_after);
       if (end > c.end) return with_contraction(text, end);
     }
     size_t capitals = at;
@@ -138,7 +138,7 @@ struct O200kMatcher {
       const size_t end = end_of_word(text, at, capitals);
       if (end > at) return with_contraction(text, end);
     }
-    if (capitals_behind > c.end) return with_contraction(text, capitals_behind);
+    if (capitals_after > c.end) return with_contraction(text, capitals_after);
     if (capitals > at) return with_contraction(text, capitals);
     if ((c.traits & kNumberTrait) != 0) return end_of_numbers(text, at, kNumbers);
     if (const size_t end = end_of_signs(text, at, kSpaceLetterNumber); end > at) {

@@ -19,7 +19,7 @@ class PostProcessor {
   // How RobertaProcessing and ByteLevel trim white space from the ranges of tokens.
   struct Trim {
     bool add_prefix_space = false;
-    bool behind_special = false;  // special tokens are already in front of the text
+    bool after_special = false;  // special tokens are already in front of the text
   };
 
   PostProcessor() = default;  // adds nothing

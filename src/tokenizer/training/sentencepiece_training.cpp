@@ -55,8 +55,8 @@ std::vector<std::string> take_sample(TextLines& lines, size_t size, uint64_t see
       sample.push_back(lines.line());
       continue;
     }
-    const uint64_t place = std::uniform_int_distribution<uint64_t>(0, seen - 1)(generator);
-    if (place < size) sample[place] = lines.line();
+    const uint64_t position = std::uniform_int_distribution<uint64_t>(0, seen - 1)(generator);
+    if (position < size) sample[position] = lines.line();
   }
   return sample;
 }
@@ -117,7 +117,7 @@ std::unordered_map<std::string, std::string> library_options(const SentencePiece
 }
 
 // Returns the number after `words` in `text`.
-std::optional<int64_t> number_behind(const std::string& text, std::string_view words) {
+std::optional<int64_t> number_after(const std::string& text, std::string_view words) {
   const size_t found = text.find(words);
   if (found == std::string::npos) return std::nullopt;
   int64_t number = 0;
@@ -148,14 +148,14 @@ bool is_normal(const std::string& text, const std::string& rule) {
 
 Error training_error(const std::string& message, const SentencePieceOptions& options) {
   const std::string size = format_text("vocab_size {}", options.vocab_size);
-  if (const auto largest = number_behind(message, "Please set it to a value <= ")) {
+  if (const auto largest = number_after(message, "Please set it to a value <= ")) {
     return {ErrorKind::kConfig,
             format_text("{} is more than this text allows; the largest that works is {}", size,
                         *largest)};
   }
   const size_t small = message.find("Vocabulary size is smaller than required_chars");
   if (small != std::string::npos) {
-    const auto least = number_behind(message.substr(small), " vs ");
+    const auto least = number_after(message.substr(small), " vs ");
     return {ErrorKind::kConfig,
             format_text("{} has no place for the characters of this text and the symbols; the "
                         "smallest that works is {}; raise it, or lower --character_coverage",
@@ -177,7 +177,7 @@ void TrainingLog::take(const std::string& line) {
   if (!options_.progress) return;
   if (options_.type == Type::kBpe) {
     if (line.find("Added: freq=") == std::string::npos) return;
-    if (const auto size = number_behind(line, " size=")) {
+    if (const auto size = number_after(line, " size=")) {
       options_.progress("training", *size, std::max(options_.vocab_size, *size));
     }
     return;
@@ -185,7 +185,7 @@ void TrainingLog::take(const std::string& line) {
   if (line.find("EM sub_iter=") == std::string::npos) return;
   // The size decreases from all frequent pieces to 1.1 times the target, by a constant factor per
   // step.
-  const auto size = static_cast<double>(number_behind(line, " size=").value_or(1));
+  const auto size = static_cast<double>(number_after(line, " size=").value_or(1));
   if (first_size_ == 0) first_size_ = size;
   const double all = std::log(first_size_ / (1.1 * static_cast<double>(options_.vocab_size)));
   const double part = all > 0 ? std::log(first_size_ / size) / all : 1;

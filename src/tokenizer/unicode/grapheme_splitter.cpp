@@ -98,13 +98,13 @@ GraphemeSplitter::GraphemeSplitter(std::string_view text) : text_(text) {
 std::optional<std::string_view> GraphemeSplitter::next() {
   if (offset_ == text_.size()) return std::nullopt;
   const size_t start = offset_;
-  for (bool go_on = true; go_on;) {
+  for (bool continued = true; continued;) {
     const uint8_t before = current_;
     pass(before);
     offset_ = after_;
     if (offset_ == text_.size()) break;
     current_ = properties_at(text_, after_);
-    go_on = joined(before & kClassBits, current_ & kClassBits);
+    continued = joined(before & kClassBits, current_ & kClassBits);
   }
   return text_.substr(start, offset_ - start);
 }

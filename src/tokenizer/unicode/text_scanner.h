@@ -104,8 +104,8 @@ class TextScanner {
   // also accepts capital letters and U+017F, the long s.
   [[nodiscard]] size_t end_of_contraction(size_t at, bool any_case) const {
     if (at + 1 >= text_.size() || text_[at] != '\'') return at;
-    const auto letter = [&](size_t place) {
-      const char c = place < text_.size() ? text_[place] : '\0';
+    const auto letter = [&](size_t position) {
+      const char c = position < text_.size() ? text_[position] : '\0';
       return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     };
     const char first = letter(at + 1);

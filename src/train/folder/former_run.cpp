@@ -23,7 +23,7 @@ namespace finetune {
 namespace {
 
 constexpr char kEventsFolder[] = "runs";
-constexpr char kAsideName[] = "run.old-";
+constexpr char kQuarantineName[] = "run.old-";
 
 // Also names of other programs: "model-00001-of-00002.safetensors", "pytorch_model.bin.index.json".
 bool is_of_weights(std::string_view name) {
@@ -53,14 +53,14 @@ bool is_copied(FileSystem& files, const std::string& folder, const std::string& 
 
 // The state first and the manifest last: if this is interrupted, the next start without --restart
 // finds a manifest without a state and refuses to train (check_lost_state()).
-int place_in_order(std::string_view name) {
+int position_in_order(std::string_view name) {
   if (name == checkpoint::kFinetuneStateFile) return 0;
   return name == checkpoint::kManifestFile ? 2 : 1;
 }
 
 std::string new_folder(FileSystem& files, const std::string& output_dir) {
   for (int64_t number = 1;; ++number) {
-    std::string path = join_path(output_dir, kAsideName + std::to_string(number));
+    std::string path = join_path(output_dir, kQuarantineName + std::to_string(number));
     if (files.exists(path)) continue;
     files.make_directory(path);
     return path;
@@ -145,8 +145,9 @@ Content content_of(FileSystem& files, const std::string& folder, const KnownJson
 
 // Whether a file or folder shows that a run wrote here before its end, if damaged by a power cut.
 bool is_trace(FileSystem& files, const std::string& folder, const std::string& name) {
-  if (checkpoint::parse_checkpoint_name(name) || checkpoint::parse_aside_name(name) ||
-      name.starts_with(kAsideName) || name == kProgressFile || name == checkpoint::kWrittenFile) {
+  if (checkpoint::parse_checkpoint_name(name) || checkpoint::parse_quarantine_name(name) ||
+      name.starts_with(kQuarantineName) || name == kProgressFile ||
+      name == checkpoint::kWrittenFile) {
     return true;
   }
   if (name == checkpoint::kConfigFile || checkpoint::is_result_file_name(name)) return false;
@@ -181,12 +182,12 @@ bool is_overwritten(const std::string& name) {
           ", and this run would overwrite it; choose another " + folder.key +
           (is_of_a_model ? ", or add --restart, which first moves that model to '"
                          : ", move the file away, or add --restart, which first copies it to '") +
-          kAsideName + "1'");
+          kQuarantineName + "1'");
 }
 
 }  // namespace
 
-std::string set_aside_former_run(FileSystem& files, const std::string& output_dir) {
+std::string quarantine_former_run(FileSystem& files, const std::string& output_dir) {
   if (!files.exists(output_dir)) return "";
   const std::vector<std::string> names = files.list(output_dir);
   std::vector<std::string> moved;
@@ -197,18 +198,19 @@ std::string set_aside_former_run(FileSystem& files, const std::string& output_di
     return is_overwritten(name) || name == checkpoint::kModelCardFile;
   };
   if (moved.empty() && !(is_foreign && std::ranges::any_of(names, is_at_risk))) return "";
-  std::ranges::stable_sort(moved, {}, place_in_order);
-  std::string aside = new_folder(files, output_dir);
+  std::ranges::stable_sort(moved, {}, position_in_order);
+  std::string quarantined = new_folder(files, output_dir);
   for (const std::string& name : names) {
     if (!is_copied(files, output_dir, name)) continue;
-    files.write_atomically(join_path(aside, name), files.read_all(join_path(output_dir, name)));
+    files.write_atomically(join_path(quarantined, name),
+                           files.read_all(join_path(output_dir, name)));
   }
   for (const std::string& name : moved) {
-    files.rename_new(join_path(output_dir, name), join_path(aside, name));
+    files.rename_new(join_path(output_dir, name), join_path(quarantined, name));
   }
-  files.sync_directory(aside);
+  files.sync_directory(quarantined);
   files.sync_directory(output_dir);
-  return aside;
+  return quarantined;
 }
 
 void refuse_other_json(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder) {

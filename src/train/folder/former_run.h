@@ -14,7 +14,7 @@ namespace finetune {
 // model (config.json, tokenizer) there, because the new run may read them. A mirror's index of
 // files moves too: the new run has other files. Returns that folder; empty if there was nothing to
 // move. Throws Error(kIo). Requires: the lock of the folder.
-std::string set_aside_former_run(FileSystem& files, const std::string& output_dir);
+std::string quarantine_former_run(FileSystem& files, const std::string& output_dir);
 
 // A folder that the run writes to, and the key that names it.
 struct OwnedFolder {

@@ -26,6 +26,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
 constexpr char kModelKey[] = "model_name_or_path";
 constexpr char kTokenizerKey[] = "tokenizer_name";
 constexpr char kConfigKey[] = "config_name";
@@ -69,14 +70,15 @@ bool have_equal_names(const std::vector<std::string>& before, const std::vector<
 
 // Requires: what `key` names does not exist on this machine.
 void check_missing(const LoadedConfig& config, const RunState& saved, const char* key,
-                   const FoundRun& place) {
+                   const FoundRun& location) {
   const std::vector<std::string> now = texts_of(to_json(config.args), key);
   const std::vector<std::string> before = texts_of(saved.config, key);
   // Files of data have the same names in other folders of another machine; a model's name says
   // little, and only the same path stands for the same model.
   const bool is_model = std::string_view(key) == kModelKey;
   if (is_model ? before == now : have_equal_names(before, now)) return;
-  refuse(config, key, "is " + list_of(now) + ", which is missing or empty", place, list_of(before));
+  refuse(config, key, "is " + list_of(now) + ", which is missing or empty", location,
+         list_of(before));
 }
 
 std::optional<std::string> folder_of(const LoadedConfig& config,
@@ -93,14 +95,14 @@ std::optional<std::string> folder_of(const LoadedConfig& config,
 // Returns the keys whose folders no longer exist. Throws Error(kConfig) if a folder had another
 // name.
 std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState& saved,
-                                      const FoundRun& place) {
+                                      const FoundRun& location) {
   const TrainingArgs& args = config.args;
   std::vector<const char*> lost;
   for (const auto& [name, key] :
        {std::pair(&args.model_name_or_path, kModelKey),
         std::pair(&args.tokenizer_name, kTokenizerKey), std::pair(&args.config_name, kConfigKey)}) {
     if (!*name || folder_of(config, *name, key)) continue;
-    check_missing(config, saved, key, place);
+    check_missing(config, saved, key, location);
     lost.push_back(key);
   }
   return lost;
@@ -108,11 +110,11 @@ std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState
 
 // Refuses a new model in place of a pretrained one, and the reverse, whatever their shapes.
 void check_model_is_named(const LoadedConfig& config, const RunState& saved,
-                          const FoundRun& place) {
+                          const FoundRun& location) {
   const std::vector<std::string> before = texts_of(saved.config, kModelKey);
   const std::vector<std::string> now = texts_of(to_json(config.args), kModelKey);
   if (before.empty() == now.empty()) return;
-  refuse(config, kModelKey, "is " + list_of(now), place,
+  refuse(config, kModelKey, "is " + list_of(now), location,
          before.empty() ? "a fresh model" : list_of(before));
 }
 
@@ -126,7 +128,7 @@ std::optional<std::string> contents_of_former(const LoadedConfig& config, const 
 }
 
 void check_weights(const LoadedConfig& config, const RunState& saved, const std::string& folder,
-                   const FoundRun& place, const TokenCacheOptions& cache) {
+                   const FoundRun& location, const TokenCacheOptions& cache) {
   const std::vector<std::string> names = texts_of(saved.config, kModelKey);
   const std::optional<FileRecord> record = recorded_input(saved, kWeightsInput);
   std::optional<std::string> before;
@@ -139,20 +141,20 @@ void check_weights(const LoadedConfig& config, const RunState& saved, const std:
     before = record ? record->contents : contents_of_former(config, saved, cache);
     now = hash_of_weights(folder, cache);
   } catch (const Error& error) {  // the run needs its checkpoint alone
-    log::info("the weights of '" + folder + "' are not compared with those that " + place.folder +
-              " began with: " + error.what());
+    log::info("the weights of '" + folder + "' are not compared with those that " +
+              location.folder + " began with: " + error.what());
     return;
   }
   if (!before) {
-    log::info("the weights of '" + folder + "' are not compared with those that " + place.folder +
-              " began with: " + list_of(names) + " is not on this machine");
+    log::info("the weights of '" + folder + "' are not compared with those that " +
+              location.folder + " began with: " + list_of(names) + " is not on this machine");
     return;
   }
   if (now == *before) return;
   refuse(
       config, kModelKey,
       "names the weights of '" + *config.args.model_name_or_path + "' (content hash " + now + ")",
-      place, "those of " + list_of(names) + " (content hash " + *before + ")");
+      location, "those of " + list_of(names) + " (content hash " + *before + ")");
 }
 
 // Compares a command with a run and collects what cannot be compared.
@@ -162,19 +164,19 @@ class RunComparison {
       : config_(config),
         args_(config.args),
         saved_(saved),
-        place_(std::move(run)),
+        location_(std::move(run)),
         progress_(progress_mode(config.args)),
         cache_(hash_cache(config.args, show_steps(progress_))) {}
 
   void run() {
-    check_fixed_keys(saved_, config_, place_);
-    check_model_is_named(config_, saved_, place_);
-    lost_ = lost_folders(config_, saved_, place_);
-    if (!lost_.empty()) stand_in_ = place_.folder;
+    check_fixed_keys(saved_, config_, location_);
+    check_model_is_named(config_, saved_, location_);
+    lost_ = lost_folders(config_, saved_, location_);
+    if (!lost_.empty()) stand_in_ = location_.folder;
     for (const char* key : lost_) missing(texts_of(to_json(args_), key), key);
     check_tokenizer_and_config();
     if (const auto folder = folder_of(config_, args_.model_name_or_path, kModelKey)) {
-      check_weights(config_, saved_, *folder, place_, cache_);
+      check_weights(config_, saved_, *folder, location_, cache_);
     }
     check_data();
     if (saved_.finished) check_validation();
@@ -195,7 +197,7 @@ class RunComparison {
     if (!lost_.empty()) {  // the model before training is no longer known
       const auto& name = args_.tokenizer_name ? args_.tokenizer_name : args_.model_name_or_path;
       now.tokenizer = hash_tokenizer(*load_tokenizer(*folder_of(config_, name, key)));
-      check_identity(before, now, place_);
+      check_identity(before, now, location_);
       return;
     }
     const StartingPoint start = find_starting_point(config_, {.train = true, .model_folder = ""});
@@ -206,7 +208,7 @@ class RunComparison {
       before.model = config;
       now.model = start.config_text();
     }
-    check_identity(before, now, place_);
+    check_identity(before, now, location_);
   }
 
   void check_data() {
@@ -215,7 +217,7 @@ class RunComparison {
       groups = train_file_groups(args_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kConfig) throw;
-      check_missing(config_, saved_, kTrainFileInput, place_);
+      check_missing(config_, saved_, kTrainFileInput, location_);
       missing(args_.train_file, kTrainFileInput);
       return;
     }
@@ -235,7 +237,7 @@ class RunComparison {
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::kIo || !has_contents || is_same) throw;
       log::debug(error.what());
-      refuse(config_, kTrainFileInput, "is " + describe(now, args_.train_file), place_,
+      refuse(config_, kTrainFileInput, "is " + describe(now, args_.train_file), location_,
              describe(*before, texts_of(saved_.config, kTrainFileInput)));
     }
   }
@@ -258,7 +260,7 @@ class RunComparison {
                                   .stand_in = stand_in_,
                                   .weights = WeightSource::kCheckpoint},
                                  progress_);
-    check_identity(saved_.identity, parts.identity, place_,
+    check_identity(saved_.identity, parts.identity, location_,
                    [&] { return explain_other_data(config_, saved_); });
   }
 
@@ -288,7 +290,7 @@ class RunComparison {
   const LoadedConfig& config_;
   const TrainingArgs& args_;
   const RunState& saved_;
-  FoundRun place_;
+  FoundRun location_;
   ProgressDisplay progress_;
   TokenCacheOptions cache_;
   std::vector<const char*> lost_;  // keys whose folders are gone
@@ -299,24 +301,24 @@ class RunComparison {
 }  // namespace
 
 std::string check_starting_model(const LoadedConfig& config, const RunState& saved,
-                                 const FoundRun& place) {
+                                 const FoundRun& location) {
   const TrainingArgs& args = config.args;
-  check_model_is_named(config, saved, place);
+  check_model_is_named(config, saved, location);
   if (const auto folder = folder_of(config, args.model_name_or_path, kModelKey)) {
     ProgressDisplay progress(progress_mode(args));
-    check_weights(config, saved, *folder, place, hash_cache(args, show_steps(progress)));
+    check_weights(config, saved, *folder, location, hash_cache(args, show_steps(progress)));
   }
-  const std::vector<const char*> lost = lost_folders(config, saved, place);
+  const std::vector<const char*> lost = lost_folders(config, saved, location);
   if (lost.empty()) return "";
   if (args.use_peft && std::ranges::find(lost, std::string_view(kModelKey)) != lost.end()) {
     refuse_key(config, kModelKey,
-               "the base '" + *args.model_name_or_path + "' of the adapter in " + place.folder +
+               "the base '" + *args.model_name_or_path + "' of the adapter in " + location.folder +
                    " is not on this machine; put it there again: checkpoints hold the adapter "
                    "alone");
   }
   log::info(std::string(lost.front()) + " " + list_of(texts_of(to_json(args), lost.front())) +
-            " is not on this machine: tokenizer and config.json are taken from " + place.folder);
-  return place.folder;
+            " is not on this machine: tokenizer and config.json are taken from " + location.folder);
+  return location.folder;
 }
 
 std::string explain_other_data(const LoadedConfig& config, const RunState& saved) {
@@ -347,6 +349,38 @@ std::string explain_other_data(const LoadedConfig& config, const RunState& saved
 
 void check_same_run(const LoadedConfig& config, const RunState& saved, const FoundRun& run) {
   RunComparison(config, saved, run).run();
+}
+
+std::optional<StoredRun> stored_run_in(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
+  try {
+    if (!files.exists(path)) return std::nullopt;
+    return StoredRun{.state = RunState::parse(files.read_all(path, kMaxRecordBytes), path),
+                     .folder = folder};
+  } catch (const Error& error) {  // what reads it later reports it
+    log::debug(error.what());
+    return std::nullopt;
+  }
+}
+
+std::optional<StoredRun> newest_run_in(FileSystem& files, const std::string& directory) {
+  std::optional<StoredRun> finished = stored_run_in(files, directory);
+  if (finished && finished->state.finished) return finished;
+  std::vector<checkpoint::CheckpointEntry> entries;
+  if (files.exists(directory)) entries = checkpoint::list_checkpoints(files, directory, false);
+  std::reverse(entries.begin(), entries.end());
+  for (const checkpoint::CheckpointEntry& entry : entries) {
+    if (!entry.whole || entry.foreign) continue;
+    if (std::optional<StoredRun> run = stored_run_in(files, entry.path)) return run;
+  }
+  return std::nullopt;
+}
+
+void check_output_folder(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  if (args.resume_from_checkpoint != "auto") return;
+  const std::optional<StoredRun> run = newest_run_in(FileSystem::local(), args.output_dir);
+  if (run) check_same_run(config, run->state, {.folder = run->folder});
 }
 
 }  // namespace finetune

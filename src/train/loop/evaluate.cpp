@@ -86,8 +86,8 @@ int64_t agreed_batches_at_once(const Parts& parts) {
 std::vector<Outputs> compute_outputs(const Parts& parts, std::span<const Batch> batches) {
   std::vector<Outputs> outputs(batches.size());
   const auto compute = [&](int64_t i) {
-    const auto place = static_cast<size_t>(i);
-    outputs[place] = parts.task->evaluate(batches[place]);
+    const auto position = static_cast<size_t>(i);
+    outputs[position] = parts.task->evaluate(batches[position]);
   };
   if (parts.batches_at_once > 0) {
     compute_side_by_side(static_cast<int64_t>(batches.size()), compute);

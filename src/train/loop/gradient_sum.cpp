@@ -29,8 +29,8 @@ namespace {
 std::vector<Tensor> open_gradients(ParameterStore& store) {
   store.gradients().open(store.trained());
   std::vector<Tensor> gradients;
-  for (const size_t place : store.trained()) {
-    gradients.push_back(store.parameters()[place].gradient);
+  for (const size_t index : store.trained()) {
+    gradients.push_back(store.parameters()[index].gradient);
   }
   return gradients;
 }
@@ -170,9 +170,9 @@ class BucketedSum final : public SumOverRanks {
     if (!owns_memory_) store().gradients().reserve();
     store().gradients().on_complete([this](Parameter& parameter) {
       if (!is_last()) return;
-      const size_t place = parameter.handle.id();
+      const size_t index = parameter.handle.id();
       const std::vector<size_t>& trained = store().trained();
-      const auto found = std::ranges::lower_bound(trained, place);
+      const auto found = std::ranges::lower_bound(trained, index);
       buckets_.ready(static_cast<size_t>(found - trained.begin()), parameter.gradient);
     });
   }
@@ -273,9 +273,9 @@ class ShardedSum final : public SumOverRanks {
                std::span<double> losses) override {
     std::vector<std::vector<Tensor>> gradients(batches.size());
     const auto compute_one = [&](int64_t i) {
-      const auto place = static_cast<size_t>(i);
-      const SeparateGradients separate(store().gradients(), gradients[place]);
-      losses[place] = backward(batches[place]);
+      const auto index = static_cast<size_t>(i);
+      const SeparateGradients separate(store().gradients(), gradients[index]);
+      losses[index] = backward(batches[index]);
     };
     const auto count = static_cast<int64_t>(batches.size());
     if (run_.is_one_threaded()) {

@@ -73,7 +73,7 @@ Poison::Poison(const std::string& text) {
         step.find_first_not_of("0123456789") != std::string::npos) {
       throw Error(ErrorKind::kUsage, "FINETUNE_TEST_POISON: '" + item + "' is not <what>@<step>");
     }
-    places_.push_back({kind_of(item.substr(0, at)), std::stoll(step)});
+    positions_.push_back({kind_of(item.substr(0, at)), std::stoll(step)});
   }
 }
 
@@ -83,8 +83,9 @@ Poison Poison::from_environment() {
 }
 
 bool Poison::is_for(Poisoned what, int64_t step) const {
-  return std::ranges::any_of(
-      places_, [&](const Place& place) { return place.what == what && place.step == step; });
+  return std::ranges::any_of(positions_, [&](const Position& position) {
+    return position.what == what && position.step == step;
+  });
 }
 
 void Poison::spoil_gradient(ParameterStore& parameters, int64_t step) const {

@@ -21,7 +21,7 @@ class Poison {
   explicit Poison(const std::string& text);
   static Poison from_environment();  // empty if the variable is not set
 
-  [[nodiscard]] bool empty() const { return places_.empty(); }
+  [[nodiscard]] bool empty() const { return positions_.empty(); }
 
   [[nodiscard]] bool is_for(Poisoned what, int64_t step) const;
   // Overwrite the first element of the first tensor of that kind.
@@ -29,11 +29,11 @@ class Poison {
   void spoil_state(Optimizer& optimizer, int64_t step) const;
 
  private:
-  struct Place {
+  struct Position {
     Poisoned what;
     int64_t step;
   };
-  std::vector<Place> places_;
+  std::vector<Position> positions_;
 };
 
 // Returns `sum` with the losses and gradients that FINETUNE_TEST_POISON asks for; without it, `sum`

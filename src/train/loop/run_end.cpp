@@ -6,16 +6,19 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/rotation.h"
+#include "finetune/export/export.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
 #include "finetune/task/tasks.h"
 #include "train/save/agreement.h"
-#include "train/save/exports.h"
 #include "train/save/model_card.h"
 #include "train/session/start_text.h"
 
@@ -48,6 +51,37 @@ std::optional<LoggedValue> lowest_loss(const TrainerState& state) {
     if (!best || value < best->value) best = {.value = value, .step = entry["step"]};
   }
   return count < 2 ? std::nullopt : best;
+}
+
+// Writes the finished model in output_dir as export_merged and export_gguf ask, into its folder
+// export/. What goes wrong is a warning, because the run is finished: `finetune export` does the
+// same again.
+void write_exports(const TrainingRun& run) {
+  const TrainingArgs& args = run.args;
+  if (!args.export_merged && !args.export_gguf) return;
+  const std::string folder = join_path(args.output_dir, "export");
+  const auto write =
+      [&](const std::optional<std::string>& type, const char* name,
+          ExportReport (*exported)(const MergedModel&, const std::string&, const ExportOptions&)) {
+        if (!type) return;
+        const std::string out = join_path(folder, name);
+        const std::string command = command_name() + " export " + shell_word(args.output_dir) +
+                                    " " + shell_word(out) + " --overwrite --outtype " + *type;
+        try {
+          const MergedModel model = merge_model(args.output_dir, task_of(args).head(args));
+          const ExportReport report =
+              exported(model, out, {.outtype = *type, .overwrite = true, .verify = true});
+          log::info(format_text("exported {}: {}, {}", out, report.type, bytes_text(report.bytes)));
+        } catch (const Interrupted&) {
+          log::warning("'" + out +
+                       "' is not written, because a stop was requested; write it with: " + command);
+        } catch (const Error& error) {
+          log::warning("'" + out + "' is not written: " + error.what() +
+                       "; try again with: " + command);
+        }
+      };
+  write(args.export_merged, "merged", export_folder);
+  write(args.export_gguf, "model.gguf", export_gguf);
 }
 
 }  // namespace
@@ -125,7 +159,7 @@ int RunEnd::exit_code() const {
 
 void RunEnd::write(const Json& summary, const Metrics& metrics, const Metrics& predicted) {
   saving_.settle();
-  if (run_.storage.is_rebuilding()) check_rebuilt_weights();
+  if (run_.storage.finished().is_rebuilding()) check_rebuilt_weights();
   if (predicted) write_results(run_.files, run_.args.output_dir, "predict", *predicted);
   // Deletes leftovers of failed saves and deletions, so that no later session of the finished run
   // has to.
@@ -146,10 +180,10 @@ void RunEnd::check_rebuilt_weights() const {
     file.write(recording);
     rebuilt.files[file.name] = recording.record();
   }
-  const std::string different = run_.storage.difference_to_finished(rebuilt);
+  const std::string different = run_.storage.finished().difference_to(rebuilt);
   if (different.empty()) return;
   const std::string& folder = run_.args.output_dir;
-  const std::string results = run_.storage.give_up_results();
+  const std::string results = run_.storage.finished().give_up_results();
   if (!results.empty()) {
     throw ResultsLost("the rebuilt '" + join_path(folder, different) +
                       "' is not the one that the finished run has (another library version, "
@@ -168,12 +202,12 @@ void RunEnd::check_rebuilt_weights() const {
 void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const std::string& folder = run_.args.output_dir;
   const SaveScope scope{.kind = SaveKind::kModel};
-  const bool may_be_own =
-      run_.storage.is_rebuilding() || run_.storage.session_log().has_finished_before();
+  const bool may_be_own = run_.storage.finished().is_rebuilding() ||
+                          run_.storage.folder().session_log().has_finished_before();
   checkpoint::ModelExport model(run_.files, folder, may_be_own);
   for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
   // A rebuilt model gets no new card, because the user may have edited the existing one.
-  if (run_.args.model_card && !run_.storage.is_rebuilding() &&
+  if (run_.args.model_card && !run_.storage.finished().is_rebuilding() &&
       may_write_model_card(run_.files, folder) && !model.is_of_user(checkpoint::kModelCardFile)) {
     const std::string card = model_card(run_, metrics ? *metrics : Json::object());
     model.write(checkpoint::text_file(checkpoint::kModelCardFile, card));

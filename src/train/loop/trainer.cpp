@@ -77,7 +77,7 @@ void Trainer::begin_session() {
     // Only now: a refused command changes nothing.
     checkpoint::sweep_stale(run_.files, run_.args.output_dir,
                             [](const std::string& line) { log::warning(line); });
-    run_.storage.session_log().start(start_event(run_), run_.state.sessions);
+    run_.storage.folder().session_log().start(start_event(run_), run_.state.sessions);
   }
   log_.open();
   log_idle_threads();
@@ -195,11 +195,11 @@ void Trainer::roll_back(const std::string& reason) {
   restore(entry, run_.files);
   RunState& state = run_.state;
   if (entry.foreign) state.run_id = before.run_id;
-  state.divergence = behind_rollback(before.divergence, state.divergence);
+  state.divergence = after_rollback(before.divergence, state.divergence);
   state.max_steps = run_.plan.max_steps;
   state.sessions = before.sessions;
-  run_.storage.session_log().add("rollback",
-                                 {{"from", before.step}, {"to", state.step}, {"reason", reason}});
+  run_.storage.folder().session_log().add(
+      "rollback", {{"from", before.step}, {"to", state.step}, {"reason", reason}});
   watch_.skip_seconds();
   evaluations_.rolled_back();
   log_.open();
@@ -211,7 +211,7 @@ int Trainer::finish() {
   if (!code) return stop_early();
   nlohmann::ordered_json end = {{"code", *code}, {"step", run_.state.step}, {"reason", "finished"}};
   watch_.add_bucket(end);
-  run_.storage.session_log().add("end", end);
+  run_.storage.folder().session_log().add("end", end);
   return *code;
 }
 
@@ -228,12 +228,12 @@ int Trainer::stop_early() {
                                 (save ? " (" + *save->nonfinite + ")" : std::string()) +
                                 "; the run resumes from the previous checkpoint";
     log::error(problem);
-    run_.storage.session_log().add("error", {{"step", step}, {"message", problem}});
+    run_.storage.folder().session_log().add("error", {{"step", step}, {"message", problem}});
     return kExitFailed;
   }
   log::info(what + " of " + std::to_string(run_.plan.max_steps) + " with everything saved in " +
             run_.checkpoint_path(step) + "; " + how_to_resume());
-  run_.storage.session_log().add(
+  run_.storage.folder().session_log().add(
       "end", {{"code", kExitStoppedEarly}, {"step", step}, {"reason", "stopped by " + by}});
   watch_.log_progress();
   return kExitStoppedEarly;

@@ -101,9 +101,9 @@ double UpdateStep::backward(const Batch& batch, const std::vector<double>& scale
   const auto seed = static_cast<uint64_t>(run_.args.seed);
   const int64_t step = run_.state.step;
   run_.store().gradients().begin_micro_batch(
-      {.seed = seed, .update = step, .first_place = batch.first_place});
+      {.seed = seed, .update = step, .first_position = batch.first_position});
   const std::vector<Tensor> sums = run_.parts.task->loss_sums(
-      batch, {.dropout = {.seed = seed, .update = step, .first_place = batch.first_place},
+      batch, {.dropout = {.seed = seed, .update = step, .first_position = batch.first_position},
               .scales = scales});
   Tensor share;  // terms share one graph, so one backward pass is enough
   for (size_t term = 0; term < sums.size(); ++term) {
@@ -201,8 +201,8 @@ void UpdateStep::update_in_backward() {
             .item<double>();
     released_.squares += norm * norm;
     if (std::isfinite(released_.squares)) {
-      const size_t place = parameter.handle.id();
-      run_.parts.optimizer->step_one(place, released_.learning_rate, 1.0, run_.state.step);
+      const size_t index = parameter.handle.id();
+      run_.parts.optimizer->step_one(index, released_.learning_rate, 1.0, run_.state.step);
       ++released_.updated;
     }
     parameter.gradient = Tensor();

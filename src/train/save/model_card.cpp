@@ -71,7 +71,7 @@ std::string metadata(const TrainingRun& run, const Json& evaluation) {
   if (!results.empty() && !pipeline.name.empty()) {
     const std::string data =
         args.validation_file.empty() ? "validation split" : file_name(args.validation_file.front());
-    text += "model-index:\n- name: " + quoted(file_name(run.storage.shown_folder())) +
+    text += "model-index:\n- name: " + quoted(file_name(run.storage.folder().shown())) +
             "\n  results:\n  - task:\n      type: " + std::string(pipeline.name) +
             "\n    dataset:\n      name: " + quoted(data) + "\n      type: " + quoted(data) +
             "\n    metrics:\n" + results;
@@ -126,7 +126,7 @@ std::string model_card(const TrainingRun& run, const Json& metrics) {
   const std::string base = args.model_name_or_path
                                ? "fine-tuned from " + file_name(*args.model_name_or_path)
                                : "trained from scratch (" + args.model_type.value_or("") + ")";
-  return metadata(run, evaluation) + kMark + "\n\n# " + file_name(run.storage.shown_folder()) +
+  return metadata(run, evaluation) + kMark + "\n\n# " + file_name(run.storage.folder().shown()) +
          "\n\nA model for " + args.task + ", " + base + ".\n" + results_table(evaluation) +
          hyperparameters(run) + usage(run) + "\n## Versions\n\n- finetune " +
          run.state.environment.finetune_version + "\n- torch " +

@@ -51,17 +51,18 @@ Saving::Saving(TrainingRun& run, SessionWatch& watch, CheckpointParts contents,
   const std::optional<int64_t> budget =
       run.parts.device.is_cpu() ? memory_budget_of(run.args) : std::nullopt;
   saver_ = std::make_unique<CheckpointSaver>(
-      run.files, CheckpointSaver::Options{
-                     .output_dir = run.args.output_dir,
-                     .in_background = run.args.async_save || run.divided.gather,
-                     .has_room = room_within(budget),
-                     .copies_on_device = !run.parts.device.is_cpu() && !memory_budget_of(run.args),
-                     .before_commit = [&storage = run.storage] { storage.check_before_commit(); },
-                     .on_commit =
-                         [&storage = run.storage](const std::string& path,
-                                                  const checkpoint::RotationPolicy& rotation) {
-                           storage.committed(path, rotation);
-                         }});
+      run.files,
+      CheckpointSaver::Options{
+          .output_dir = run.args.output_dir,
+          .in_background = run.args.async_save || run.divided.gather,
+          .has_room = room_within(budget),
+          .copies_on_device = !run.parts.device.is_cpu() && !memory_budget_of(run.args),
+          .before_commit = [&storage = run.storage] { storage.folder().check_before_commit(); },
+          .on_commit =
+              [&storage = run.storage](const std::string& path,
+                                       const checkpoint::RotationPolicy& rotation) {
+                storage.mirrors().committed(path, rotation);
+              }});
 }
 
 void Saving::prepare() {
@@ -320,7 +321,7 @@ void Saving::check_space() const {
     const SavedBytes bytes{.scheduled = with_margin(contents_.bytes(scheduled)),
                            .automatic = with_margin(contents_.bytes(SaveKind::kCheckpoint)),
                            .end = end_bytes()};
-    std::vector<SavingFolder> folders = run_.storage.saving_folders(run_.state.run_id);
+    std::vector<SavingFolder> folders = run_.storage.mirrors().saving_folders(run_.state.run_id);
     folders.front().deletable = deletable_before_next();
     const SpaceVerdict verdict = judge_space(folders, bytes, saves_to_come(),
                                              /*is_resumed=*/run_.state.step > 0);

@@ -44,7 +44,7 @@ void RunLog::open_events() {
 // A machine that was suspended still writes for a moment after another one has taken over.
 void RunLog::restore_metrics() {
   if (!metrics_) return;
-  run_.storage.check_before_commit();
+  run_.storage.folder().check_before_commit();
   if (metrics_->is_changed()) metrics_->match(run_.trainer_state.log_history);
 }
 
@@ -67,7 +67,7 @@ void RunLog::log(Json values) {
   if (metrics_) {
     const double speed = std::round(watch_.tokens_per_second() * 10) / 10;
     metrics_->append(entry, {.unix_time = unix_seconds(),
-                             .session = run_.storage.session_log().session(),
+                             .session = run_.storage.folder().session_log().session(),
                              .tokens_per_second = speed > 0 ? std::optional(speed) : std::nullopt,
                              .memory_mib = watch_.peak_memory_mib()});
   }

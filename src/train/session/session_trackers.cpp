@@ -38,7 +38,7 @@ SessionTrackers::SessionTrackers(const LoadedConfig& config, bool is_first) : ar
 }
 
 void SessionTrackers::write(RunStorage& storage, bool is_finished) {
-  if (storage.session_log().run_id().empty()) return;
+  if (storage.folder().session_log().run_id().empty()) return;
   for (TrackedRun& run : runs_) {
     run.is_finished = is_finished;
     write_one(run, storage);
@@ -51,10 +51,10 @@ void SessionTrackers::write_one(TrackedRun& run, RunStorage& storage) const {
     const double limit = interrupt::is_requested() ? kTrackerSignalSeconds : kTrackerSeconds;
     return interrupt::seconds_since_boot() > start + limit;
   };
-  const std::string& shown = storage.shown_folder();
+  const std::string& shown = storage.folder().shown();
   run.folder = shown;
-  run.metrics = join_path(storage.config().args.output_dir, kMetricsFile);
-  run.run_id = storage.session_log().run_id();
+  run.metrics = join_path(storage.folder().config().args.output_dir, kMetricsFile);
+  run.run_id = storage.folder().session_log().run_id();
   run.name = args_.run_name.value_or(file_name(shown));
   try {
     const std::string folder = write_tracked_run(run, to_json(args_), gives_up);

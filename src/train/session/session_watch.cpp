@@ -76,7 +76,7 @@ void SessionWatch::expect_times(uint64_t checkpoint_bytes) {
   if (!run_.parts.session) return;
   SessionClock& clock = run_.parts.session->clock;
   clock.expect_save(SessionClock::estimate_save_seconds(checkpoint_bytes));
-  clock.expect_copies(static_cast<double>(run_.storage.mirrors()) *
+  clock.expect_copies(static_cast<double>(run_.storage.mirrors().size()) *
                       SessionClock::estimate_copy_seconds(checkpoint_bytes));
   const RunState& state = run_.state;
   if (run_.is_same_device && state.step > 0) {
@@ -129,7 +129,7 @@ void SessionWatch::count_seconds() {
 void SessionWatch::skip_seconds() { counted_until_ = now_seconds(); }
 
 void SessionWatch::add_bucket(nlohmann::ordered_json& to) const {
-  const ObjectStore::Use use = run_.storage.bucket_use();
+  const ObjectStore::Use use = run_.storage.mirrors().bucket_use();
   if (use.writes + use.reads > 0) to["bucket"] = bucket_use(bucket_before_, use);
 }
 
@@ -182,7 +182,8 @@ void SessionWatch::log_progress() const {
       run_.parts.session ? run_.parts.session->clock.limit() : std::nullopt;
   log::info(describe_session(reached, limit));
   if (const std::optional<std::string> cost = cost_text()) log::info(*cost);
-  const std::string bucket = bucket_use_text(bucket_use(bucket_before_, run_.storage.bucket_use()));
+  const std::string bucket =
+      bucket_use_text(bucket_use(bucket_before_, run_.storage.mirrors().bucket_use()));
   if (!bucket.empty()) log::info("the bucket so far: " + bucket);
   if (reached.steps == 0 && interrupt::is_moment_reached() && limit) {
     log::warning("no step was completed in this session: " + limit->reason +

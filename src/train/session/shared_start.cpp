@@ -63,10 +63,10 @@ std::optional<CheckpointEntry> share_checkpoint(
   return entry;
 }
 
-void check_same_folder(World& world, const std::string& folder, double patience_seconds) {
+void check_same_folder(World& world, const std::string& folder, double timeout_seconds) {
   if (world.size() == 1) return;
   const std::string holder = share_text(world, [&] { return holder_of(folder); });
-  const double end = interrupt::seconds_since_boot() + patience_seconds;
+  const double end = interrupt::seconds_since_boot() + timeout_seconds;
   while (!world.is_first() && holder_of(folder) != holder) {
     interrupt::throw_if_requested("starting");
     if (interrupt::seconds_since_boot() > end) {

@@ -22,8 +22,8 @@ namespace finetune {
 // shared.
 void check_same(World& world, const std::string& text, const std::string& what);
 // Throws Error(kConfig) in a process that does not see rank 0's lock record in the folder.
-// `patience_seconds`: how long to retry, because network file systems cache the absence of a file.
-void check_same_folder(World& world, const std::string& folder, double patience_seconds = 60);
+// `timeout_seconds`: how long to retry, because network file systems cache the absence of a file.
+void check_same_folder(World& world, const std::string& folder, double timeout_seconds = 60);
 // Like check_same(), for weights that each rank loaded itself, without the base of an adapter. A
 // collective; does nothing with one rank.
 void check_same_weights(World& world, const std::vector<Parameter>& parameters);

@@ -137,7 +137,7 @@ std::string save_line(const TrainingRun& run) {
     text = args.save_strategy == "no" ? "only at an early stop" : "every " + args.save_strategy;
     text += origin(run, "save_strategy");
   }
-  text += " to " + run.storage.shown_folder();
+  text += " to " + run.storage.folder().shown();
   if (args.mirror_dir) text += ", mirrored to " + *args.mirror_dir;
   if (args.eval_strategy == "steps" && run.plan.eval_steps > 0) {
     text +=
@@ -236,7 +236,7 @@ std::vector<std::string> start_lines(const TrainingRun& run, std::optional<doubl
 }
 
 std::vector<std::string> usage_lines(const TrainingRun& run) {
-  const std::string folder = shell_word(run.storage.shown_folder());
+  const std::string folder = shell_word(run.storage.folder().shown());
   const Pipeline& pipeline = task_of(run.args).pipeline;
   const std::string predict =
       "  predict:       " + command_name() + " predict " + folder + question_text(run);
@@ -252,7 +252,7 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     lines.push_back(std::string(run.args.use_peft ? "  peft:          AutoPeftModel"
                                                   : "  transformers:  AutoModel") +
                     std::string(pipeline.class_suffix) + ".from_pretrained(\"" +
-                    run.storage.shown_folder() + "\")");
+                    run.storage.folder().shown() + "\")");
   }
   return lines;
 }

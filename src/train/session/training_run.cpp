@@ -85,7 +85,7 @@ TrainingRun::TrainingRun(const LoadedConfig& config_, const RunOptions& options_
       storage(storage_),
       parts(parts_),
       progress(progress_),
-      files(storage_.files()),
+      files(storage_.folder().files()),
       stream(std::dynamic_pointer_cast<const SampleStream>(parts_.train_data)),
       split({.rows = args.per_device_train_batch_size, .ranks = parts_.world->size()}) {
   if (args.fp16) scaler.emplace();

@@ -162,7 +162,6 @@ void check_frozen(const LoadedConfig& config, const Parts& parts) {
 // bf16 and fp16 hold for evaluation too, as autocast does in transformers.
 ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory,
                            c10::Device device) {
-  const ActivationCheckpointing& checkpointing = memory.checkpointing;
   ModelOptions options{.fused = true};
   options.weights = memory.weights;
   options.gradients = memory.gradients;
@@ -170,11 +169,7 @@ ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory
   options.evaluation_precision = memory.precision;
   if (args.bf16_full_eval) options.evaluation_precision = Precision::kBFloat16;
   if (args.fp16_full_eval) options.evaluation_precision = Precision::kFloat16;
-  options.selective = checkpointing.selective;
-  if (checkpointing.enabled && !checkpointing.selective) {
-    options.checkpoint_every_n_layers = checkpointing.every_n_layers;
-    options.offload = checkpointing.offload;
-  }
+  options.checkpointing = memory.checkpointing;
   options.head_rows_per_chunk = head_rows(memory, has_compiled_kernels(device));
   return options;
 }

@@ -58,11 +58,11 @@ class FileCheck {
   }
 
   // A bucket must answer; whether it may be written to is what `finetune doctor` tries.
-  void bucket(const std::string& key, const std::optional<std::string>& place) {
-    if (!place || !checkpoint::is_bucket(*place)) return;
+  void bucket(const std::string& key, const std::optional<std::string>& location) {
+    if (!location || !checkpoint::is_bucket(*location)) return;
     note([&] {
       try {
-        (void)checkpoint::bucket_files(*place)->list(*place);
+        (void)checkpoint::bucket_files(*location)->list(*location);
       } catch (const Error& error) {
         throw Error(error.kind(), config_.where(key) + ": " + key + ": " + error.what());
       }

@@ -193,9 +193,9 @@ std::string shard_difference(const RunState& saved, int64_t shard_threads) {
 void announce_changes(const RunState& saved, const LoadedConfig& config,
                       const Environment& environment, int64_t accumulation) {
   const std::string from = " from step " + std::to_string(saved.step);
-  bool is_cut_anew = saved.environment.processes != environment.processes;
+  bool is_split_again = saved.environment.processes != environment.processes;
   for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
-    is_cut_anew |= change.name == "per_device_train_batch_size";
+    is_split_again |= change.name == "per_device_train_batch_size";
     // It was derived then; the line below gives the values for each process.
     const bool is_derived =
         change.name == "gradient_accumulation_steps" && config.args.effective_batch_size;
@@ -206,7 +206,7 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
   }
   const int64_t asked = asked_effective_batch(config.args, environment.processes);
   const bool is_kept = asked == saved.effective_batch_size;
-  if (config.args.effective_batch_size ? is_cut_anew && is_kept : !is_kept) {
+  if (config.args.effective_batch_size ? is_split_again && is_kept : !is_kept) {
     log::info("the effective batch stays " + std::to_string(saved.effective_batch_size) +
               ": gradient_accumulation_steps is " + std::to_string(accumulation) + " now");
   }

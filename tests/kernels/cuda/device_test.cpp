@@ -157,7 +157,7 @@ Tensor sum_of_parts(const Kernels& kernels, const Tensor& gradient) {
 }
 
 std::optional<DropoutNumbers> some_dropout(double p) {
-  const DropoutStream stream{.seed = 3, .update = 2, .first_place = 9};
+  const DropoutStream stream{.seed = 3, .update = 2, .first_position = 9};
   return make_dropout_numbers(p, std::optional(stream), 1, DropoutSite::kAttentionOutput);
 }
 
@@ -358,10 +358,11 @@ TEST_F(CudaKernels, AttendToBlocksAsTheCpu) {
                                         .random_blocks = 2,
                                         .seed = 11,
                                         .like_transformers = one.like_transformers};
-    const BlockLayer layer = {.layer = 1,
-                              .heads = 2,
-                              .dropout_probability = 0.2,
-                              .dropout = DropoutStream{.seed = 5, .update = 9, .first_place = 30}};
+    const BlockLayer layer = {
+        .layer = 1,
+        .heads = 2,
+        .dropout_probability = 0.2,
+        .dropout = DropoutStream{.seed = 5, .update = 9, .first_position = 30}};
     expect_like_cpu(4 * kClose, [&](const Kernels& k) -> Tensors {
       const BlockAttention inputs =
           make_block_attention(query.clone(), key.clone(), value.clone(), mask, layer, options);
@@ -490,7 +491,7 @@ TEST_F(CudaKernels, RoundAddedRowsAsTheCpu) {
   const Tensor rows = at::randn({200, 10});
   const Tensor indices = at::randint(17, {200}, at::kLong);
   const Tensor start = at::randn({20, 10}).to(at::kBFloat16);
-  const RoundingStream stream{.seed = 5, .update = 3, .first_place = 16};
+  const RoundingStream stream{.seed = 5, .update = 3, .first_position = 16};
   const auto gradient_of = [&](ParameterStore& store) {
     const Weight weight = store.weight("w");
     store.gradients().begin_micro_batch(stream);
@@ -507,9 +508,10 @@ TEST_F(CudaKernels, RoundAddedRowsAsTheCpu) {
   own.gradients().begin_micro_batch(stream);
   own.gradients().add(own.weight("w"), start.to(at::kFloat));
   const Tensor actual = own.parameters()[0].gradient;
-  const uint64_t key = random::make_key(
-      random::mix(stream.seed ^ random::mix(static_cast<uint64_t>(stream.update))),
-      random::Purpose::kGradientRounding, static_cast<uint64_t>(stream.first_place) << 16 | 1, 0);
+  const uint64_t key =
+      random::make_key(random::mix(stream.seed ^ random::mix(static_cast<uint64_t>(stream.update))),
+                       random::Purpose::kGradientRounding,
+                       static_cast<uint64_t>(stream.first_position) << 16 | 1, 0);
   ASSERT_TRUE(cuda::kKernels.add_rows_stochastically(actual, indices, rows, 3, {.key = key}));
   EXPECT_TRUE(same_content(actual, expected));
   EXPECT_FALSE(cpu::kKernels.add_rows_stochastically(actual, indices, rows, 3, {.key = key}));

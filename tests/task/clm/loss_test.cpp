@@ -41,7 +41,7 @@ Batch clm_rows(int64_t first, int64_t count) {
   std::vector<SampleKey> keys;
   for (int64_t i = 0; i < count; ++i) keys.push_back({.index = first + i});
   Batch batch = CausalLmCollator({.pad_id = 1}).collate(clm_texts(), keys);
-  batch.first_place = first;
+  batch.first_position = first;
   return batch;
 }
 

@@ -38,7 +38,7 @@ Batch mlm_rows(int64_t first, int64_t count) {
                                                     {-100, -100, -100, -100}};
   Batch batch;
   batch.rows = count;
-  batch.first_place = first;
+  batch.first_position = first;
   for (int64_t r = first; r < first + count; ++r) {
     batch.length = std::max(batch.length, static_cast<int64_t>(ids[static_cast<size_t>(r)].size()));
   }

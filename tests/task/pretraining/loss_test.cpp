@@ -46,7 +46,7 @@ Batch rows(int64_t first, int64_t count) {
   Batch batch;
   batch.rows = count;
   batch.length = 6;
-  batch.first_place = first;
+  batch.first_position = first;
   for (int64_t r = first; r < first + count; ++r) {
     const auto row = static_cast<size_t>(r);
     batch.samples.push_back(r);
@@ -78,10 +78,10 @@ Result update(const std::vector<Batch>& batches, const std::string& type, bool f
   Result result;
   for (const Batch& batch : batches) {
     model->store().gradients().begin_micro_batch(
-        {.seed = 1, .update = 2, .first_place = batch.first_place});
+        {.seed = 1, .update = 2, .first_position = batch.first_position});
     const std::vector<Tensor> sums = task->loss_sums(
-        batch,
-        {.dropout = {.seed = 1, .update = 2, .first_place = batch.first_place}, .scales = scales});
+        batch, {.dropout = {.seed = 1, .update = 2, .first_position = batch.first_position},
+                .scales = scales});
     Tensor share;
     for (size_t term = 0; term < 2; ++term) {
       if (!sums[term].defined()) continue;

@@ -67,9 +67,10 @@ void add_windows(Metrics& metrics, const std::vector<Json>& windows, size_t firs
   Tensor logits = at::full({batch.rows, batch.length, 2}, -100.0);
   for (size_t i = first; i < last; ++i) {
     for (size_t t = 0; t < windows[i]["start"].size(); ++t) {
-      const Tensor place = logits[static_cast<int64_t>(i - first)][static_cast<int64_t>(left + t)];
-      place[0] = windows[i]["start"][t].get<double>();
-      place[1] = windows[i]["end"][t].get<double>();
+      const Tensor position =
+          logits[static_cast<int64_t>(i - first)][static_cast<int64_t>(left + t)];
+      position[0] = windows[i]["start"][t].get<double>();
+      position[1] = windows[i]["end"][t].get<double>();
     }
   }
   for (int64_t i = 0; i < batch.rows * batch.length; ++i) {

@@ -12,8 +12,9 @@ using ::testing::ElementsAre;
 const std::vector<std::string> kLabels = {"O", "B-PER", "I-PER", "B-LOC"};
 
 // A token at [place, place + 1): `label` has the score, the other labels share the rest.
-TaggedToken token(int64_t place, size_t label, float score, bool is_subword = false) {
-  TaggedToken token{.index = place, .start = place, .end = place + 1, .is_subword = is_subword};
+TaggedToken token(int64_t position, size_t label, float score, bool is_subword = false) {
+  TaggedToken token{
+      .index = position, .start = position, .end = position + 1, .is_subword = is_subword};
   token.scores.assign(kLabels.size(), (1.0F - score) / 3.0F);
   token.scores[label] = score;
   return token;

@@ -14,11 +14,11 @@ template <typename Rows>
 FT_INLINE const float* make_factors(const Rows& rows, int64_t r) {
   float* factors = rows.scratch + rows.columns;
   const DropoutNumbers& numbers = *rows.dropout;
-  const bool divides = rows.row_places.sequences == nullptr;
-  const int64_t sample = divides ? r / rows.rows_per_sample : rows.row_places.sequences[r];
-  const int64_t place = divides ? r % rows.rows_per_sample : rows.row_places.places[r];
+  const bool divides = rows.row_positions.sequences == nullptr;
+  const int64_t sample = divides ? r / rows.rows_per_sample : rows.row_positions.sequences[r];
+  const int64_t position = divides ? r % rows.rows_per_sample : rows.row_positions.positions[r];
   dropout_factors(
-      {static_cast<uint32_t>(place), numbers.first_place + static_cast<uint32_t>(sample),
+      {static_cast<uint32_t>(position), numbers.first_position + static_cast<uint32_t>(sample),
        numbers.layer_and_site, numbers.key, numbers.threshold(), numbers.scale()},
       rows.columns, factors);
   return factors;
@@ -52,13 +52,13 @@ FT_INLINE float add_row(const AddNormRows<Storage>& rows, int64_t r) {
   Lanes<W> totals(0.0F);
   for (int64_t c = 0; c < rows.columns; c += kLanes) {
     const int64_t count = rows.columns - c;
-    const int64_t place = r * rows.columns + c;
-    Lanes<W> x = load<W>(rows.sums + place, count);
+    const int64_t position = r * rows.columns + c;
+    Lanes<W> x = load<W>(rows.sums + position, count);
     if (adds) {
       x = x + load<W>(rows.bias + c, count);
       if (factors != nullptr) x = x * load<W>(factors + c, count);
-      x = rounded_to<Storage>(x + load<W>(rows.residual + place, count));
-      store(x, count, rows.sums + place);
+      x = rounded_to<Storage>(x + load<W>(rows.residual + position, count));
+      store(x, count, rows.sums + position);
     }
     totals = totals + x;
     store(x, count, rows.scratch + c);
@@ -137,16 +137,16 @@ FT_INLINE void backward(const AddNormBackwardRows<Storage>& rows) {
     const Means means = normalise_row<W>(rows, r, statistics);
     for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t place = r * rows.columns + c;
+      const int64_t position = r * rows.columns + c;
       const Lanes<W> scaled =
-          load<W>(rows.gradient + place, count) * load<W>(rows.gamma + c, count);
+          load<W>(rows.gradient + position, count) * load<W>(rows.gamma + c, count);
       Lanes<W> gradient =
           (scaled - means.gradient - load<W>(rows.scratch + c, count) * means.gradient_normalised) *
           statistics.inverse_deviation;
-      store(gradient, count, rows.gradient + place);
+      store(gradient, count, rows.gradient + position);
       if (factors != nullptr) {
         gradient = gradient * load<W>(factors + c, count);
-        store(gradient, count, rows.sums + place);
+        store(gradient, count, rows.sums + position);
       }
       store(load<W>(of_bias + c, count) + gradient, count, of_bias + c);
     }

@@ -11,9 +11,9 @@ namespace finetune::kernels {
 
 // For each row its sequence and its position there, where sequences differ in length. Null:
 // computed from the row's number and the length of a sequence.
-struct RowPlaces {
+struct RowPositions {
   const int64_t* sequences = nullptr;
-  const int64_t* places = nullptr;
+  const int64_t* positions = nullptr;
 };
 
 // LN(s) with s = residual + Dropout(product + bias) over contiguous rows [columns], without torch.
@@ -28,7 +28,7 @@ struct AddNormRows {
   float epsilon;
   std::optional<DropoutNumbers> dropout;
   int64_t rows_per_sample;  // T
-  RowPlaces row_places;
+  RowPositions row_positions;
   int64_t first_row;
   int64_t last_row;
   int64_t columns;
@@ -43,7 +43,7 @@ struct AddNormBackwardRows {
   float epsilon;
   std::optional<DropoutNumbers> dropout;
   int64_t rows_per_sample;  // T
-  RowPlaces row_places;
+  RowPositions row_positions;
   int64_t first_row;
   int64_t last_row;
   int64_t columns;

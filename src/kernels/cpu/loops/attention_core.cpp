@@ -16,11 +16,11 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 // computed from key 0 on.
 FT_INLINE const float* make_factors(const ScoreTile& tile, int64_t row) {
   if (!tile.dropout) return nullptr;
-  dropout_factors(
-      {static_cast<uint32_t>(tile.head << 16 | (tile.first_query + row)),
-       tile.dropout->first_place + static_cast<uint32_t>(tile.sample), tile.dropout->layer_and_site,
-       tile.dropout->key, tile.dropout->threshold(), tile.dropout->scale()},
-      tile.first_key + tile.keys, tile.scratch);
+  dropout_factors({static_cast<uint32_t>(tile.head << 16 | (tile.first_query + row)),
+                   tile.dropout->first_position + static_cast<uint32_t>(tile.sample),
+                   tile.dropout->layer_and_site, tile.dropout->key, tile.dropout->threshold(),
+                   tile.dropout->scale()},
+                  tile.first_key + tile.keys, tile.scratch);
   return tile.scratch + tile.first_key;
 }
 

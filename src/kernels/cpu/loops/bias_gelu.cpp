@@ -12,12 +12,12 @@ FT_INLINE void forward(const BiasGeluRows<Storage>& rows) {
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
     for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t place = r * rows.columns + c;
-      const Lanes<W> x = load<W>(rows.input + place, count) + load<W>(rows.bias + c, count);
+      const int64_t position = r * rows.columns + c;
+      const Lanes<W> x = load<W>(rows.input + position, count) + load<W>(rows.bias + c, count);
       const Lanes<W> y = map(x, [](auto part) FT_INLINE_LAMBDA {
         return part * normal_distribution<W>(part).integral;
       });
-      store(y, count, rows.output + place);
+      store(y, count, rows.output + position);
     }
   }
 }
@@ -28,14 +28,14 @@ FT_INLINE void backward(const BiasGeluBackwardRows<Storage>& rows) {
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
     for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t place = r * rows.columns + c;
-      const Lanes<W> x = load<W>(rows.input + place, count) + load<W>(rows.bias + c, count);
+      const int64_t position = r * rows.columns + c;
+      const Lanes<W> x = load<W>(rows.input + position, count) + load<W>(rows.bias + c, count);
       const Lanes<W> slope = map(x, [](auto part) FT_INLINE_LAMBDA {
         const Normal<W> normal = normal_distribution<W>(part);
         return normal.integral + part * normal.density;
       });
-      const Lanes<W> gradient = load<W>(rows.gradient + place, count) * slope;
-      store(gradient, count, rows.gradient + place);
+      const Lanes<W> gradient = load<W>(rows.gradient + position, count) * slope;
+      store(gradient, count, rows.gradient + position);
       store(load<W>(rows.bias_sums + c, count) + gradient, count, rows.bias_sums + c);
     }
   }

@@ -136,7 +136,7 @@ FT_INLINE const float* make_factors(const PackedHead& head, int64_t query, int64
                                     float* memory) {
   if (!head.dropout) return nullptr;
   dropout_factors({static_cast<uint32_t>(head.head << 16 | query),
-                   head.dropout->first_place + static_cast<uint32_t>(head.sample),
+                   head.dropout->first_position + static_cast<uint32_t>(head.sample),
                    head.dropout->layer_and_site, head.dropout->key, head.dropout->threshold(),
                    head.dropout->scale(), static_cast<uint32_t>(key / 4)},
                   head.block + key % 4, memory);

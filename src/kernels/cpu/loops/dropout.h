@@ -19,9 +19,9 @@ struct DropoutRows {
   // For each row its sequence and its position there, where sequences differ in length. Null: by
   // division as above.
   const int64_t* sequences;
-  const int64_t* places;
+  const int64_t* positions;
   std::array<uint32_t, 2> key;
-  uint32_t first_place;
+  uint32_t first_position;
   uint32_t layer_and_site;
   uint32_t threshold;  // elements with a random number below it are dropped
   float scale;

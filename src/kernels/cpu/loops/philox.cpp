@@ -72,7 +72,7 @@ FT_AVX512 void in_order(const Blocks512& blocks, int set, __m512i* halves) {
 }
 
 // Factors of one dropout row: scale where the word is at least the threshold, otherwise 0. The
-// counter is (block, row, place, layer and site).
+// counter is (block, row, position, layer and site).
 __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, int64_t count,
                                                        float* factors) {
   const __m512i threshold = _mm512_set1_epi32(static_cast<int>(row.threshold));
@@ -83,7 +83,7 @@ __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, in
       blocks.word[0][set] =
           _mm512_add_epi64(lanes512(set), _mm512_set1_epi64(row.first_block + element / 4));
       blocks.word[1][set] = _mm512_set1_epi64(row.row);
-      blocks.word[2][set] = _mm512_set1_epi64(row.place);
+      blocks.word[2][set] = _mm512_set1_epi64(row.position);
       blocks.word[3][set] = _mm512_set1_epi64(row.layer_and_site);
     }
     run_rounds(blocks, row.key[0], row.key[1]);
@@ -173,7 +173,7 @@ __attribute__((target("avx2"))) void factors_avx2(const DropoutRow& row, int64_t
       blocks.word[0][set] =
           _mm256_add_epi64(lanes256(set), _mm256_set1_epi64x(row.first_block + element / 4));
       blocks.word[1][set] = _mm256_set1_epi64x(row.row);
-      blocks.word[2][set] = _mm256_set1_epi64x(row.place);
+      blocks.word[2][set] = _mm256_set1_epi64x(row.position);
       blocks.word[3][set] = _mm256_set1_epi64x(row.layer_and_site);
     }
     run_rounds(blocks, row.key[0], row.key[1]);
@@ -280,8 +280,8 @@ bool philox_words_avx2(uint64_t first_block, uint64_t key, int64_t count, uint32
 
 void dropout_factors_portable(const DropoutRow& row, int64_t count, float* factors) {
   for (int64_t element = 0; element < count; element += 4) {
-    const Block counter = {row.first_block + static_cast<uint32_t>(element / 4), row.row, row.place,
-                           row.layer_and_site};
+    const Block counter = {row.first_block + static_cast<uint32_t>(element / 4), row.row,
+                           row.position, row.layer_and_site};
     for (const uint32_t word : philox(counter, row.key[0], row.key[1])) {
       *factors++ = word < row.threshold ? 0.0F : row.scale;
     }

@@ -11,8 +11,8 @@ constexpr int kDropoutNumbers = 4 * kPhiloxBlocks;  // random numbers in them
 
 // The key and the counters of the random numbers of one row's dropout (finetune/kernels/dropout.h).
 struct DropoutRow {
-  uint32_t row;    // h * 2^16 + t
-  uint32_t place;  // index of the sample in the effective batch
+  uint32_t row;       // h * 2^16 + t
+  uint32_t position;  // index of the sample in the effective batch
   uint32_t layer_and_site;
   std::array<uint32_t, 2> key;
   uint32_t threshold;

@@ -30,9 +30,9 @@ FT_INLINE void rms_norm_forward(const RmsNormRows<Storage>& rows) {
     const float inverse = inverse_rms<W>(rows, r);
     for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t place = r * rows.columns + c;
-      const Lanes<W> unit = load<W>(rows.input + place, count) * inverse;
-      store(unit * load_factor<W>(rows, c), count, rows.output + place);
+      const int64_t position = r * rows.columns + c;
+      const Lanes<W> unit = load<W>(rows.input + position, count) * inverse;
+      store(unit * load_factor<W>(rows, c), count, rows.output + position);
     }
   }
 }
@@ -45,19 +45,19 @@ FT_INLINE void rms_norm_backward(const RmsNormBackwardRows<Storage>& rows) {
     Lanes<W> products(0.0F);
     for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t place = r * rows.columns + c;
-      const Lanes<W> unit = load<W>(rows.input + place, count) * inverse;
-      const Lanes<W> of_factor = load<W>(rows.gradient + place, count) * unit;
+      const int64_t position = r * rows.columns + c;
+      const Lanes<W> unit = load<W>(rows.input + position, count) * inverse;
+      const Lanes<W> of_factor = load<W>(rows.gradient + position, count) * unit;
       products = products + of_factor * load_factor<W>(rows, c);
       store(load<W>(rows.weight_sums + c, count) + of_factor, count, rows.weight_sums + c);
     }
     const float along = sum(products) / static_cast<float>(rows.columns);
     for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t place = r * rows.columns + c;
-      const Lanes<W> unit = load<W>(rows.input + place, count) * inverse;
-      const Lanes<W> g = load<W>(rows.gradient + place, count) * load_factor<W>(rows, c);
-      store((g - unit * along) * inverse, count, rows.gradient + place);
+      const int64_t position = r * rows.columns + c;
+      const Lanes<W> unit = load<W>(rows.input + position, count) * inverse;
+      const Lanes<W> g = load<W>(rows.gradient + position, count) * load_factor<W>(rows, c);
+      store((g - unit * along) * inverse, count, rows.gradient + position);
     }
   }
 }

@@ -24,7 +24,7 @@ constexpr u32 kFirstBucket = (127 - 24) << 7;
 constexpr u32 kLastBucket = 127 << 7;
 
 // Returns the offset of a lane's value k from the first value of its warp.
-__device__ inline i64 place_of(int k) {
+__device__ inline i64 position_of(int k) {
   return static_cast<i64>(k / 4) * kOfGroup + 4 * (threadIdx.x % kWarp) + k % 4;
 }
 
@@ -76,8 +76,8 @@ struct WarpValues {
   const ListedUpdate& update;
   i64 begin;
 
-  [[nodiscard]] __device__ bool has(int k) const { return begin + place_of(k) < update.count; }
-  [[nodiscard]] __device__ i64 at(int k) const { return begin + place_of(k); }
+  [[nodiscard]] __device__ bool has(int k) const { return begin + position_of(k) < update.count; }
+  [[nodiscard]] __device__ i64 at(int k) const { return begin + position_of(k); }
 };
 
 // w = decay w + step_size m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon), as torch computes it.

@@ -25,14 +25,14 @@ constexpr int kLongestAttention = 4 * 8 * kThreads;
 // The parameters of one dropout (kernels/dropout_numbers.h) and where rows are in their sequences.
 struct DropoutArguments {
   u32 key0, key1;
-  u32 first_place;
+  u32 first_position;
   u32 layer_and_site;
   u32 threshold;
   float scale;
   int is_on;
   int rows_per_sample;   // without a layout: row r is position r % this of sample r / this
   const i64* sequences;  // of a layout: sequence of each row, and
-  const i64* places;     // position in it; or null
+  const i64* positions;  // position in it; or null
 };
 
 struct AddNormArguments {

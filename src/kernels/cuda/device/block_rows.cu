@@ -25,7 +25,7 @@ struct BlockRow {
     keys = shape.keys + (head * static_cast<i64>(shape.query_blocks) + r) * shape.seen;
   }
 
-  // Of columns [first, first + 4): the first key's place.
+  // Of columns [first, first + 4): the first key's position.
   __device__ i64 key_of(i64 first, const BlockRowsShape& shape) const {
     return keys[first / shape.block_size] % shape.blocks * shape.block_size +
            first % shape.block_size;

@@ -165,9 +165,9 @@ __device__ inline void philox(u32* c, u32 key0, u32 key1) {
 }
 
 // The dropout factors (0 or scale) of four values of a row, from column 4 * block on.
-__device__ inline void dropout_factors(const DropoutArguments& d, u32 sample, u32 head, u32 place,
-                                       u32 block, float* factors) {
-  u32 c[4] = {block, head * 65536U + place, sample + d.first_place, d.layer_and_site};
+__device__ inline void dropout_factors(const DropoutArguments& d, u32 sample, u32 head,
+                                       u32 position, u32 block, float* factors) {
+  u32 c[4] = {block, head * 65536U + position, sample + d.first_position, d.layer_and_site};
   philox(c, d.key0, d.key1);
 #pragma unroll
   for (int i = 0; i < 4; ++i) factors[i] = c[i] >= d.threshold ? d.scale : 0.0F;
@@ -177,8 +177,8 @@ __device__ inline void dropout_factors(const DropoutArguments& d, u32 sample, u3
 __device__ inline void row_factors(const DropoutArguments& d, i64 row, u32 block, float* factors) {
   const bool has_layout = d.sequences != nullptr;
   const i64 sample = has_layout ? d.sequences[row] : row / d.rows_per_sample;
-  const i64 place = has_layout ? d.places[row] : row % d.rows_per_sample;
-  dropout_factors(d, static_cast<u32>(sample), 0, static_cast<u32>(place), block, factors);
+  const i64 position = has_layout ? d.positions[row] : row % d.rows_per_sample;
+  dropout_factors(d, static_cast<u32>(sample), 0, static_cast<u32>(position), block, factors);
 }
 
 // Sums by a butterfly: all lanes get the same bits.

@@ -15,10 +15,10 @@ __device__ void dropout(const DropoutKernelArguments& a) {
   if (a.heads == 1) {
     row_factors(a.dropout, row, block, factors);
   } else {
-    const i64 place = row % a.dropout.rows_per_sample;
+    const i64 position = row % a.dropout.rows_per_sample;
     const i64 head = row / a.dropout.rows_per_sample;
     dropout_factors(a.dropout, static_cast<u32>(head / a.heads), static_cast<u32>(head % a.heads),
-                    static_cast<u32>(place), block, factors);
+                    static_cast<u32>(position), block, factors);
   }
   float x[4];
   const i64 first = 4 * static_cast<i64>(block);

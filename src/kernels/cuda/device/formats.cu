@@ -20,20 +20,20 @@ __device__ inline void convert_four(const ListedConversion& a, i64 first) {
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const i64 place = first + i;
-    if (place < 0 || place >= a.count) continue;
-    if (kVariant == kRound) a.narrow[place] = round_with(a.values[place], numbers[i]);
+    const i64 position = first + i;
+    if (position < 0 || position >= a.count) continue;
+    if (kVariant == kRound) a.narrow[position] = round_with(a.values[position], numbers[i]);
     if (kVariant == kAdd) {
-      const float sum = widen(bfloat16{a.narrow[place]}) + a.values[place];
-      a.narrow[place] = round_with(sum, numbers[i]);
+      const float sum = widen(bfloat16{a.narrow[position]}) + a.values[position];
+      a.narrow[position] = round_with(sum, numbers[i]);
     }
     if (kVariant == kSplitValues) {
-      const SplitValue value = split_value(a.values[place]);
-      a.narrow[place] = value.weight;
-      a.correction[place] = value.correction;
+      const SplitValue value = split_value(a.values[position]);
+      a.narrow[position] = value.weight;
+      a.correction[position] = value.correction;
     }
     if (kVariant == kJoinValues) {
-      a.values[place] = join_value(a.narrow[place], a.correction[place]);
+      a.values[position] = join_value(a.narrow[position], a.correction[position]);
     }
   }
 }

@@ -12,16 +12,16 @@ template <class T, int kDirection>
 __device__ void heads(const HeadsArguments& a) {
   const HeadsArguments::Part part = a.parts[blockIdx.y];
   const i64 sample = blockIdx.x / a.length;
-  const i64 place = blockIdx.x % a.length;
+  const i64 position = blockIdx.x % a.length;
   const bool has_layout = a.starts != nullptr;
   const i64 start = has_layout ? a.starts[sample] - a.first_token : sample * a.tokens;
   const i64 tokens = has_layout ? a.starts[sample + 1] - a.starts[sample] : a.tokens;
-  const bool is_padding = place >= tokens;
+  const bool is_padding = position >= tokens;
   if (kDirection == kJoin && is_padding) return;
   T* const token =
-      static_cast<T*>(part.tokens) + (start + place) * static_cast<i64>(part.heads) * a.size;
+      static_cast<T*>(part.tokens) + (start + position) * static_cast<i64>(part.heads) * a.size;
   T* const by_head =
-      static_cast<T*>(part.by_head) + (sample * part.heads * a.length + place) * a.size;
+      static_cast<T*>(part.by_head) + (sample * part.heads * a.length + position) * a.size;
   const int vectors = (a.size + 3) / 4;
   for (int i = static_cast<int>(threadIdx.x); i < part.heads * vectors;
        i += static_cast<int>(blockDim.x)) {

@@ -11,13 +11,13 @@ __device__ void dequantize_nf4(const Nf4Arguments& a) {
   __syncthreads();
   const i64 first = 8 * (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x);
   if (first >= a.count) return;
-  const i64 place = a.first + first;  // of the row, a multiple of 8
-  const float scale = a.scales[place / kNf4Values];
+  const i64 position = a.first + first;  // of the row, a multiple of 8
+  const float scale = a.scales[position / kNf4Values];
   float values[8];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const bool is_there = first + 2 * i < a.count;
-    const unsigned int code = is_there ? a.codes[place / 2 + i] : 0U;
+    const unsigned int code = is_there ? a.codes[position / 2 + i] : 0U;
     values[2 * i] = map[code >> 4] * scale;
     values[2 * i + 1] = map[code & 15] * scale;
   }

@@ -23,7 +23,7 @@ struct RowsOfBlock {
   static constexpr int kVectors = kIsWarp ? 1 << kShape : 1 << (kShape - kRmsNormWarpShapes);
   static constexpr int kRows = kIsWarp ? kThreads / kWarp : 1;
 
-  // Which of the rows at once, and place in it.
+  // Which of the rows at once, and position in it.
   __device__ static int row() { return kIsWarp ? static_cast<int>(threadIdx.x) / kWarp : 0; }
   __device__ static i64 column(int vector) {
     const u32 lanes = kIsWarp ? kWarp : blockDim.x;

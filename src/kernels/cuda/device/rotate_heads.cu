@@ -14,7 +14,7 @@ __device__ void rotate_heads(const RotateHeadsArguments& a) {
   const i64 thread = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
   const i64 head = thread / steps;  // of all tokens
   if (head < a.rows * a.heads) {
-    const i64 place = head / a.heads % a.tokens;
+    const i64 position = head / a.heads % a.tokens;
     const int pair = kPairs * static_cast<int>(thread % steps);
     T* const low = static_cast<T*>(a.values) + head * a.size + pair;
     T* const high = low + a.half;
@@ -23,13 +23,13 @@ __device__ void rotate_heads(const RotateHeadsArguments& a) {
     float x[4];
     float y[4];
     if constexpr (kVariant == 0) {
-      load4(a.cos + place * a.half, pair, a.half, true, cos);
-      load4(a.sin + place * a.half, pair, a.half, true, sin);
+      load4(a.cos + position * a.half, pair, a.half, true, cos);
+      load4(a.sin + position * a.half, pair, a.half, true, sin);
       load4(low, 0, 4, true, x);
       load4(high, 0, 4, true, y);
     } else {
-      cos[0] = a.cos[place * a.half + pair];
-      sin[0] = a.sin[place * a.half + pair];
+      cos[0] = a.cos[position * a.half + pair];
+      sin[0] = a.sin[position * a.half + pair];
       x[0] = widen(*low);
       y[0] = widen(*high);
     }

@@ -68,8 +68,8 @@ __device__ void row_sums(const RowSumsArguments& a) {
   const bool has_parts = a.parts != nullptr && first_part < end_of_parts;
   const i64 head = has_parts ? first_part * kRowsOfPart : end;
   for (i64 column = threadIdx.x; column < a.columns; column += blockDim.x) {
-    const i64 place = index * a.columns + column;
-    float sum = kVariant == kExactSums ? static_cast<const float*>(a.target)[place] : 0.0F;
+    const i64 element = index * a.columns + column;
+    float sum = kVariant == kExactSums ? static_cast<const float*>(a.target)[element] : 0.0F;
     for (i64 i = begin; i < head; ++i) sum += a.rows[row_at(a, i) * a.columns + column];
     if (has_parts) {
 #pragma unroll 4
@@ -81,9 +81,9 @@ __device__ void row_sums(const RowSumsArguments& a) {
       }
     }
     if (kVariant == kExactSums) {
-      static_cast<float*>(a.target)[place] = sum;
+      static_cast<float*>(a.target)[element] = sum;
     } else {
-      u16& target = static_cast<u16*>(a.target)[place];
+      u16& target = static_cast<u16*>(a.target)[element];
       const u32 number =
           rounding_number(static_cast<u64>(run * a.columns + column), a.rounding_key);
       target = round_with(widen(bfloat16{target}) + sum, number);

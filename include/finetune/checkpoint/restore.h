@@ -17,12 +17,12 @@
 // and committed like a save: staging folder, sync, one rename, sync.
 namespace finetune::checkpoint {
 
-struct BringBackOptions {
+struct RestoreOptions {
   std::shared_ptr<FileSystem> local = {};
   std::string output_dir = {};
   std::shared_ptr<FileSystem> files = {};  // of the mirror
   std::string mirror_dir = {};
-  double patience_seconds = 60;  // how long temporary failures are retried
+  double timeout_seconds = 60;  // how long temporary failures are retried
   Clock* clock = &Clock::steady();
   Report report = {};  // receives what was skipped, and why
   // Called after each file of a tree with the bytes copied so far and in total.
@@ -31,11 +31,11 @@ struct BringBackOptions {
 
 // Waits until the mirror responds; Error(kIo) after the timeout. A missing folder is not an error
 // unless it should be on a mount that is missing.
-void reach_mirror(const BringBackOptions& options);
+void reach_mirror(const RestoreOptions& options);
 
 // Calls `action`, and again after growing pauses where its failure may pass; after the timeout
 // throws the last one.
-void with_patience(const BringBackOptions& options, const std::function<void()>& action);
+void with_retries(const RestoreOptions& options, const std::function<void()>& action);
 
 // Copies the mirror's newest valid checkpoint to output_dir if it is newer than `newest` and of the
 // same run (of any run if `newest` is nullopt), and also the best checkpoint, which its state
@@ -43,30 +43,29 @@ void with_patience(const BringBackOptions& options, const std::function<void()>&
 // before the timeout are skipped with the reason. Returns the step, nullopt if nothing was copied.
 // Error(kCheckpoint) if the mirror has only corrupt ones and `newest` is nullopt, Error(kIo) if
 // none could be read. Requires: the locks of both folders.
-[[nodiscard]] std::optional<int64_t> bring_back_newest(
-    const BringBackOptions& options, const std::optional<CheckpointEntry>& newest);
+[[nodiscard]] std::optional<int64_t> restore_newest(const RestoreOptions& options,
+                                                    const std::optional<CheckpointEntry>& newest);
 
 // Copies the finished model from the mirror if all its files match their checksums and it is not
 // older than `newest`. Returns whether it did. If the mirror's finished model is corrupt, `damage`
 // describes it.
-bool bring_back_finished(const BringBackOptions& options,
-                         const std::optional<CheckpointEntry>& newest,
-                         std::string* damage = nullptr);
+bool restore_finished(const RestoreOptions& options, const std::optional<CheckpointEntry>& newest,
+                      std::string* damage = nullptr);
 
 // Replaces this checkpoint of the run by the mirror's copy if that copy is valid; the replaced one
 // is renamed to .bad-<k>. Returns whether it did. Requires: the locks of both folders.
-bool bring_back_step(const BringBackOptions& options, int64_t step, const std::string& run_id);
+bool restore_step(const RestoreOptions& options, int64_t step, const std::string& run_id);
 
 // Returns the records in the mirror's index of the files next to the checkpoints; empty if the
 // index cannot be read.
-[[nodiscard]] std::map<std::string, FileRecord> indexed_files(const BringBackOptions& options);
+[[nodiscard]] std::map<std::string, FileRecord> indexed_files(const RestoreOptions& options);
 
 // Removes the mark of a finished run in the mirror, as in the output folder.
 void forget_finished(FileSystem& files, const std::string& folder);
 
 // Copies the tree `name` (see Mirror::copy_tree) atomically to the new folder `local_folder`.
 // Returns false if the mirror's copy is incomplete.
-bool bring_back_tree(const BringBackOptions& options, const std::string& name,
-                     const std::string& local_folder);
+bool restore_tree(const RestoreOptions& options, const std::string& name,
+                  const std::string& local_folder);
 
 }  // namespace finetune::checkpoint

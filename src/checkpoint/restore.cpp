@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/checkpoint/bring_back.h"
+#include "finetune/checkpoint/restore.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -31,8 +31,8 @@ constexpr double kLongestPause = 15;
 
 // Retries `action` after temporary failures until the timeout.
 template <class Action>
-auto patiently(const BringBackOptions& options, Action action) {
-  const double end = options.clock->now() + options.patience_seconds;
+auto retrying(const RestoreOptions& options, Action action) {
+  const double end = options.clock->now() + options.timeout_seconds;
   const WhileWaiting stops(
       [&] { interrupt::throw_if_requested("waiting for '" + options.mirror_dir + "'"); });
   for (double pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
@@ -49,10 +49,10 @@ auto patiently(const BringBackOptions& options, Action action) {
   }
 }
 
-CopyPlaces places(const BringBackOptions& options) {
+CopyLocations locations(const RestoreOptions& options) {
   return {.from = *options.files,
           .to = *options.local,
-          .may_go_on = [] { interrupt::throw_if_requested("copying from the mirror"); },
+          .may_continue = [] { interrupt::throw_if_requested("copying from the mirror"); },
           .clock = options.clock};
 }
 
@@ -102,7 +102,7 @@ std::vector<std::string> foreign_files(FileSystem& files, const std::string& fol
 
 // Copies one checkpoint if it is valid; throws otherwise. What an attempt that failed or was killed
 // has copied stays for the next one.
-void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
+void fetch(const RestoreOptions& options, const CheckpointEntry& entry) {
   FileSystem& local = *options.local;
   const std::string run = is_identifier(entry.run_id) ? entry.run_id : "foreign";
   const std::string staging = join_path(options.output_dir, fetch_name(entry.step, run));
@@ -114,14 +114,14 @@ void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
     }
     if (entry.foreign) {
       for (const std::string& name : foreign_files(*options.files, entry.path)) {
-        (void)copy_file(places(options), join_path(entry.path, name), join_path(staging, name));
+        (void)copy_file(locations(options), join_path(entry.path, name), join_path(staging, name));
       }
     } else {
       const std::string path = join_path(entry.path, kManifestFile);
       const std::string text = read_source(*options.files, path);
       const Manifest manifest = parse_manifest(text, path);
       const auto missing = still_missing(local, staging, manifest.files);
-      const auto copied = copy_files(places(options), entry.path, staging, missing);
+      const auto copied = copy_files(locations(options), entry.path, staging, missing);
       for (const auto& [name, record] : copied) {
         if (record != missing.at(name)) {
           throw Error(ErrorKind::kCheckpoint, name + " is damaged");
@@ -135,8 +135,8 @@ void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
     local.sync_directory(staging);
     if (local.exists(target)) {
       const bool is_whole = inspect_checkpoint(local, target, true).whole;
-      set_aside(local, options.output_dir, entry.step,
-                is_whole ? AsideReason::kOld : AsideReason::kBad);
+      quarantine(local, options.output_dir, entry.step,
+                 is_whole ? QuarantineReason::kOld : QuarantineReason::kBad);
     }
     local.rename_new(staging, target);
     local.sync_directory(options.output_dir);
@@ -158,22 +158,22 @@ void forget_attempts(FileSystem& local, const std::string& output_dir) {
   }
 }
 
-void quarantine(const BringBackOptions& options, const CheckpointEntry& entry,
+void quarantine(const RestoreOptions& options, const CheckpointEntry& entry,
                 const std::string& problem) {
   std::string where = "it stays where it is";
   try {
-    where = "it is kept as " +
-            file_name(set_aside(*options.files, options.mirror_dir, entry.step, AsideReason::kBad));
+    where = "it is kept as " + file_name(quarantine(*options.files, options.mirror_dir, entry.step,
+                                                    QuarantineReason::kBad));
   } catch (const Error&) {
   }
   options.report("the mirror's " + checkpoint_name(entry.step) + " is not used: " + problem + "; " +
                  where);
 }
 
-CheckpointEntry look_again(const BringBackOptions& options, const std::string& path) {
+CheckpointEntry retry(const RestoreOptions& options, const std::string& path) {
   CheckpointEntry entry;
   try {
-    patiently(options, [&] {
+    retrying(options, [&] {
       entry = inspect_checkpoint(*options.files, path, false);
       if (entry.unreadable) throw SourceError(ErrorKind::kIo, entry.problem);
     });
@@ -188,9 +188,9 @@ struct Outcome {
   bool unreadable = false;
 };
 
-Outcome try_to_fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
+Outcome try_to_fetch(const RestoreOptions& options, const CheckpointEntry& entry) {
   try {
-    patiently(options, [&] { fetch(options, entry); });
+    retrying(options, [&] { fetch(options, entry); });
     return {.taken = true};
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo) {
@@ -205,7 +205,7 @@ Outcome try_to_fetch(const BringBackOptions& options, const CheckpointEntry& ent
   }
 }
 
-void fetch_best(const BringBackOptions& options, const CheckpointEntry& newest) {
+void fetch_best(const RestoreOptions& options, const CheckpointEntry& newest) {
   try {
     const std::string local = join_path(options.output_dir, checkpoint_name(newest.step));
     const std::optional<int64_t> step = best_step(*options.local, local);
@@ -244,7 +244,7 @@ struct FinishedCopy {
 // manifest.json lists the files of the model, the index lists these and the user's. After an
 // interrupted copy a file may match only one of the two. Throws Error(kCheckpoint) if a file of the
 // model matches neither.
-FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& state) {
+FinishedCopy verify_finished_copy(const RestoreOptions& options, const Json& state) {
   FileSystem& files = *options.files;
   FinishedCopy copy;
   copy.manifest =
@@ -297,7 +297,7 @@ FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& s
   return copy;
 }
 
-// Names the place in the mirror where a line names its local copy.
+// Names the location in the mirror where a line names its local copy.
 std::string with_mirror(std::string line, const std::string& folder, const std::string& mirror) {
   for (size_t at = line.find(folder); at != std::string::npos; at = line.find(folder, at)) {
     line.replace(at, folder.size(), mirror);
@@ -308,7 +308,7 @@ std::string with_mirror(std::string line, const std::string& folder, const std::
 
 // Copies a bucket's finished model to a local folder and returns how it is brought back from there,
 // so that what is verified first need not be sent twice.
-BringBackOptions fetch_finished(const BringBackOptions& options, const Json& state) {
+RestoreOptions fetch_finished(const RestoreOptions& options, const Json& state) {
   FileSystem& files = *options.files;
   FileSystem& local = *options.local;
   const std::string run_id = state.value("run_id", std::string());
@@ -317,7 +317,7 @@ BringBackOptions fetch_finished(const BringBackOptions& options, const Json& sta
       join_path(options.output_dir, fetch_name(state.value("step", int64_t{0}), run_id));
   local.make_directories(folder);
   std::map<std::string, std::string> texts;
-  patiently(options, [&] {
+  retrying(options, [&] {
     const std::map<std::string, FileSystem::Entry> there = files.entries(options.mirror_dir);
     std::map<std::string, FileRecord> wanted;
     for (const auto& [name, kind] : {std::pair{kTreeIndexFile, FileNames::kPaths},
@@ -333,10 +333,10 @@ BringBackOptions fetch_finished(const BringBackOptions& options, const Json& sta
       }
     }
     const auto missing = still_missing(local, folder, wanted);
-    (void)copy_files(places(options), options.mirror_dir, folder, missing);
+    (void)copy_files(locations(options), options.mirror_dir, folder, missing);
   });
   for (const auto& [name, text] : texts) local.write_atomically(join_path(folder, name), text);
-  BringBackOptions from_folder = options;
+  RestoreOptions from_folder = options;
   from_folder.files = options.local;
   from_folder.mirror_dir = folder;
   from_folder.report = [report = options.report, folder, mirror = options.mirror_dir](
@@ -346,35 +346,35 @@ BringBackOptions fetch_finished(const BringBackOptions& options, const Json& sta
 
 }  // namespace
 
-void reach_mirror(const BringBackOptions& options) {
+void reach_mirror(const RestoreOptions& options) {
   if (is_missing_mount(options.mirror_dir)) {
     throw Error(ErrorKind::kIo, "'" + options.mirror_dir +
                                     "' is on a Drive that is not mounted; mount it and run the "
                                     "command again");
   }
-  patiently(options, [&] {
+  retrying(options, [&] {
     if (options.files->type(options.mirror_dir) == FileType::kMissing) return;
     (void)options.files->list(options.mirror_dir);
   });
 }
 
-void with_patience(const BringBackOptions& options, const std::function<void()>& action) {
-  patiently(options, [&] { action(); });
+void with_retries(const RestoreOptions& options, const std::function<void()>& action) {
+  retrying(options, [&] { action(); });
 }
 
-std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
-                                         const std::optional<CheckpointEntry>& newest) {
+std::optional<int64_t> restore_newest(const RestoreOptions& options,
+                                      const std::optional<CheckpointEntry>& newest) {
   FileSystem& files = *options.files;
   if (!files.exists(options.mirror_dir)) return std::nullopt;
   std::vector<CheckpointEntry> entries =
-      patiently(options, [&] { return list_checkpoints(files, options.mirror_dir, false); });
+      retrying(options, [&] { return list_checkpoints(files, options.mirror_dir, false); });
   std::reverse(entries.begin(), entries.end());
   bool damaged = false;
   bool unreadable = false;
   for (CheckpointEntry& entry : entries) {
     if (newest && entry.step <= newest->step) break;
     if (entry.unreadable) {
-      entry = look_again(options, entry.path);
+      entry = retry(options, entry.path);
     }
     if (entry.unreadable) {
       unreadable = true;
@@ -408,8 +408,8 @@ std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
                                     "again later, or add --restart to begin at step 0");
   }
   for (const std::string& name : files.list(options.mirror_dir)) {
-    const std::optional<AsideName> aside = parse_aside_name(name);
-    damaged = damaged || (aside && aside->reason == AsideReason::kBad);
+    const std::optional<QuarantineName> quarantined = parse_quarantine_name(name);
+    damaged = damaged || (quarantined && quarantined->reason == QuarantineReason::kBad);
   }
   if (!damaged) return std::nullopt;
   throw Error(ErrorKind::kCheckpoint,
@@ -418,8 +418,8 @@ std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
                   "--restart to begin at step 0 (the damaged ones are kept under other names)");
 }
 
-bool bring_back_finished(const BringBackOptions& from_mirror,
-                         const std::optional<CheckpointEntry>& newest, std::string* damage) {
+bool restore_finished(const RestoreOptions& from_mirror,
+                      const std::optional<CheckpointEntry>& newest, std::string* damage) {
   const std::string state_path = join_path(from_mirror.mirror_dir, kFinetuneStateFile);
   std::string problem;
   std::string folder;
@@ -432,7 +432,7 @@ bool bring_back_finished(const BringBackOptions& from_mirror,
                    state.value("step", int64_t{0}) < newest->step)) {
       return false;
     }
-    const BringBackOptions options =
+    const RestoreOptions options =
         there.object_store() == nullptr ? from_mirror : fetch_finished(from_mirror, state);
     folder = options.mirror_dir;
     const FinishedCopy copy = verify_finished_copy(options, state);
@@ -441,8 +441,9 @@ bool bring_back_finished(const BringBackOptions& from_mirror,
       if (options.local->type(target) == FileType::kDirectory) {
         (void)quarantine_file(*options.local, target);
       }
-      patiently(options, [&] {
-        (void)replace_file(places(options), join_path(options.mirror_dir, name), target, &record);
+      retrying(options, [&] {
+        (void)replace_file(locations(options), join_path(options.mirror_dir, name), target,
+                           &record);
       });
     };
     for (const auto& [name, record] : copy.files) {
@@ -465,7 +466,7 @@ bool bring_back_finished(const BringBackOptions& from_mirror,
   return false;
 }
 
-bool bring_back_step(const BringBackOptions& options, int64_t step, const std::string& run_id) {
+bool restore_step(const RestoreOptions& options, int64_t step, const std::string& run_id) {
   try {
     const CheckpointEntry entry = inspect_checkpoint(
         *options.files, join_path(options.mirror_dir, checkpoint_name(step)), false);
@@ -478,7 +479,7 @@ bool bring_back_step(const BringBackOptions& options, int64_t step, const std::s
   }
 }
 
-std::map<std::string, FileRecord> indexed_files(const BringBackOptions& options) {
+std::map<std::string, FileRecord> indexed_files(const RestoreOptions& options) {
   try {
     const auto index = manifest_in(*options.files, join_path(options.mirror_dir, kTreeIndexFile),
                                    FileNames::kPaths);
@@ -496,8 +497,8 @@ void forget_finished(FileSystem& files, const std::string& folder) {
   }
 }
 
-bool bring_back_tree(const BringBackOptions& options, const std::string& name,
-                     const std::string& local_folder) {
+bool restore_tree(const RestoreOptions& options, const std::string& name,
+                  const std::string& local_folder) {
   FileSystem& files = *options.files;
   FileSystem& local = *options.local;
   const std::string source = join_path(options.mirror_dir, name);
@@ -517,15 +518,15 @@ bool bring_back_tree(const BringBackOptions& options, const std::string& name,
     std::map<std::string, FileRecord> downloaded;
     if (files.object_store() != nullptr) {
       if (options.show) options.show(0, total);
-      downloaded = patiently(
-          options, [&] { return copy_files(places(options), source, staging, index.files); });
+      downloaded = retrying(
+          options, [&] { return copy_files(locations(options), source, staging, index.files); });
     }
     for (const auto& [path, record] : index.files) {
       if (options.show) options.show(copied_bytes, total);
       const auto found = downloaded.find(path);
       const FileRecord copied =
-          found != downloaded.end() ? found->second : patiently(options, [&, &expected = path] {
-            return copy_file(places(options), join_path(source, expected),
+          found != downloaded.end() ? found->second : retrying(options, [&, &expected = path] {
+            return copy_file(locations(options), join_path(source, expected),
                              join_path(staging, expected));
           });
       if (copied != record) {

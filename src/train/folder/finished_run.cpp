@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Verification of a finished run: before a model is called finished or copied to a mirror, its
-// files are compared with their checksums.
+#include "train/folder/finished_run.h"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -21,7 +21,6 @@
 #include "finetune/state/metrics_log.h"
 #include "finetune/state/run_state.h"
 #include "finetune/tensor/model_tensors.h"
-#include "train/folder/run_storage.h"
 
 namespace finetune {
 namespace {
@@ -50,11 +49,6 @@ bool is_exported_file_name(std::string_view name) {
   return std::ranges::find(kNames, name) != kNames.end() || is_tokenizer_file_name(name) ||
          checkpoint::is_result_file_name(name) ||
          (name.starts_with("model-") && checkpoint::is_weight_file_name(name));
-}
-
-// Whether the file has no checksum: logs grow, and a model card is edited by its owner.
-bool is_log_or_card(const std::string& name) {
-  return name == kMetricsFile || name == kSessionsFile || name == checkpoint::kModelCardFile;
 }
 
 // Returns a manifest of the files that are in the folder now.
@@ -120,13 +114,10 @@ bool holds_end_of(FileSystem& files, const std::string& folder, const RunState& 
 
 }  // namespace
 
-void RunStorage::open_mirrors_once() {
-  if (!mirrors_were_opened_) open_mirrors({});
-}
-
-std::string RunStorage::verify_finished(const RunState& finished) {
-  const std::string& folder = config_.args.output_dir;
-  FinishedModel model = checkpoint::inspect_finished_model(*files_, folder, true);
+std::string FinishedRun::verify(const RunState& finished) {
+  const std::string& folder = folder_.path();
+  FileSystem& files = folder_.files();
+  FinishedModel model = checkpoint::inspect_finished_model(files, folder, true);
   if (model.manifest && !is_of(*model.manifest, finished)) {
     model = {.has_manifest_file = true,
              .problem = "'" + join_path(folder, checkpoint::kManifestFile) +
@@ -136,9 +127,9 @@ std::string RunStorage::verify_finished(const RunState& finished) {
   if (model.is_valid()) {
     record_new_results(*model.manifest);
   } else if (!model.has_manifest_file && !finished.has_manifest) {
-    problem = adopt_finished(finished);
+    problem = adopt(finished);
   } else {
-    problem = repair_finished(std::move(model), finished);
+    problem = repair(std::move(model), finished);
   }
   if (!problem.empty()) return problem;
   repair_checkpoints(finished.run_id);
@@ -148,46 +139,48 @@ std::string RunStorage::verify_finished(const RunState& finished) {
 
 // The logs grow until the end and are in no manifest: their lines are checked instead. A power cut
 // may leave blocks that were never written.
-void RunStorage::repair_log(const std::string& name) {
+void FinishedRun::repair_log(const std::string& name) {
   const auto read = [&](FileSystem& files, const std::string& folder, std::vector<Json>& lines) {
     return read_json_lines(files, join_path(folder, name), [&](Json&& line, uint64_t) {
       lines.push_back(std::move(line));
       return true;
     });
   };
-  const std::string& folder = config_.args.output_dir;
+  const std::string& folder = folder_.path();
+  FileSystem& files = folder_.files();
   const std::string path = join_path(folder, name);
   try {
     // A long run's lines are kept in memory only where they are needed.
     bool is_empty = true;
-    const int64_t damaged = read_json_lines(*files_, path, [&](Json&&, uint64_t) {
+    const int64_t damaged = read_json_lines(files, path, [&](Json&&, uint64_t) {
       is_empty = false;
       return true;
     });
     if (damaged == 0 && !is_empty) return;
     std::vector<Json> lines;
-    (void)read(*files_, folder, lines);
+    (void)read(files, folder, lines);
     std::vector<Json> log;
     if (name == kMetricsFile) {
       const std::string state = join_path(folder, checkpoint::kTrainerStateFile);
-      if (!files_->exists(state)) return;
-      log = TrainerState::from_text(files_->read_all(state, kMaxTextBytes), state).log_history;
+      if (!files.exists(state)) return;
+      log = TrainerState::from_text(files.read_all(state, kMaxTextBytes), state).log_history;
     }
     if (damaged == 0 && log.empty()) return;
     const std::string problem =
         damaged == 0 ? "was empty or missing" : format_text("held {} damaged lines", damaged);
-    open_mirrors_once();
-    for (const Place& place : places_) {
+    mirrors_.open_once();
+    for (const Mirrors::Location& location : mirrors_.locations()) {
       std::vector<Json> copied;
-      if (!place.is_reached || read(*place.files, place.directory, copied) != 0) continue;
+      if (!location.is_reached || read(*location.files, location.directory, copied) != 0) continue;
       if (copied.size() < std::max(lines.size(), log.size())) continue;
-      files_->write_atomically(path, place.files->read_all(join_path(place.directory, name)));
-      log::warning("'" + path + "' " + problem + ": it is restored from '" + place.directory + "'");
+      files.write_atomically(path, location.files->read_all(join_path(location.directory, name)));
+      log::warning("'" + path + "' " + problem + ": it is restored from '" + location.directory +
+                   "'");
       return;
     }
     std::string text;
     for (const Json& line : lines) text += line.dump(-1, ' ', true) + "\n";
-    files_->write_atomically(path, log.empty() ? text : lines_of_log(log, lines));
+    files.write_atomically(path, log.empty() ? text : lines_of_log(log, lines));
     log::warning("'" + path + "' " + problem +
                  (damaged == 0 ? ": its lines are written again, without times"
                                : ": they are replaced or left out"));
@@ -196,73 +189,44 @@ void RunStorage::repair_log(const std::string& name) {
   }
 }
 
-// Restores finetune_state.json, verified with the local manifest or else with a mirror's; the other
-// files are verified afterwards.
-bool RunStorage::restore_state() {
-  const auto record_in = [](FileSystem& files, const std::string& folder) {
-    return checkpoint::recorded_file(files, folder, checkpoint::kFinetuneStateFile);
-  };
-  const std::string& folder = config_.args.output_dir;
-  const std::optional<checkpoint::FileRecord> here = record_in(*files_, folder);
-  // An empty folder is restored as a whole.
-  if (!here && !files_->exists(join_path(folder, checkpoint::kManifestFile))) return false;
-  return std::ranges::any_of(places_, [&](const Place& place) {
-    if (!place.is_reached) return false;
-    try {
-      const std::optional<checkpoint::FileRecord> record =
-          here ? here : record_in(*place.files, place.directory);
-      return record && restore_from(place, checkpoint::kFinetuneStateFile, *record);
-    } catch (const Error& error) {
-      log::warning("the mirror '" + place.directory + "' cannot be read: " + error.what());
-      return false;
-    }
-  });
-}
-
-bool RunStorage::restore_from(const Place& place, const std::string& name,
-                              const checkpoint::FileRecord& record) const {
-  if (!checkpoint::restore_file(back(place), name, record)) return false;
-  log::warning("restored '" + join_path(config_.args.output_dir, name) + "' from the mirror '" +
-               place.directory + "'");
-  return true;
-}
-
 // Records result files that an interrupted evaluation left without a record.
-void RunStorage::record_new_results(const Manifest& manifest) {
-  const std::string& folder = config_.args.output_dir;
-  const std::vector<std::string> names = files_->list(folder);
+void FinishedRun::record_new_results(const Manifest& manifest) {
+  const std::string& folder = folder_.path();
+  FileSystem& files = folder_.files();
+  const std::vector<std::string> names = files.list(folder);
   const bool has_new = std::ranges::any_of(names, [&](const std::string& name) {
     return checkpoint::is_result_file_name(name) && manifest.files.count(name) == 0 &&
-           files_->type(join_path(folder, name)) == FileType::kFile;
+           files.type(join_path(folder, name)) == FileType::kFile;
   });
-  if (has_new) checkpoint::ResultUpdate(*files_, folder).commit();
+  if (has_new) checkpoint::ResultUpdate(files, folder).commit();
 }
 
-std::string RunStorage::repair_finished(FinishedModel model, const RunState& finished) {
-  const std::string& folder = config_.args.output_dir;
+std::string FinishedRun::repair(FinishedModel model, const RunState& finished) {
+  const std::string& folder = folder_.path();
+  FileSystem& files = folder_.files();
   log::warning("the finished model is damaged: " + describe_damage(model));
-  open_mirrors_once();
+  mirrors_.open_once();
   const bool had_manifest = model.manifest.has_value();
-  for (const Place& place : places_) {
-    if (!place.is_reached || model.is_valid()) continue;
+  for (const Mirrors::Location& location : mirrors_.locations()) {
+    if (!location.is_reached || model.is_valid()) continue;
     if (!model.manifest) {
       try {
         const FinishedModel there =
-            checkpoint::inspect_finished_model(*place.files, place.directory, false);
+            checkpoint::inspect_finished_model(*location.files, location.directory, false);
         if (!there.manifest || !is_of(*there.manifest, finished)) continue;
-        model = checkpoint::compare_with_manifest(*files_, folder, *there.manifest, true);
+        model = checkpoint::compare_with_manifest(files, folder, *there.manifest, true);
       } catch (const Error& error) {
-        log::warning("the mirror '" + place.directory + "' cannot be read: " + error.what());
+        log::warning("the mirror '" + location.directory + "' cannot be read: " + error.what());
         continue;
       }
     }
     std::erase_if(model.damaged, [&](const auto& item) {
-      return restore_from(place, item.first, model.manifest->files.at(item.first));
+      return mirrors_.restore_file(location, item.first, model.manifest->files.at(item.first));
     });
     if (model.is_valid() && !had_manifest) {
-      checkpoint::write_manifest(*files_, folder, *model.manifest);
+      checkpoint::write_manifest(files, folder, *model.manifest);
       log::warning("restored '" + join_path(folder, checkpoint::kManifestFile) +
-                   "' from the mirror '" + place.directory + "'");
+                   "' from the mirror '" + location.directory + "'");
     }
   }
   if (model.is_valid() || restore_whole_model(finished)) return "";
@@ -272,44 +236,47 @@ std::string RunStorage::repair_finished(FinishedModel model, const RunState& fin
 
 // Restores the complete model of a mirror. It may be from before a later evaluation, or have only
 // an index instead of a manifest.
-bool RunStorage::restore_whole_model(const RunState& finished) {
-  for (const Place& place : places_) {
-    if (!place.is_reached) continue;
+bool FinishedRun::restore_whole_model(const RunState& finished) {
+  for (const Mirrors::Location& location : mirrors_.locations()) {
+    if (!location.is_reached) continue;
     CheckpointEntry end;
     end.run_id = finished.run_id;
     end.step = finished.step;
-    if (!checkpoint::bring_back_finished(back(place), end)) continue;
-    log::warning("restored the finished model from the mirror '" + place.directory + "'");
+    if (!checkpoint::restore_finished(mirrors_.back(location), end)) continue;
+    log::warning("restored the finished model from the mirror '" + location.directory + "'");
     return true;
   }
   return false;
 }
 
 // Adds checksums to a run that an older version finished, if its files are consistent.
-std::string RunStorage::adopt_finished(const RunState& finished) {
-  const std::string& folder = config_.args.output_dir;
-  Manifest present = record_exported_files(*files_, folder, finished);
-  const std::string problem = inconsistency(*files_, folder, finished, present);
+std::string FinishedRun::adopt(const RunState& finished) {
+  const std::string& folder = folder_.path();
+  FileSystem& files = folder_.files();
+  Manifest present = record_exported_files(files, folder, finished);
+  const std::string problem = inconsistency(files, folder, finished, present);
   if (!problem.empty()) {
     log::warning("the finished model is damaged: " + problem);
-    open_mirrors_once();
+    mirrors_.open_once();
     return restore_whole_model(finished) ? "" : problem;
   }
   // If the verified copy of a mirror differs, that copy is used: the local file has no checksum.
-  if (!places_.empty()) open_mirrors_once();
-  for (const Place& place : places_) {
-    if (!place.is_reached || !holds_end_of(*place.files, place.directory, finished)) continue;
-    for (const auto& [name, record] : checkpoint::indexed_files(back(place))) {
+  if (!mirrors_.locations().empty()) mirrors_.open_once();
+  for (const Mirrors::Location& location : mirrors_.locations()) {
+    if (!location.is_reached || !holds_end_of(*location.files, location.directory, finished))
+      continue;
+    for (const auto& [name, record] : checkpoint::indexed_files(mirrors_.back(location))) {
       const auto here = present.files.find(name);
       if (here == present.files.end() || checkpoint::is_result_file_name(name)) continue;
       if (here->second == record) continue;
       const std::string path = join_path(folder, name);
-      log::warning("'" + path + "' differs from the copy in the mirror '" + place.directory + "'");
-      if (!restore_from(place, name, record)) continue;
+      log::warning("'" + path + "' differs from the copy in the mirror '" + location.directory +
+                   "'");
+      if (!mirrors_.restore_file(location, name, record)) continue;
       here->second = record;
     }
   }
-  checkpoint::write_manifest(*files_, folder, present);
+  checkpoint::write_manifest(files, folder, present);
   log::info(
       "an older version of finetune finished this run without checksums; its files are "
       "consistent, and their checksums are in " +
@@ -318,20 +285,21 @@ std::string RunStorage::adopt_finished(const RunState& finished) {
 }
 
 // A finished run does not need its checkpoints, but a run with more steps does.
-void RunStorage::repair_checkpoints(const std::string& run_id) {
-  const std::string& folder = config_.args.output_dir;
+void FinishedRun::repair_checkpoints(const std::string& run_id) {
+  const std::string& folder = folder_.path();
+  FileSystem& files = folder_.files();
   const auto restore = [&](int64_t step) {
-    if (places_.empty()) return false;
-    open_mirrors_once();
-    return std::ranges::any_of(places_, [&](const Place& place) {
-      if (!place.is_reached || !checkpoint::bring_back_step(back(place), step, run_id))
+    if (mirrors_.locations().empty()) return false;
+    mirrors_.open_once();
+    return std::ranges::any_of(mirrors_.locations(), [&](const Mirrors::Location& location) {
+      if (!location.is_reached || !checkpoint::restore_step(mirrors_.back(location), step, run_id))
         return false;
       log::warning("restored " + checkpoint::checkpoint_name(step) + " from the mirror '" +
-                   place.directory + "'");
+                   location.directory + "'");
       return true;
     });
   };
-  for (const CheckpointEntry& entry : checkpoint::list_checkpoints(*files_, folder, true)) {
+  for (const CheckpointEntry& entry : checkpoint::list_checkpoints(files, folder, true)) {
     interrupt::throw_if_requested("verifying the checkpoints");
     if (entry.whole) continue;
     log::warning(entry.path + " is damaged: " + entry.problem);
@@ -340,19 +308,22 @@ void RunStorage::repair_checkpoints(const std::string& run_id) {
                  "; the finished model does not need it, but more steps cannot start from it");
   }
   // Checkpoints that were renamed in an earlier session and not yet replaced.
-  for (const std::string& name : files_->list(folder)) {
-    const auto aside = checkpoint::parse_aside_name(name);
-    if (!aside || aside->reason != checkpoint::AsideReason::kBad || places_.empty()) continue;
-    const std::string path = join_path(folder, checkpoint::checkpoint_name(aside->step));
-    if (!files_->exists(path)) (void)restore(aside->step);
+  for (const std::string& name : files.list(folder)) {
+    const auto quarantined = checkpoint::parse_quarantine_name(name);
+    if (!quarantined || quarantined->reason != checkpoint::QuarantineReason::kBad ||
+        mirrors_.locations().empty())
+      continue;
+    const std::string path = join_path(folder, checkpoint::checkpoint_name(quarantined->step));
+    if (!files.exists(path)) (void)restore(quarantined->step);
   }
 }
 
-void RunStorage::prepare_rebuild(const std::string& run_id) {
+void FinishedRun::prepare_rebuild(const std::string& run_id) {
   repair_checkpoints(run_id);
-  const std::string& folder = config_.args.output_dir;
+  const std::string& folder = folder_.path();
+  FileSystem& files = folder_.files();
   const auto quarantine = [&](const std::string& name) {
-    const std::string kept = checkpoint::quarantine_file(*files_, join_path(folder, name));
+    const std::string kept = checkpoint::quarantine_file(files, join_path(folder, name));
     if (!kept.empty()) log::info("renamed '" + join_path(folder, name) + "' to " + kept);
   };
   if (damaged_) {
@@ -363,13 +334,13 @@ void RunStorage::prepare_rebuild(const std::string& run_id) {
     }
     return;
   }
-  for (const std::string& name : files_->list(folder)) {
+  for (const std::string& name : files.list(folder)) {
     if (checkpoint::is_result_file_name(name)) quarantine(name);
   }
 }
 
 // Compares only weights, because later evaluations may have added results.
-std::string RunStorage::difference_to_finished(const Manifest& rebuilt) const {
+std::string FinishedRun::difference_to(const Manifest& rebuilt) const {
   if (!damaged_) return "";
   for (const auto& [name, record] : damaged_->manifest->files) {
     if (!checkpoint::is_weight_file_name(name)) continue;
@@ -379,7 +350,7 @@ std::string RunStorage::difference_to_finished(const Manifest& rebuilt) const {
   return "";
 }
 
-std::string RunStorage::give_up_results() {
+std::string FinishedRun::give_up_results() {
   const auto is_result = [](const auto& item) {
     return checkpoint::is_result_file_name(item.first);
   };
@@ -389,38 +360,9 @@ std::string RunStorage::give_up_results() {
     names.push_back(item.first);
     damaged_->manifest->files.erase(item.first);
   }
-  checkpoint::write_manifest(*files_, config_.args.output_dir, *damaged_->manifest);
+  checkpoint::write_manifest(folder_.files(), folder_.path(), *damaged_->manifest);
   damaged_.reset();
   return join(names);
-}
-
-void RunStorage::copy_results(checkpoint::Mirror& mirror) const {
-  const std::string& folder = config_.args.output_dir;
-  const FinishedModel model = checkpoint::inspect_finished_model(*files_, folder, false);
-  const auto copy = [&](const std::string& name) {
-    std::optional<checkpoint::FileRecord> record;
-    if (model.manifest && name != checkpoint::kModelCardFile) {
-      const auto found = model.manifest->files.find(name);
-      if (found != model.manifest->files.end()) record = found->second;
-    }
-    mirror.copy_file(join_path(folder, name), record,
-                     is_log_or_card(name) ? former_end_ : std::nullopt);
-  };
-  bool is_finished = false;
-  for (const std::string& name : files_->list(folder)) {
-    const bool is_file = files_->type(join_path(folder, name)) == FileType::kFile;
-    if (!is_file || !checkpoint::is_checkpoint_file_name(name)) continue;
-    if (checkpoint::is_quarantined_file_name(name) || name == checkpoint::kManifestFile) continue;
-    if (name == checkpoint::kFinetuneStateFile) {
-      is_finished = true;
-    } else {
-      copy(name);
-    }
-  }
-  if (!is_finished) return;
-  // finetune_state.json, which marks the run as finished, is copied last.
-  if (model.manifest) mirror.copy_file(join_path(folder, checkpoint::kManifestFile));
-  copy(checkpoint::kFinetuneStateFile);
 }
 
 }  // namespace finetune

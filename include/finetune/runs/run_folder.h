@@ -15,11 +15,7 @@
 
 // The state of a run for `status` and `report`, from its output folder alone. Reads only, never
 // waits for the run, and accepts partially written files and folders of transformers' Trainer.
-namespace finetune::cli {
-
-// Seconds to wait for the heartbeat of an owner on another machine, which writes one every 10
-// seconds.
-inline constexpr double kHeartbeatPatience = 12;
+namespace finetune {
 
 enum class RunActivity {
   kIdle,
@@ -58,13 +54,11 @@ struct RunFolder {
   [[nodiscard]] nlohmann::ordered_json config() const;
 };
 
-// `patience`: seconds to wait for the heartbeat of an owner on another machine. `verify`: compare
-// every byte of the checkpoints. The files are read again if the run saved, started or ended
-// meanwhile, so that they belong to one moment. Returns nullopt if the folder contains no run.
-// Throws Error(kUsage) if there is no such folder, Error(kIo). `path` may be in a bucket
-// (checkpoint/bucket.h).
-[[nodiscard]] std::optional<RunFolder> read_run_folder(const std::string& path, double patience,
-                                                       bool verify = false);
+// `verify`: compare every byte of the checkpoints. The files are read again if the run saved,
+// started or ended meanwhile, so that they belong to one moment. Waits some seconds for the
+// heartbeat of an owner on another machine. Throws Error(kUsage) if there is no such folder, or no
+// run in it, and Error(kIo). `path` may be in a bucket (checkpoint/bucket.h).
+[[nodiscard]] RunFolder read_run_folder(const std::string& path, bool verify = false);
 
 // The entries of log_history in the run's trainer_state.json, oldest first, one at a time. What
 // follows a damaged byte is left out.
@@ -84,4 +78,4 @@ void note_evaluation(const nlohmann::ordered_json& line, std::optional<RunFolder
 [[nodiscard]] std::optional<int64_t> whole_number_in(const nlohmann::ordered_json& object,
                                                      const std::string& name);
 
-}  // namespace finetune::cli
+}  // namespace finetune

@@ -5,19 +5,19 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cli/runs/run_predictions.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/report/figure_text.h"
+#include "runs/predictions.h"
 
-namespace finetune::cli {
+namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kWorstSamplesFile[] = "worst_samples.json";
 constexpr size_t kMostWorst = 20;
 constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 
@@ -231,4 +231,4 @@ Json worst_of(const RunFolder& run, const Json& label_names) {
   }
 }
 
-}  // namespace finetune::cli
+}  // namespace finetune

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "distributed/meeting_store.h"
+#include "distributed/rendezvous_store.h"
 
 #include <ifaddrs.h>
 #include <netdb.h>

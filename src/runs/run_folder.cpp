@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "cli/runs/run_folder.h"
+#include "finetune/runs/run_folder.h"
 
 #include <sys/stat.h>
 
@@ -20,7 +20,7 @@
 #include "finetune/report/progress_record.h"
 #include "finetune/report/session_log.h"
 
-namespace finetune::cli {
+namespace finetune {
 namespace {
 
 using checkpoint::CheckpointEntry;
@@ -30,7 +30,9 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kLongestFile = uint64_t{1} << 30;
 constexpr int64_t kSilentSeconds = 300;  // an older lock record has no live owner elsewhere
 constexpr double kLookSeconds = 0.5;
-constexpr double kBucketPatience = 25;  // the heartbeat of a mirror in a bucket is slower
+// An owner on another machine writes a heartbeat every 10 seconds.
+constexpr double kHeartbeatTimeout = 12;
+constexpr double kBucketTimeout = 25;  // the heartbeat of a mirror in a bucket is slower
 constexpr char kHistory[] = "log_history";
 
 // An object in a file, or an empty one: what is being replaced or damaged is not worth a failure.
@@ -65,20 +67,19 @@ std::optional<Owner> owner_in(FileSystem& files, const std::string& folder) {
 }
 
 // Whether the record of an owner elsewhere changes, or changed recently.
-bool has_heartbeat(FileSystem& files, const std::string& folder, const Owner& owner,
-                   double patience) {
+bool has_heartbeat(FileSystem& files, const std::string& folder, const Owner& owner) {
   const bool is_store = files.object_store() != nullptr;
-  if (is_store && patience > 0) {
-    patience = kBucketPatience;
+  const double timeout = is_store ? kBucketTimeout : kHeartbeatTimeout;
+  if (is_store) {
     log::info(format_text("'{}' was last used by {}; waiting up to {} s to see whether that runs",
-                          folder, describe(owner), static_cast<int>(patience)));
+                          folder, describe(owner), static_cast<int>(timeout)));
   }
   struct stat status = {};
   if (!is_store && ::stat(join_path(folder, checkpoint::kLockFile).c_str(), &status) == 0 &&
       static_cast<int64_t>(unix_seconds()) - status.st_mtime > kSilentSeconds) {
     return false;
   }
-  for (double waited = 0; waited < patience; waited += kLookSeconds) {
+  for (double waited = 0; waited < timeout; waited += kLookSeconds) {
     interrupt::throw_if_requested("waiting for a heartbeat");
     const std::optional<Owner> now = owner_in(files, folder);
     if (!now) return false;
@@ -89,7 +90,7 @@ bool has_heartbeat(FileSystem& files, const std::string& folder, const Owner& ow
 }
 
 RunActivity activity_of(FileSystem& files, const std::string& folder,
-                        const std::optional<Owner>& owner, double patience) {
+                        const std::optional<Owner>& owner) {
   if (!owner) return RunActivity::kIdle;
   switch (checkpoint::state_of(*owner, checkpoint::this_process())) {
     case checkpoint::OwnerState::kAlive:
@@ -97,8 +98,7 @@ RunActivity activity_of(FileSystem& files, const std::string& folder,
     case checkpoint::OwnerState::kDead:
       return RunActivity::kIdle;
     case checkpoint::OwnerState::kRemote:
-      return has_heartbeat(files, folder, *owner, patience) ? RunActivity::kElsewhere
-                                                            : RunActivity::kIdle;
+      return has_heartbeat(files, folder, *owner) ? RunActivity::kElsewhere : RunActivity::kIdle;
   }
   return RunActivity::kIdle;
 }
@@ -176,15 +176,16 @@ std::string stage_of(FileSystem& files, const std::string& folder) {
 }
 
 RunFolder read_files(const std::shared_ptr<FileSystem>& shared, const std::string& path,
-                     double patience, bool verify) {
+                     bool verify) {
   FileSystem& files = *shared;
   RunFolder run{.path = path, .files = shared};
   run.owner = owner_in(files, path);
-  run.activity = activity_of(files, path, run.owner, patience);
+  run.activity = activity_of(files, path, run.owner);
   run.checkpoints = checkpoint::list_checkpoints(files, path, verify);
   for (const std::string& name : files.list(path)) {
-    const auto aside = checkpoint::parse_aside_name(name);
-    run.quarantined += aside && aside->reason == checkpoint::AsideReason::kBad ? 1 : 0;
+    const auto quarantined = checkpoint::parse_quarantine_name(name);
+    run.quarantined +=
+        quarantined && quarantined->reason == checkpoint::QuarantineReason::kBad ? 1 : 0;
   }
   read_events(run);
   read_states(run);
@@ -253,8 +254,8 @@ Json RunFolder::config() const {
   return kept.is_object() ? kept : Json::object();
 }
 
-std::optional<RunFolder> read_run_folder(const std::string& path, double patience, bool verify) {
-  const std::shared_ptr<FileSystem> shared = checkpoint::files_of_place(path);
+RunFolder read_run_folder(const std::string& path, bool verify) {
+  const std::shared_ptr<FileSystem> shared = checkpoint::files_of_location(path);
   FileSystem& files = *shared;
   struct stat status = {};
   if (files.object_store() == nullptr) {
@@ -268,18 +269,23 @@ std::optional<RunFolder> read_run_folder(const std::string& path, double patienc
   // A run that saves faster than its files are read is shown as the last attempt found it.
   constexpr int kAttempts = 5;
   std::string before = stage_of(files, path);
-  RunFolder run = read_files(shared, path, patience, verify);
+  RunFolder run = read_files(shared, path, verify);
   for (int attempt = 1; attempt < kAttempts; ++attempt) {
     const std::string after = stage_of(files, path);
     if (after == before) break;
     before = after;
-    run = read_files(shared, path, patience, verify);
+    run = read_files(shared, path, verify);
   }
   const bool is_run = run.owner || !run.checkpoints.empty() || run.quarantined > 0 ||
                       !run.events.empty() || !run.state.empty() || !run.trainer.empty() ||
                       files.exists(join_path(path, kMetricsFile));
-  if (!is_run) return std::nullopt;
+  if (!is_run) {
+    throw Error(ErrorKind::kUsage,
+                "there is no run in '" + path +
+                    "': no checkpoint, log or lock; name the output_dir of a training, or its "
+                    "mirror_dir");
+  }
   return run;
 }
 
-}  // namespace finetune::cli
+}  // namespace finetune

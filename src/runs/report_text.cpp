@@ -2,10 +2,9 @@
 // The report as Markdown and CSV.
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
-#include "cli/runs/run_report.h"
-#include "cli/runs/run_status.h"
 #include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
@@ -13,8 +12,10 @@
 #include "finetune/base/text.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
+#include "finetune/runs/run_facts.h"
+#include "finetune/runs/run_text.h"
 
-namespace finetune::cli {
+namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -257,4 +258,4 @@ std::string csv_report(const std::vector<RunFolder>& runs) {
   return text;
 }
 
-}  // namespace finetune::cli
+}  // namespace finetune

@@ -6,6 +6,14 @@
 
 namespace finetune {
 
+// Returns Pearson's correlation of x and y, which have equal length; NaN for fewer than two values
+// and if a side is constant, as in SciPy.
+[[nodiscard]] double pearson(const std::vector<float>& x, const std::vector<float>& y);
+
+// Returns Spearman's correlation: Pearson's of the ranks, where ties get their mean rank. NaN if a
+// value is NaN.
+[[nodiscard]] double spearman(const std::vector<float>& x, const std::vector<float>& y);
+
 // Returns the area under the ROC curve: the probability that a positive sample has a higher score
 // than a negative one, ties counting half. NaN if there is no positive or no negative sample.
 // Requires: as many scores as flags, none of them NaN, fewer than 2^31.

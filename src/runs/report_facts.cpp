@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "cli/runs/run_report.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,8 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "cli/runs/run_predictions.h"
-#include "cli/runs/run_status.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
@@ -20,8 +16,10 @@
 #include "finetune/report/figure_text.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/session_log.h"
+#include "finetune/runs/run_facts.h"
+#include "runs/predictions.h"
 
-namespace finetune::cli {
+namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -381,4 +379,4 @@ Json differing_keys(const Json& runs) {
   return differences;
 }
 
-}  // namespace finetune::cli
+}  // namespace finetune

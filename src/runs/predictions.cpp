@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "cli/runs/run_predictions.h"
+#include "runs/predictions.h"
 
 #include <algorithm>
 #include <map>
@@ -17,7 +17,7 @@
 #include "finetune/data/rows.h"
 #include "finetune/model/model_config.h"
 
-namespace finetune::cli {
+namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -86,13 +86,13 @@ std::vector<std::string> files_in(const Json& config, const char* key) {
 bool visit_predictions(const TestRows& test, const std::vector<std::string>& predictions,
                        const std::function<bool(const Json& row, const std::string&)>& visit) {
   size_t row = 0;
-  bool goes_on = true;
+  bool continues = true;
   visit_rows(test.files, test.options, [&](const DataRow& data) {
     if (row >= predictions.size()) return false;
-    goes_on = visit(data.columns, predictions[row++]);
-    return goes_on;
+    continues = visit(data.columns, predictions[row++]);
+    return continues;
   });
-  return goes_on && row == predictions.size();
+  return continues && row == predictions.size();
 }
 
 Json count_classes(const TestRows& test, const std::vector<std::string>& predictions,
@@ -246,4 +246,4 @@ Json predictions_of(const RunFolder& run, const Json& label_names) {
   }
 }
 
-}  // namespace finetune::cli
+}  // namespace finetune

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/runs/run_folder.h"
 #include "finetune/data/columns.h"
 #include "finetune/data/rows.h"
+#include "finetune/runs/run_folder.h"
 
-namespace finetune::cli {
+namespace finetune {
 
 // What a run predicted of its test file, for the report.
 
@@ -49,4 +49,4 @@ struct TestRows {
 // For the report: printable, and not longer than is read.
 [[nodiscard]] std::string shown_text(const std::string& text);
 
-}  // namespace finetune::cli
+}  // namespace finetune
