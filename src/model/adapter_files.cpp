@@ -92,6 +92,7 @@ class AdapterReader {
     lora.file = path_;
     lora.r = whole(at("r"), "r", 1, kMostRank);
     lora.lora_alpha = number("lora_alpha");
+    if (lora.lora_alpha < 0.0) fail("'lora_alpha' is below 0");
     lora.lora_dropout = json_.contains("lora_dropout") ? number("lora_dropout") : 0.0;
     if (lora.lora_dropout < 0.0 || lora.lora_dropout >= 1.0)
       fail("'lora_dropout' is not in [0, 1)");

@@ -65,8 +65,8 @@ class TrainedWhole {
  private:
   [[nodiscard]] bool is_saved(const Weight& weight, const std::vector<std::string>& modules) const {
     const auto tied = tied_.find(weight.name());
-    return nn::is_of_modules(weight.name(), modules) ||
-           (tied != tied_.end() && nn::is_of_modules(tied->second, modules));
+    return nn::is_saved_whole(weight.name(), modules) ||
+           (tied != tied_.end() && nn::is_saved_whole(tied->second, modules));
   }
   // With this setting PEFT also gives the output layer the adapter of an embedding that it is tied
   // to; the output layer has no adapter here.

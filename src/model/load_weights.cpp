@@ -203,8 +203,8 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
     }
     const Tensor value = source(name);
     if (!value.is_floating_point()) {
-      faults.add("tensor '" + name +
-                 "' holds no floating-point numbers, and nothing says how it is quantized to nf4");
+      faults.add("tensor '" + name + "' holds no floating-point numbers" +
+                 (options.quantized ? ", and nothing says how it is quantized to nf4" : ""));
     } else if (value.sizes() != parameter.handle.sizes()) {
       report.mismatched.push_back(
           {parameter.name(), value.sizes().vec(), parameter.handle.sizes().vec()});

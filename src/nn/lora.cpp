@@ -147,7 +147,15 @@ bool LoraTargets::is_target(const std::string& module) const {
   if (is_of_modules(module + ".weight", config_.modules_to_save)) return false;
   if (excluded_->has(module)) return false;
   if (!targets_->is_all_linear() && !targets_->has(module)) return false;
-  return config_.layers_to_transform.empty() || !targets_->has_end(module) || is_in_layers(module);
+  if (!config_.layers_to_transform.empty() && targets_->has_end(module) && !is_in_layers(module)) {
+    return false;
+  }
+  if (is_saved_whole(module + ".weight", config_.modules_to_save)) {
+    throw LoraError("lora_modules_to_save",
+                    "[" + join(config_.modules_to_save, ", ") + "] also names '" + module +
+                        "' by its end, which has an adapter; write more of the names, with a dot");
+  }
+  return true;
 }
 
 // The first number among the components after the first two, as PEFT finds it; one follows it.
@@ -221,6 +229,14 @@ void LoraTargets::check() const {
                                   ? "no linear layer of the model is named '"
                                   : "no linear layer or embedding of the model is named '";
   if (!has_any_) {
+    for (const std::string& layer : layers_) {
+      if (!is_of_modules(layer + ".weight", config_.modules_to_save)) continue;
+      if (!targets_->is_all_linear() && !targets_->has(layer)) continue;
+      throw LoraError("lora_modules_to_save",
+                      "trains '" + layer +
+                          "' whole, and lora_target_modules gives it an adapter; " +
+                          "name it in one of them, so that another layer has an adapter");
+    }
     if (!config_.layers_to_transform.empty() || !config_.exclude_modules.names.empty()) {
       throw LoraError(
           config_.layers_to_transform.empty() ? "lora_exclude_modules" : "lora_layers_to_transform",
@@ -239,6 +255,17 @@ void LoraTargets::check() const {
   if (const std::string unused = excluded_->without(layers_); !unused.empty()) {
     throw LoraError("lora_exclude_modules", none_is + unused + "'; it has " + has);
   }
+}
+
+bool is_saved_whole(const std::string& parameter, const std::vector<std::string>& modules) {
+  for (size_t dot = parameter.find('.'); dot != std::string::npos;
+       dot = parameter.find('.', dot + 1)) {
+    const std::string_view path = std::string_view(parameter).substr(0, dot);
+    if (std::ranges::any_of(modules, [&](const auto& module) { return path.ends_with(module); })) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool is_of_modules(const std::string& parameter, const std::vector<std::string>& modules) {

@@ -54,10 +54,10 @@ std::optional<LoraTerm> Scope::lora_of_embedding(int64_t rows, int64_t columns) 
 
 void Scope::check_rank(int64_t rank, c10::IntArrayRef sizes) const {
   if (rank <= std::min(sizes[0], sizes[1])) return;
-  throw LoraError("lora_r",
-                  format_text("rank {} is above the size of '{}' [{}, {}], where an adapter saves "
-                              "nothing; lower lora_r",
-                              rank, module(), sizes[0], sizes[1]));
+  const char* const key = rank == lora_->config().r ? "lora_r" : "lora_rank_pattern";
+  throw LoraError(key, format_text("rank {} is above the size of '{}' [{}, {}], where an adapter "
+                                   "saves nothing; lower it",
+                                   rank, module(), sizes[0], sizes[1]));
 }
 
 Weight Scope::parameter(std::string_view name, c10::IntArrayRef sizes, ParameterRole role) const {

@@ -320,9 +320,9 @@ class Prediction {
     return moment;
   }
 
-  // The layers' are freed; the norm's input is there, what comes to it and what it gives on, and
-  // where gradients are rounded the rows that are summed first. A gradient that is made only here
-  // needs one hole: it finds none in what the layers left unless that was a good deal more.
+  // Activations of all layers are freed. Alive: the norm's input, its gradient and its result, and
+  // where gradients are rounded the rows that are summed first. A gradient allocated only here
+  // reuses a freed block only if that block is at least 1.25 times as large.
   [[nodiscard]] Moment in_embedding_backward() const {
     if (!trains_embedding_ && embedding_sums_ > 0) {
       return {last_gradients(), 0, 3 * hidden(4) + embedding_sums_};

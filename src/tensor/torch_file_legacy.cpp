@@ -47,7 +47,7 @@ std::vector<size_t> storage_order(const Pickle& keys, const Pickle& value,
                                   const std::string& path) {
   const Node& list = root_of(keys);
   if (list.kind != Kind::kList || list.children.size() != value.storages.size()) {
-    reject_legacy(path, "its list of storages does not belong to its value");
+    reject_legacy(path, "its storage list does not match its tensors");
   }
   std::vector<std::pair<std::string_view, size_t>> known;
   for (size_t i = 0; i < value.storages.size(); ++i) known.emplace_back(value.storages[i].key, i);
@@ -60,7 +60,7 @@ std::vector<size_t> storage_order(const Pickle& keys, const Pickle& value,
                                         std::pair<std::string_view, size_t>(key.text, 0));
     if (key.kind != Kind::kString || found == known.end() || found->first != key.text ||
         seen[found->second]) {
-      reject_legacy(path, "its list of storages does not belong to its value");
+      reject_legacy(path, "its storage list does not match its tensors");
     }
     seen[found->second] = true;
     order.push_back(found->second);

@@ -207,6 +207,7 @@ AssemblyRequest request_for(RunStorage& storage, const TrainingArgs& args, const
                             ProgressDisplay& progress) {
   AssemblyRequest request = training_request(args);
   request.stand_in = resumed.stand_in;
+  if (newest) request.run_folder = newest->path;
   if (newest) {
     request.weights =
         newest->foreign ? WeightSource::kForeignCheckpoint : WeightSource::kCheckpoint;
@@ -387,8 +388,8 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     return is_finished && !is_everywhere ? kExitFailed : code;
   } catch (const Error& error) {
     note_error(storage, error);
-    // Earlier saves are worth the wait for the mirrors. If another session owns the folder, write
-    // nothing.
+    // Wait for the mirrors even after an error, so that earlier checkpoints reach them. If another
+    // session owns the folder, write nothing.
     if (error.kind() != ErrorKind::kBusy) {
       (void)storage.mirrors().finish(false);
       trackers.write(storage, false);

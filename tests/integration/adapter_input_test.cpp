@@ -80,6 +80,7 @@ TEST_F(AdapterInput, IsRefusedWhereItsConfigurationIsWrong) {
       {{{"r", 65536}}, "does not fit its base: rank 65536 is above the size of"},
       {{{"r", 1'000'000'000'000}}, "'r' is not a whole number from 1"},
       {{{"lora_alpha", "32"}}, "'lora_alpha' is not a number"},
+      {{{"lora_alpha", -5}}, "'lora_alpha' is below 0"},
       {{{"lora_dropout", 1.5}}, "'lora_dropout' is not in [0, 1)"},
       {{{"use_rslora", "yes"}}, "'use_rslora' is neither true nor false"},
       {{{"target_modules", 3}}, "'target_modules' is no list of names"},

@@ -283,12 +283,68 @@ TEST_F(AdapterRun, GoesOnFromAnAdapterThatItsFileDescribes) {
   EXPECT_THAT(none.err, HasSubstr("no effect without use_peft: true: lora_r, lora_dropout"));
 }
 
+// A resume needs neither the weights nor the configuration of the adapter that it started from.
+TEST_F(AdapterRun, ContinuesWithoutTheAdapterThatItStartedFrom) {
+  const TinyRun first(keys());
+  ASSERT_EQ(first.train().code, 0);
+  TinyRun::Keys more = keys({{"adapter_name_or_path", first.out()}});
+  more.erase("lora_r");
+  more.erase("lora_dropout");
+  const TinyRun second(more);
+  second.train_until(5);
+  fs::rename(first.out(), first.out() + ".gone");
+  const ProcessResult resumed = second.train();
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("step 5"));
+  const ProcessResult again = second.train();
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("already finished"));
+  const ProcessResult fresh = second.train({"--restart"});
+  EXPECT_EQ(fresh.code, 2);
+  EXPECT_THAT(fresh.err, HasSubstr("adapter_name_or_path"));
+}
+
+TEST_F(AdapterRun, RefusesAnAdapterOfAnotherBase) {
+  const TinyRun first(keys());
+  ASSERT_EQ(first.train().code, 0);
+  const std::string other = first.out() + ".base";
+  fs::copy(base(), other);
+  std::string weights = read_file(other + "/model.safetensors");
+  weights[weights.size() - 2] ^= 1;
+  write_file(other + "/model.safetensors", weights);
+  fs::remove(other + "/manifest.json");
+  TinyRun::Keys more = keys({{"adapter_name_or_path", first.out()}, {"model_name_or_path", other}});
+  more.erase("lora_r");
+  more.erase("lora_dropout");
+  const ProcessResult refused = TinyRun(more).train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("adapter_name_or_path: '" + first.out()),
+                                 HasSubstr("was trained on other weights than those of")));
+}
+
+// Of a base on the command line `evaluate` would show the base's loss.
+TEST_F(AdapterRun, NamesACommandThatEvaluatesTheAdapter) {
+  TinyRun::Keys all = keys();
+  all.erase("model_name_or_path");
+  const TinyRun run(all);
+  const ProcessResult trained = run.train({"--model_name_or_path", base()});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const size_t begin = trained.err.find("  evaluate:");
+  ASSERT_NE(begin, std::string::npos) << trained.err;
+  const std::string line = trained.err.substr(begin, trained.err.find('\n', begin) - begin);
+  EXPECT_THAT(line, Not(HasSubstr("--model_name_or_path")));
+  const ProcessResult evaluated = finetune({"evaluate", run.config()});
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_THAT(evaluated.err, HasSubstr("evaluating the trained model in"));
+}
+
 TEST_F(AdapterRun, NamesTheKeyOfEachMistake) {
   const std::vector<std::pair<TinyRun::Keys, std::string>> mistakes = {
       {{{"lora_target_modules", "[proj]"}},
        "no linear layer or embedding of the model is named 'proj'"},
       {{{"lora_target_modules", "[lm_head]"}}, "lora_modules_to_save: [lm_head]"},
       {{{"lora_r", "1000"}}, "lora_r: rank 1000 is above the size of"},
+      {{{"lora_rank_pattern", "{q_proj: 300}"}}, "lora_rank_pattern: rank 300 is above the size"},
       {{{"lora_dropout", "1.0"}}, "lora_dropout"},
       {{{"lora_target_modules", "[embed_tokens]"}, {"use_dora", "true"}},
        "use_dora: is not available for embeddings"},

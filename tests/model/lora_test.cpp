@@ -367,7 +367,26 @@ TEST(LoraTargets, ThatFitNothingAreRefusedWithTheLayersThatThereAre) {
   EXPECT_THAT(refusal({.r = 4, .modules_to_save = {"score"}}),
               HasSubstr("the model has no module 'score'"));
   EXPECT_THAT(refusal({.r = 1000}), HasSubstr("rank 1000 is above the size of "));
+  EXPECT_THAT(refusal({.r = 4, .rank_pattern = {{"q_proj", 300}}}),
+              HasSubstr("rank 300 is above the size of "));
+  EXPECT_THAT(refusal({.r = 4, .target_modules = {{"q_proj"}}, .modules_to_save = {"q_proj"}}),
+              HasSubstr("self_attn.q_proj' whole, and lora_target_modules gives it an adapter"));
+  EXPECT_THAT(refusal({.r = 4, .modules_to_save = {"_proj"}}),
+              HasSubstr("'model.layers.0.self_attn.q_proj' by its end, which has an adapter"));
   EXPECT_THAT(refusal({.target_modules = {{"(q"}, true}}), HasSubstr("no regular expression"));
+}
+
+// PEFT compares ends of names there, not whole components: "norm" is every norm.
+TEST(LoraTargets, SaveEveryModuleWhoseNameEndsAsTheOneToSave) {
+  const nn::LoraConfig lora{.r = 4, .modules_to_save = {"norm"}};
+  int norms = 0;
+  for (const ParameterShape& shape : parameter_shapes(config_of("llama", lora), std::nullopt)) {
+    const bool is_norm = shape.name.ends_with("norm.weight");
+    norms += is_norm ? 1 : 0;
+    EXPECT_EQ(shape.trains, is_norm || shape.name.find(".lora_") != std::string::npos)
+        << shape.name;
+  }
+  EXPECT_GT(norms, 3);
 }
 
 TEST(LoraTargets, SaveASharedWeightWholeOnlyIfTold) {

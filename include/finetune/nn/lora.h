@@ -118,7 +118,11 @@ class LoraTargets {
   std::string refused_;  // an output layer that is a target
 };
 
-// Whether a parameter belongs to one of these modules, as modules_to_save names them.
+// Whether a parameter is in a module that modules_to_save names, as PEFT trains and saves them: by
+// the end of the module's name, so that "norm" also names "input_layernorm".
+[[nodiscard]] bool is_saved_whole(const std::string& parameter,
+                                  const std::vector<std::string>& modules);
+// The same by whole components of the name, as PEFT leaves targets out.
 [[nodiscard]] bool is_of_modules(const std::string& parameter,
                                  const std::vector<std::string>& modules);
 

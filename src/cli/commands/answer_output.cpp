@@ -52,7 +52,7 @@ bool AnswerOutput::lock(const std::string& path) {
     if (!lock_.open(path)) return true;
     const LockedFile::Outcome outcome = lock_.lock();
     if (outcome != LockedFile::Outcome::kLocked) return outcome != LockedFile::Outcome::kHeld;
-    // The process that had it may have given the file its final name.
+    // The previous owner may have renamed the file while this process waited for the lock.
     if (lock_.is_at(path)) return true;
   }
   return false;

@@ -85,7 +85,7 @@ Json report_json(const std::vector<RunFolder>& folders, bool verify) {
           {"differences", std::move(differences)}};
 }
 
-// An existing file in a run's folder is the run's own, unless its name is one that reports have.
+// Files in a run's folder belong to the run, except those with a report's name.
 void refuse_to_replace_a_run(const std::string& file, const std::vector<std::string>& folders) {
   const std::string name = file_name(file);
   if (name.starts_with("report") || name.ends_with(".html")) return;

@@ -96,7 +96,7 @@ std::optional<std::string> problem_of_weights(const TrainingArgs& args) {
     const std::optional<double> weight = parse_double(written).value;
     if (!weight || !std::isfinite(*weight) || *weight <= 0) {
       return "the weight of '" + args.train_file[i] + "' must be a number above 0, not '" +
-             weights[i] + "'; take an entry that is not wanted out of train_file";
+             weights[i] + "'; remove unwanted entries from train_file";
     }
   }
   if (args.max_train_samples) {

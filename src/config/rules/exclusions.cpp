@@ -44,7 +44,7 @@ std::vector<Exclusion> make_table() {
        "a gradient that is freed at once cannot be summed over several batches",
        "set per_device_train_batch_size to the whole batch, or leave optimizer_in_backward out"},
       {kInBackward, flag("fp16", [](const TrainingArgs& args) { return args.fp16; }),
-       "whether an update must be left out is known when all gradients are there",
+       "fp16 decides whether to skip an update only after all gradients exist",
        "use bf16, or leave optimizer_in_backward out"},
       {flag("fp16", [](const TrainingArgs& args) { return args.fp16; }),
        flag("bf16", [](const TrainingArgs& args) { return args.bf16; }),

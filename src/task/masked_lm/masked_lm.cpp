@@ -11,6 +11,7 @@ const TaskDescriptor& masked_lm_descriptor() {
       .make_setup = make_masked_lm_setup,
       .pipeline = {.name = "fill-mask",
                    .class_suffix = "ForMaskedLM",
+                   .has_peft_class = false,
                    .make_predictor = make_fill_mask},
       .learns_words = true,
       .reports_perplexity = true};

@@ -22,6 +22,7 @@ const TaskDescriptor& multiple_choice_descriptor() {
       .make_setup = make_multiple_choice_setup,
       .pipeline = {.name = "multiple-choice",
                    .class_suffix = "ForMultipleChoice",
+                   .has_peft_class = false,
                    .make_predictor = make_multiple_choice},
       .sample = "question",
       .class_text = choice_text};

@@ -10,10 +10,10 @@
 namespace finetune {
 
 // Moves weights, results, metrics and event files of a former run, or of another program, to
-// "run.old-<k>", so that nothing takes them for the new run's, and copies the small files of the
-// model (config.json, tokenizer) there, because the new run may read them. A mirror's index of
-// files moves too: the new run has other files. Returns that folder; empty if there was nothing to
-// move. Throws Error(kIo). Requires: the lock of the folder.
+// "run.old-<k>", so that they are not treated as files of the new run, and copies the small files
+// of the model (config.json, tokenizer) there, because the new run may read them. A mirror's index
+// of files moves too: the new run has other files. Returns that folder; empty if there was nothing
+// to move. Throws Error(kIo). Requires: the lock of the folder.
 std::string quarantine_former_run(FileSystem& files, const std::string& output_dir);
 
 // A folder that the run writes to, and the key that names it.

@@ -200,7 +200,8 @@ class RunComparison {
       check_identity(before, now, location_);
       return;
     }
-    const StartingPoint start = find_starting_point(config_, {.train = true, .model_folder = ""});
+    const StartingPoint start = find_starting_point(
+        config_, {.train = true, .model_folder = "", .run_folder = location_.folder});
     now.tokenizer = hash_tokenizer(*start.tokenizer);
     now.chat_template = hash_chat_template(start.chat_template.get());
     const std::string config = recorded_config(saved_);
@@ -258,6 +259,7 @@ class RunComparison {
                                  {.train = true,
                                   .model_folder = "",
                                   .stand_in = stand_in_,
+                                  .run_folder = location_.folder,
                                   .weights = WeightSource::kCheckpoint},
                                  progress_);
     check_identity(saved_.identity, parts.identity, location_,

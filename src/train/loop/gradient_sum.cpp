@@ -90,8 +90,7 @@ class SumOverRanks : public GradientSum {
  protected:
   [[nodiscard]] ParameterStore& store() const { return run_.store(); }
   // Whether the memory of gradients lives as long as the run. An update of one micro-batch on the
-  // CPU needs it only when the backward pass has freed the activations of the layers behind: the
-  // gradients take their memory.
+  // CPU needs it only after the activations of later layers are freed; gradients reuse that memory.
   [[nodiscard]] bool keeps_gradients() const {
     if (run_.args.optimizer_in_backward) return false;
     return run_.world().size() > 1 || run_.split.accumulation > 1 || !run_.parts.device.is_cpu();

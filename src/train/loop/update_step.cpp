@@ -89,9 +89,9 @@ void UpdateStep::add_micro_batches(const Update& update, const std::vector<doubl
 StepReport UpdateStep::leave_out(StepReport report) const {
   const Position& position = run_.state.position;
   report.left_out = true;
-  log::info("step " + std::to_string(run_.state.step + 1) +
-            " makes no update: it skips the samples from " + std::to_string(position.sample) +
-            " of epoch " + std::to_string(position.epoch) + " on, as an earlier session decided");
+  log::info(
+      format_text("step {} skipped: samples from {} of epoch {} on; an earlier session decided so",
+                  run_.state.step + 1, position.sample, position.epoch));
   return report;
 }
 

@@ -106,15 +106,19 @@ std::string hyperparameters(const TrainingRun& run) {
 std::string usage(const TrainingRun& run) {
   const Pipeline& pipeline = task_of(run.args).pipeline;
   if (pipeline.class_suffix.empty()) return "";
-  const bool is_adapter = run.args.use_peft;
-  const std::string name =
-      std::string(is_adapter ? "AutoPeftModel" : "AutoModel") + std::string(pipeline.class_suffix);
-  const std::string imports =
-      is_adapter ? "from peft import " + name + "\nfrom transformers import AutoTokenizer"
-                 : "from transformers import AutoTokenizer, " + name;
+  const std::string whole = "AutoModel" + std::string(pipeline.class_suffix);
+  std::string imports = "from transformers import AutoTokenizer, " + whole;
+  std::string model = whole + ".from_pretrained(\"PATH\")";
+  if (run.args.use_peft && pipeline.has_peft_class) {
+    const std::string name = "AutoPeftModel" + std::string(pipeline.class_suffix);
+    imports = "from peft import " + name + "\nfrom transformers import AutoTokenizer";
+    model = name + ".from_pretrained(\"PATH\")";
+  } else if (run.args.use_peft) {
+    imports = "from peft import PeftModel\nfrom transformers import " + whole + ", AutoTokenizer";
+    model = "PeftModel.from_pretrained(" + whole + ".from_pretrained(\"BASE\"), \"PATH\")";
+  }
   return "\n## Use\n\n```python\n" + imports +
-         "\n\ntokenizer = AutoTokenizer.from_pretrained(\"PATH\")\nmodel = " + name +
-         ".from_pretrained(\"PATH\")\n```\n";
+         "\n\ntokenizer = AutoTokenizer.from_pretrained(\"PATH\")\nmodel = " + model + "\n```\n";
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ std::string save_line(const TrainingRun& run) {
 }
 
 // The keys that the command line set, as it would set them again.
-std::string set_on_command_line(const TrainingRun& run) {
+std::string set_on_command_line(const TrainingRun& run, const std::string& left_out = "") {
   std::string text;
   const auto add = [&](const nlohmann::ordered_json& value) {
     text += " " + shell_word(value.is_string() ? value.get<std::string>() : value.dump());
@@ -159,7 +159,7 @@ std::string set_on_command_line(const TrainingRun& run) {
     if (value.is_null() || !run.config.is_set(key) || run.config.where(key) != "command line") {
       continue;
     }
-    if (key == "num_processes") continue;  // evaluate works in one process
+    if (key == "num_processes" || key == left_out) continue;  // evaluate works in one process
     text += " --" + key;
     if (!value.is_array()) {
       add(value);
@@ -172,15 +172,11 @@ std::string set_on_command_line(const TrainingRun& run) {
   return text;
 }
 
-// The configuration as a command takes it: " run.yaml --seed 7".
-std::string command_words(const TrainingRun& run) {
-  return (run.config.path.empty() ? "" : " " + shell_word(run.config.path)) +
-         set_on_command_line(run);
-}
-
-// A command that evaluates the finished run; empty if the configuration does not allow it.
+// A command that evaluates the finished run; empty if the configuration does not allow it. A model
+// on its command line would be evaluated instead of the run's.
 std::string evaluate_command(const TrainingRun& run) {
-  const std::string command = command_name() + " evaluate" + command_words(run);
+  const std::string command = command_name() + " evaluate " + shell_word(run.config.path) +
+                              set_on_command_line(run, "model_name_or_path");
   LoadedConfig config = run.config;
   try {
     validate(config, Purpose::kEvaluate);
@@ -249,10 +245,19 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     lines.push_back("  report:        " + command_name() + " report " + folder);
   }
   if (!pipeline.class_suffix.empty()) {
-    lines.push_back(std::string(run.args.use_peft ? "  peft:          AutoPeftModel"
-                                                  : "  transformers:  AutoModel") +
-                    std::string(pipeline.class_suffix) + ".from_pretrained(\"" +
-                    run.storage.folder().shown() + "\")");
+    const bool has_class = run.args.use_peft && pipeline.has_peft_class;
+    const std::string suffix(pipeline.class_suffix);
+    const std::string shown = "\"" + run.storage.folder().shown() + "\"";
+    const std::string whole = "AutoModel" + suffix + ".from_pretrained(";
+    if (has_class) {
+      lines.push_back("  peft:          AutoPeftModel" + suffix + ".from_pretrained(" + shown +
+                      ")");
+    } else if (run.args.use_peft) {
+      lines.push_back("  peft:          PeftModel.from_pretrained(" + whole + "\"" +
+                      run.args.model_name_or_path.value_or("") + "\"), " + shown + ")");
+    } else {
+      lines.push_back("  transformers:  " + whole + shown + ")");
+    }
   }
   return lines;
 }

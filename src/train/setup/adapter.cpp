@@ -110,15 +110,22 @@ nn::LoraConfig lora_of_keys(const LoadedConfig& config) {
   return lora;
 }
 
-// Reads the adapter that a new run continues.
-nn::LoraConfig named_adapter(const LoadedConfig& config, StartingPoint& start) {
+// Reads the adapter that a new run continues. A resumed one needs its configuration alone.
+nn::LoraConfig named_adapter(const LoadedConfig& config, const std::string& run_folder,
+                             StartingPoint& start) {
   for (const Field& field : all_fields()) {
     if (!is_in_adapter_config(field.name) || !config.is_set(field.name)) continue;
     refuse_key(config, field.name.c_str(),
                "is decided by the adapter_config.json of adapter_name_or_path; leave it out");
   }
   constexpr char kKey[] = "adapter_name_or_path";
-  start.adapter = named_folder(config, kKey, *config.args.adapter_name_or_path);
+  try {
+    start.adapter = named_folder(config, kKey, *config.args.adapter_name_or_path);
+  } catch (const Error& error) {
+    if (run_folder.empty() || error.kind() != ErrorKind::kConfig) throw;
+    log::debug(error.what());
+    start.adapter = run_folder;
+  }
   std::optional<nn::LoraConfig> lora = read_adapter_config(start.adapter);
   if (!lora) refuse_key(config, kKey, "'" + start.adapter + "' holds no adapter");
   return *std::move(lora);
@@ -196,7 +203,8 @@ void check_skipped_layers(const LoadedConfig& config, const Parts& parts) {
 
 }  // namespace
 
-void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) {
+void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, StartingPoint& start) {
+  const bool trains = request.train;
   const TrainingArgs& args = config.args;
   if (trains && start.model_config.lora) {
     refuse_key(config, "model_name_or_path",
@@ -240,8 +248,8 @@ void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start) 
     refuse_key(config, "use_peft",
                "trains an adapter on a trained model; name its folder as model_name_or_path");
   }
-  nn::LoraConfig lora =
-      args.adapter_name_or_path ? named_adapter(config, start) : lora_of_keys(config);
+  nn::LoraConfig lora = args.adapter_name_or_path ? named_adapter(config, request.run_folder, start)
+                                                  : lora_of_keys(config);
   if (!args.adapter_name_or_path) {
     for (const std::string& module : output_modules(start.model_config, task_of(args).head(args))) {
       add_module(module, lora.modules_to_save);
@@ -332,15 +340,39 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   choose_base_format(config, parts);
 }
 
-void check_adapter_base(const std::string& folder) {
-  const auto lora = read_adapter_config(folder);
+namespace {
+
+// Of the base that the run in an adapter's folder trained on; nullopt where no run recorded it.
+std::optional<FileRecord> recorded_base(const std::string& folder) {
   const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
-  if (!lora || !FileSystem::local().exists(path)) return;
+  if (!FileSystem::local().exists(path)) return std::nullopt;
   const nlohmann::ordered_json state = read_json_file(path, ErrorKind::kData);
   RunState saved;
   if (state.is_object() && state.contains("inputs")) saved.inputs = state["inputs"];
-  const std::optional<FileRecord> record = recorded_input(saved, kWeightsInput);
-  if (!record || record->contents.empty()) return;
+  std::optional<FileRecord> record = recorded_input(saved, kWeightsInput);
+  if (record && record->contents.empty()) record.reset();
+  return record;
+}
+
+}  // namespace
+
+void check_base_of_continued(const LoadedConfig& config, const Parts& parts,
+                             const TokenCacheOptions& cache) {
+  const std::optional<FileRecord> record = recorded_base(parts.adapter);
+  if (!record || look_at_files(weight_paths(parts.pretrained)).seen == record->seen) return;
+  const std::string contents = hash_of_weights(parts.pretrained, cache);
+  if (contents == record->contents) return;
+  refuse_key(config, "adapter_name_or_path",
+             format_text("'{}' was trained on other weights than those of model_name_or_path '{}' "
+                         "(content hash {}, then {}); name the base that it was trained on",
+                         parts.adapter, parts.pretrained, contents, record->contents));
+}
+
+void check_adapter_base(const std::string& folder) {
+  const auto lora = read_adapter_config(folder);
+  if (!lora) return;
+  const std::optional<FileRecord> record = recorded_base(folder);
+  if (!record) return;
   const std::string base = adapter_base(folder, *lora);
   if (look_at_files(weight_paths(base)).seen == record->seen) return;
   const std::string contents = hash_of_weights(base, {});

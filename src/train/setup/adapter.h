@@ -7,7 +7,11 @@
 namespace finetune {
 
 // Puts the adapter that the keys ask for on the starting model. Throws Error(kConfig).
-void add_adapter(const LoadedConfig& config, bool trains, StartingPoint& start);
+void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, StartingPoint& start);
+// Compares the base of a new run with the one that adapter_name_or_path was trained on, by content,
+// where a run recorded that. Throws Error(kConfig) if they differ, Error(kIo) and Interrupted.
+void check_base_of_continued(const LoadedConfig& config, const Parts& parts,
+                             const TokenCacheOptions& cache);
 
 // Makes the optimizer of the trained parameters: in two groups, with and without weight decay, or
 // with loraplus_lr_ratio in the four groups of PEFT's create_loraplus_optimizer (Hayou et al. 2024,

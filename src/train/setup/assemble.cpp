@@ -37,6 +37,7 @@
 #include "train/setup/check_data.h"
 #include "train/setup/evaluated_model.h"
 #include "train/setup/quantized_base.h"
+#include "train/setup/weights_hash.h"
 
 namespace finetune {
 namespace {
@@ -338,7 +339,7 @@ AssemblyRequest training_request(const TrainingArgs& args) {
 }
 
 std::string named_folder(const LoadedConfig& config, const char* key, const std::string& name) {
-  return resolve_model_folder(name, config.where(key),
+  return resolve_model_folder(name, config.where(key) + ": " + key,
                               config.path.empty() ? "" : parent_path(config.path));
 }
 
@@ -405,7 +406,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
   settle_random_blocks(config, request.train, start.model_config);
   // A named model is evaluated as it is, without the adapter that use_peft would train on it.
   const bool is_as_it_is = !request.model_folder.empty() || (!request.train && args.use_peft);
-  if (!is_as_it_is) add_adapter(config, request.train, start);
+  if (!is_as_it_is) add_adapter(config, request, start);
   check_tokenizer(config, *start.tokenizer, start.model_config);
   return start;
 }
@@ -560,6 +561,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
     if (!request.train) check_adapter_base(parts.pretrained);
     load_pretrained(config, parts, options, request.train);
     if (!parts.adapter.empty() && request.weights == WeightSource::kStart) {
+      check_base_of_continued(config, parts, hash_cache(config.args, {}));
       load_adapter_weights(*parts.model, parts.adapter);
     }
     FileSystem& files = FileSystem::local();

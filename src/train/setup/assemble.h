@@ -70,6 +70,9 @@ struct AssemblyRequest {
   // A folder of this run that provides tokenizer and config.json if the folders that the keys name
   // no longer exist; empty: that is an error.
   std::string stand_in = {};
+  // A folder of this run, whose adapter_config.json decides if adapter_name_or_path no longer
+  // exists; empty: that is an error.
+  std::string run_folder = {};
   WeightSource weights = WeightSource::kStart;
   // How the model is stored and computed; nullopt: as the keys say.
   std::optional<MemoryChoices> memory = {};

@@ -34,12 +34,13 @@ class FileCheck {
   void folder(const std::string& key, const std::optional<std::string>& name, bool weights) {
     if (!name) return;
     note([&] {
-      const std::string found = resolve_model_folder(*name, config_.where(key), config_folder());
+      const std::string where = config_.where(key) + ": " + key;
+      const std::string found = resolve_model_folder(*name, where, config_folder());
       if (!weights) return;
       try {
         (void)find_weight_files(FileSystem::local(), found);
       } catch (const Error& error) {
-        throw Error(error.kind(), config_.where(key) + ": " + key + ": " + error.what());
+        throw Error(error.kind(), where + ": " + error.what());
       }
     });
   }
