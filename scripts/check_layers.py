@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Checks who includes whom. ARROWS is the table of src/README.md: an area may include what its
 arrows reach, and base; a folder of an area those before it. Also that the choice of kernels by device
-stays in one source, that the classes in MEMBERS stay small, and that the code does not grow unseen.
+stays in one source, that the classes in MEMBERS stay small, that the code does not grow unseen, and that
+the files exist which the pages in src name.
 Prints each fault as file:line and exits 1."""
 
 import pathlib
@@ -169,8 +170,26 @@ def check_weight(root):
     return 1
 
 
+def check_pages(root):
+    """Headers and sources that the pages in src name exist: below src or include/finetune, below the page's
+    area, or below the area or folder that begins the row of a table."""
+    bad = 0
+    for page in sorted((root / "src").rglob("README.md")):
+        area = page.parent.relative_to(root / "src")
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            row = re.match(r"\| \[?`([\w/]+)/`", line)
+            folders = ["", area, area / row[1] if row else area]
+            for name in re.findall(r"`([\w/.-]+\.(?:h|cpp|cu|def))`", line):
+                places = [top / folder / name for top in (root / "src", root / "include/finetune") for folder in folders]
+                if name.startswith("ATen/") or any(place.exists() for place in [root / name, *places]):
+                    continue
+                print(f"{page.relative_to(root)}:{number}: there is no {name}")
+                bad += 1
+    return bad
+
+
 def main(root):
-    bad = check_members(root) + check_weight(root)
+    bad = check_members(root) + check_weight(root) + check_pages(root)
     folders = folders_of(root)
     for top in ("include/finetune", "src"):
         for path in sorted((root / top).rglob("*")):

@@ -44,6 +44,15 @@ accept src/config/load.cpp '"config/rules/derive.h"'
 accept src/cli/a.cpp '"finetune/tokenizer/tokenizer.h"'
 accept src/model/a.cpp '"finetune/nn/pass.h"'
 
+# A page names files that exist.
+rm -rf "$folder/include" "$folder/src"
+mkdir -p "$folder/include/finetune/data" "$folder/src/data/readers"
+: >"$folder/include/finetune/data/rows.h"
+: >"$folder/src/data/readers/lines.cpp"
+printf '| `readers/` | `lines.cpp`, `rows.h` |\n`gone.h`\n' >"$folder/src/data/README.md"
+output=$(python3 "$root/scripts/check_layers.py" "$folder") && { echo "not refused: a file that a page names"; exit 1; }
+[[ $output == "src/data/README.md:2: there is no gone.h" ]] || { printf '%s\n' "$output"; exit 1; }
+
 # A public header belongs to the folder of its source.
 rm -rf "$folder/include" "$folder/src"
 mkdir -p "$folder/include/finetune" "$folder/src/data/readers" "$folder/src/data/pretraining"
