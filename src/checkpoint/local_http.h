@@ -24,7 +24,7 @@ class WhileWaiting {
 // Error(kIo) if the connection breaks. To be used from one thread.
 class LocalHttpRequest {
  public:
-  // `target`: encoded; `headers`: whole lines, each with its end. `patience`: the longest time
+  // `target`: encoded; `headers`: whole lines, each with its end. `timeout`: the longest time
   // without a byte of the reply, in seconds.
   LocalHttpRequest(uint16_t port, std::string_view method, std::string_view target,
                    std::string_view headers, std::string_view body = {},

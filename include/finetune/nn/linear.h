@@ -19,8 +19,8 @@ inline constexpr int64_t kUnpackedAtOnce = int64_t{1} << 20;
 
 // The same, and with an adapter in the scope y += s drop(x) A^T B^T (Hu et al. 2021, section 4.1),
 // for which it keeps x and s drop(x) A^T [N, r]; dropout is drawn again. With DoRA the product,
-// without the bias, is then scaled (LoraTerm::magnitude), and kept before that. Adapters concern
-// this class and TransposedLinear alone: no other part knows of them.
+// without the bias, is then scaled (LoraTerm::magnitude), and kept before that. Only this
+// class, TransposedLinear and Embedding know of adapters.
 class Linear {
  public:
   Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true);
