@@ -266,6 +266,9 @@ FinishedModel inspect_finished_model(FileSystem& files, const std::string& folde
   }
   try {
     model = compare_with_manifest(files, folder, read_manifest(files, path), verify);
+  } catch (const NewerFormat& error) {
+    model.is_newer = true;
+    model.problem = error.what();
   } catch (const Error& error) {
     const bool leads_nowhere = type == FileType::kLink && error.system_error() == ENOENT;
     if (error.kind() != ErrorKind::kCheckpoint && !leads_nowhere) throw;

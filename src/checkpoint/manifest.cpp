@@ -36,7 +36,22 @@ FileRecord parse_record(const JsonFields& fields, const std::string& path) {
   return record;
 }
 
+bool has_valid_checksum(Json json) {
+  const auto checksum = json.find("checksum");
+  if (checksum == json.end() || !checksum->is_string()) return false;
+  const std::string recorded = checksum->get<std::string>();
+  json.erase(checksum);
+  return hash_hex(json.dump()) == recorded;
+}
+
 }  // namespace
+
+NewerFormat::NewerFormat(const std::string& file, int64_t version, int64_t known)
+    : Error(ErrorKind::kCheckpoint,
+            format_text(
+                "'{}' was written by a newer version of finetune (format version {}, this one "
+                "reads {}); update finetune, or continue with the version that wrote it",
+                file, version, known)) {}
 
 std::string manifest_text(const Manifest& manifest) {
   Json json;
@@ -61,6 +76,9 @@ Manifest parse_manifest(std::string_view text, const std::string& path, FileName
   const Json json = parse_json(text, path, ErrorKind::kCheckpoint, limits);
   const JsonFields fields(json, path, ErrorKind::kCheckpoint);
   const int64_t version = fields.integer("format_version");
+  if (version > kManifestVersion && has_valid_checksum(json)) {
+    throw NewerFormat(path, version, kManifestVersion);
+  }
   if (version != kManifestVersion) {
     reject(path,
            format_text(

@@ -158,6 +158,9 @@ CheckpointEntry inspect_checkpoint(FileSystem& files, const std::string& path, b
       inspect_foreign(files, entry, verify);
     }
     entry.whole = true;
+  } catch (const NewerFormat& error) {
+    entry.problem = error.what();
+    entry.is_newer = true;
   } catch (const Error& error) {
     entry.problem = error.what();
     entry.unreadable = error.kind() == ErrorKind::kIo;
@@ -185,6 +188,7 @@ std::optional<CheckpointEntry> find_newest_good(FileSystem& files, const std::st
   for (const int64_t step : steps) {
     const std::string path = join_path(output_dir, checkpoint_name(step));
     CheckpointEntry entry = inspect_checkpoint(files, path, true);
+    if (entry.is_newer) throw Error(ErrorKind::kCheckpoint, entry.problem);
     if (entry.unreadable) unreadable = checkpoint_name(step) + ": " + entry.problem;
     if (entry.whole) {
       for (const std::string& note : entry.notes) report(checkpoint_name(step) + ": " + note);

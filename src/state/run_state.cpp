@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/json_fields.h"
 #include "finetune/base/text.h"
+#include "finetune/checkpoint/manifest.h"
 
 namespace finetune {
 namespace {
@@ -191,6 +192,9 @@ RunState RunState::parse(const std::string& text, const std::string& where) {
   const Json json = parse_json(text, where);
   const StateFields fields(json, where);
   const auto version = json.find("format_version");
+  if (version != json.end() && version->is_number_integer() && *version > kFormatVersion) {
+    throw checkpoint::NewerFormat(where, version->get<int64_t>(), kFormatVersion);
+  }
   if (version == json.end() || *version != kFormatVersion) {
     throw Error(
         ErrorKind::kData,

@@ -15,6 +15,7 @@
 #include "finetune/checkpoint/rotation.h"
 #include "finetune/config/dump.h"
 #include "finetune/state/finite_state.h"
+#include "finetune/train/check_files.h"
 #include "train/folder/former_run.h"
 #include "train/folder/same_experiment.h"
 #include "train/save/best_model.h"
@@ -43,6 +44,13 @@ Finished finished_state(const std::string& output_dir) {
     RunState state = RunState::parse(files.read_all(path, 64 << 20), path);
     if (!state.finished) return {};
     return {.state = std::move(state), .damage = ""};
+  } catch (const checkpoint::NewerFormat& error) {
+    // A damaged digit is no other version.
+    if (checkpoint::inspect_finished_model(files, output_dir, false).is_newer) throw;
+    const auto record =
+        checkpoint::recorded_file(files, output_dir, checkpoint::kFinetuneStateFile);
+    if (record && *record == checkpoint::record_file(files, path)) throw;
+    return {.state = std::nullopt, .damage = error.what()};
   } catch (const Error& error) {
     // A folder, a link to nothing, a FIFO or device, a socket.
     constexpr std::array kNoFile = {EISDIR, ENOENT, ELOOP, EINVAL, ENXIO};
@@ -241,6 +249,7 @@ class Start {
   Beginning act(StartCase found) {
     switch (found) {
       case StartCase::kRestart:
+        check_files(config_);  // before anything is moved
         storage_.quarantine();
         storage_.quarantine_former_run();
         storage_.forget_finished();

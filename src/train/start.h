@@ -25,8 +25,9 @@ struct StartFacts {
   Record record = Record::kNone;
   bool asks_for_more = false;  // for more steps than the finished run made
   // Expensive to find, or not without changes or messages: unset until decide() asks.
-  std::optional<bool> is_model_whole = {};   // the finished model matches its checksums
-  bool is_compared = false;                  // the command belongs to the finished run
+  std::optional<bool> is_model_whole =
+      {};                    // the finished model matches its checksums; unset: not verified
+  bool is_compared = false;  // the command belongs to the finished run
   std::optional<bool> is_session_over = {};  // a limit leaves no time for a step
   std::optional<bool> has_checkpoint = {};   // there is one to resume from
   bool is_record_lost = false;               // there is a finished model without its record
@@ -47,7 +48,7 @@ enum class StartCase {
   kRebuild,      // train the damaged model of a finished run again, from a checkpoint
   kFinished,     // nothing to do
   kSessionOver,  // nothing to do in this session
-  // Errors: the last three without a checkpoint.
+  // Errors, because there is no checkpoint.
   kNothingToExtend,
   kNothingToRepeat,
   kNothingToRebuild,

@@ -18,6 +18,7 @@ using finetune::testing::MemoryFile;
 using finetune::testing::MemoryWriter;
 using finetune::testing::message_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 FileRecord record_of(const std::string& content) {
   MemoryWriter writer;
@@ -99,6 +100,13 @@ TEST(Manifest, NamesAnUnknownVersion) {
                 (void)parse_manifest(forged("\"format_version\": 1", "\"format_version\": 2"), "m");
               }),
               HasSubstr("version 2"));
+  EXPECT_THROW((void)parse_manifest(forged("\"format_version\": 1", "\"format_version\": 2"), "m"),
+               NewerFormat);
+  // A damaged digit is no other version.
+  std::string damaged = manifest_text(example());
+  damaged.replace(damaged.find("\"format_version\": 1"), 19, "\"format_version\": 3");
+  EXPECT_THAT(message_of<Error>([&] { (void)parse_manifest(damaged, "m"); }),
+              Not(HasSubstr("newer version")));
 }
 
 TEST(VerifyFile, FindsTheDamagedBlock) {

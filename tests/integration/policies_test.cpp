@@ -241,6 +241,19 @@ TEST(ValidationSplit, LetsEvaluationBeSwitchedOnLater) {
   EXPECT_TRUE(std::filesystem::exists(run.out("eval_results.json")));
 }
 
+TEST(Restarting, MovesNothingWhereAFileIsMissing) {
+  const TinyRun run(small({{"max_steps", "2"}}));
+  expect_finishes(run);
+  const ProcessResult refused = run.train({"--restart", "--train_file", "gone.txt"});
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("gone.txt"));
+  EXPECT_TRUE(std::filesystem::exists(run.out("model.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(run.out("run.old-1")));
+  const ProcessResult finished = run.train();
+  EXPECT_EQ(finished.code, 0) << finished.err;
+  EXPECT_THAT(finished.err, HasSubstr("already finished"));
+}
+
 TEST(Restarting, IsNotBlockedByADamagedRecordOfTheFinishedRun) {
   const TinyRun run(small({{"max_steps", "2"}}));
   expect_finishes(run);

@@ -2,6 +2,7 @@
 // The main guarantee: however a run is stopped, the same command ends with the same bits.
 #include <random>
 
+#include "finetune/base/hash.h"
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -230,6 +231,47 @@ TEST(FinishedRun, GoesOnWithANewScheduleWhereMoreStepsAreAsked) {
   EXPECT_EQ(more.code, 0) << more.err;
   EXPECT_THAT(more.err, HasSubstr("the schedule is computed for the new total"));
   EXPECT_EQ(trainer_state(run.out())["global_step"], 50);
+}
+
+// The manifest as a version with another format would write it.
+void make_newer(const std::string& path) {
+  Json json = parse_json(read_file(path), path);
+  json["format_version"] = 2;
+  json.erase("checksum");
+  json["checksum"] = hash_hex(json.dump());
+  write_file(path, json.dump(1) + "\n");
+}
+
+// It is no damage: nothing is renamed, rebuilt or overwritten, here and in a mirror.
+TEST(NewerVersion, OfARunIsRefusedAndNothingOfItIsChanged) {
+  const TinyRun run;
+  run.train_until(25);
+  make_newer(run.out("checkpoint-25/manifest.json"));
+  const ProcessResult refused = run.train();
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err,
+              HasSubstr("was written by a newer version of finetune (format version 2, this "
+                        "one reads 1); update finetune"));
+  EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-25")));
+  EXPECT_FALSE(std::filesystem::exists(run.out("checkpoint-25.bad-1")));
+  const ProcessResult status = finetune({"checkpoints", run.out()});
+  EXPECT_THAT(status.out, HasSubstr("was written by a newer version"));
+
+  const TinyRun mirrored(TinyRun::Keys{{"mirror_dir", run.out()}});
+  const ProcessResult other = mirrored.train();
+  EXPECT_EQ(other.code, 3) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("was written by a newer version"));
+
+  const ProcessResult again = run.train({"--restart"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-25.old-1")));
+  expect_equal(outcome_of(run), unbroken());
+
+  make_newer(run.out("manifest.json"));
+  const ProcessResult finished = run.train();
+  EXPECT_EQ(finished.code, 3);
+  EXPECT_THAT(finished.err, HasSubstr("was written by a newer version"));
+  EXPECT_TRUE(std::filesystem::exists(run.out("model.safetensors")));
 }
 
 TEST(FinishedRun, BeginsAgainWhereARestartIsAskedAndKeepsTheOldCheckpoints) {

@@ -76,6 +76,7 @@ void complete_export(FileSystem& files, const std::string& folder);
 struct FinishedModel {
   std::optional<Manifest> manifest = {};  // nullopt: manifest.json is missing or damaged
   bool has_manifest_file = false;
+  bool is_newer = false;     // a newer version of the program wrote it (NewerFormat)
   std::string problem = {};  // why there is no manifest, as a clause
   // By file name, how a file differs from its record: "'out/config.json' is missing".
   std::map<std::string, std::string> damaged = {};

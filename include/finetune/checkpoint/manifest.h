@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
 
@@ -17,6 +18,12 @@ namespace finetune::checkpoint {
 
 inline constexpr int64_t kManifestVersion = 1;
 inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
+
+// A file that a newer version of the program wrote: no damage, so nothing is renamed or rebuilt.
+class NewerFormat : public Error {
+ public:
+  NewerFormat(const std::string& file, int64_t version, int64_t known);
+};
 
 struct FileRecord {
   uint64_t bytes = 0;
@@ -45,7 +52,8 @@ enum class FileNames {
 
 // Accepts exactly what manifest_text() writes: any other byte counts as damage. Checks the file
 // names and that sizes and numbers of blocks agree. `path` names the file in messages. Throws
-// Error(kCheckpoint).
+// Error(kCheckpoint), and NewerFormat for a higher format version with a valid checksum, which
+// every version has as its last member.
 [[nodiscard]] Manifest parse_manifest(std::string_view text, const std::string& path,
                                       FileNames names = FileNames::kPlain);
 

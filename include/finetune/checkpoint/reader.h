@@ -24,6 +24,7 @@ struct CheckpointEntry {
   bool foreign = false;      // written by transformers' Trainer: no manifest, checked by structure
   bool whole = false;
   bool unreadable = false;         // reading failed, which may be temporary
+  bool is_newer = false;           // a newer version of the program wrote it (NewerFormat)
   std::string problem;             // why it is not valid
   std::vector<std::string> notes;  // files that are not in the manifest, missing checksums, ...
 };

@@ -154,7 +154,12 @@ checkpoint::RestoreOptions Mirrors::back(const Location& location) const {
 }
 
 void Mirrors::check_run_in(const Location& location, const Opening& opening) const {
-  const std::optional<StoredRun> run = newest_run_in(*location.files, location.directory);
+  std::optional<StoredRun> run;
+  try {
+    run = newest_run_in(*location.files, location.directory);
+  } catch (const NewerRun&) {
+    if (!opening.starts_over) throw;  // --restart renames them
+  }
   if (!run) {
     if (opening.starts_over) return;  // --restart copies them first
     const OwnedFolder folder = {
@@ -184,7 +189,12 @@ std::function<void()> Mirrors::check_of_late(const Location& location) const {
   if (location.directory == folder_.shown()) return {};
   const auto config = std::make_shared<const LoadedConfig>(folder_.config());
   return [config, files = location.files, directory = location.directory, known = known_runs_] {
-    const std::optional<StoredRun> run = newest_run_in(*files, directory);
+    std::optional<StoredRun> run;
+    try {
+      run = newest_run_in(*files, directory);
+    } catch (const NewerRun& error) {
+      throw Error(ErrorKind::kBusy, error.what());
+    }
     if (!run || known.contains(run->state.run_id)) return;
     try {
       if (known.empty()) return check_fixed_keys(run->state, *config, {.folder = run->folder});
@@ -430,6 +440,9 @@ std::string Mirrors::held_of_another(const Location& location) const {
     const std::string there = run_id(*location.files, location.directory);
     const std::string here = run_id(folder_.files(), folder_.path());
     if (!there.empty() && there != here) return "the finished model";
+    const bool is_newer =
+        checkpoint::inspect_finished_model(*location.files, location.directory, false).is_newer;
+    if (is_newer) return "the finished model of a newer version";
     const auto run = newest_run_in(*location.files, location.directory);
     const bool is_known = !run || location.directory == folder_.shown() ||
                           run->state.run_id == here || known_runs_.contains(run->state.run_id);

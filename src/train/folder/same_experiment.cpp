@@ -372,6 +372,7 @@ std::optional<StoredRun> newest_run_in(FileSystem& files, const std::string& dir
   if (files.exists(directory)) entries = checkpoint::list_checkpoints(files, directory, false);
   std::reverse(entries.begin(), entries.end());
   for (const checkpoint::CheckpointEntry& entry : entries) {
+    if (entry.is_newer) throw NewerRun(entry.problem);
     if (!entry.whole || entry.foreign) continue;
     if (std::optional<StoredRun> run = stored_run_in(files, entry.path)) return run;
   }

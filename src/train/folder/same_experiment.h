@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/config/load.h"
 #include "finetune/state/run_state.h"
@@ -35,7 +36,13 @@ struct StoredRun {
 };
 // The state in a folder; nullopt if there is none or it cannot be read.
 [[nodiscard]] std::optional<StoredRun> stored_run_in(FileSystem& files, const std::string& folder);
+// A folder with checkpoints of a newer version of the program.
+class NewerRun : public Error {
+ public:
+  explicit NewerRun(const std::string& problem) : Error(ErrorKind::kCheckpoint, problem) {}
+};
 // The finished run in an output folder or a mirror, or else the run of its newest checkpoint.
+// Throws NewerRun.
 [[nodiscard]] std::optional<StoredRun> newest_run_in(FileSystem& files,
                                                      const std::string& directory);
 

@@ -102,6 +102,7 @@ void check_files(const LoadedConfig& config) {
   check.data("validation_file", args.validation_file);
   check.data("test_file", args.test_file);
   check.folder("model_name_or_path", args.model_name_or_path, true);
+  check.folder("adapter_name_or_path", args.adapter_name_or_path, false);
   check.folder("config_name", args.config_name, false);
   check.folder("tokenizer_name", args.tokenizer_name, false);
   check.chat_template("chat_template_path", args.chat_template_path);
