@@ -47,11 +47,10 @@ bool has_valid_checksum(Json json) {
 }  // namespace
 
 NewerFormat::NewerFormat(const std::string& file, int64_t version, int64_t known)
-    : Error(ErrorKind::kCheckpoint,
-            format_text(
-                "'{}' was written by a newer version of finetune (format version {}, this one "
-                "reads {}); update finetune, or continue with the version that wrote it",
-                file, version, known)) {}
+    : NewerFormat(format_text("'{}' was written by a newer version of finetune (format version {}, "
+                              "this one reads {}); update finetune, or continue with the version "
+                              "that wrote it",
+                              file, version, known)) {}
 
 std::string manifest_text(const Manifest& manifest) {
   Json json;

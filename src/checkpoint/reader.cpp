@@ -188,7 +188,7 @@ std::optional<CheckpointEntry> find_newest_good(FileSystem& files, const std::st
   for (const int64_t step : steps) {
     const std::string path = join_path(output_dir, checkpoint_name(step));
     CheckpointEntry entry = inspect_checkpoint(files, path, true);
-    if (entry.is_newer) throw Error(ErrorKind::kCheckpoint, entry.problem);
+    if (entry.is_newer) throw NewerFormat(entry.problem);
     if (entry.unreadable) unreadable = checkpoint_name(step) + ": " + entry.problem;
     if (entry.whole) {
       for (const std::string& note : entry.notes) report(checkpoint_name(step) + ": " + note);

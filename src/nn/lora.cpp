@@ -24,6 +24,16 @@ bool ends_with_components(std::string_view name, std::string_view end) {
   return name.size() == end.size() || name[name.size() - end.size() - 1] == '.';
 }
 
+// Whether a module that the parameter is in has a name that is meant.
+template <class IsMeant>
+bool is_in_module(const std::string& parameter, const IsMeant& is_meant) {
+  for (size_t dot = parameter.find('.'); dot != std::string::npos;
+       dot = parameter.find('.', dot + 1)) {
+    if (is_meant(std::string_view(parameter).substr(0, dot))) return true;
+  }
+  return false;
+}
+
 std::string last_component(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
 // Compiles what a key or file names, for whole texts; `before`: what may stand before it.
@@ -258,25 +268,16 @@ void LoraTargets::check() const {
 }
 
 bool is_saved_whole(const std::string& parameter, const std::vector<std::string>& modules) {
-  for (size_t dot = parameter.find('.'); dot != std::string::npos;
-       dot = parameter.find('.', dot + 1)) {
-    const std::string_view path = std::string_view(parameter).substr(0, dot);
-    if (std::ranges::any_of(modules, [&](const auto& module) { return path.ends_with(module); })) {
-      return true;
-    }
-  }
-  return false;
+  return is_in_module(parameter, [&](std::string_view path) {
+    return std::ranges::any_of(modules, [&](const auto& name) { return path.ends_with(name); });
+  });
 }
 
 bool is_of_modules(const std::string& parameter, const std::vector<std::string>& modules) {
-  for (size_t dot = parameter.find('.'); dot != std::string::npos;
-       dot = parameter.find('.', dot + 1)) {
-    const std::string_view path = std::string_view(parameter).substr(0, dot);
-    for (const std::string& module : modules) {
-      if (ends_with_components(path, module)) return true;
-    }
-  }
-  return false;
+  return is_in_module(parameter, [&](std::string_view path) {
+    return std::ranges::any_of(modules,
+                               [&](const auto& name) { return ends_with_components(path, name); });
+  });
 }
 
 }  // namespace finetune::nn

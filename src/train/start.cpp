@@ -249,7 +249,7 @@ class Start {
   Beginning act(StartCase found) {
     switch (found) {
       case StartCase::kRestart:
-        check_files(config_);  // before anything is moved
+        check_inputs(config_);  // before anything is moved; a mirror may be out of reach
         storage_.quarantine();
         storage_.quarantine_former_run();
         storage_.forget_finished();

@@ -23,6 +23,7 @@ inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 class NewerFormat : public Error {
  public:
   NewerFormat(const std::string& file, int64_t version, int64_t known);
+  explicit NewerFormat(const std::string& message) : Error(ErrorKind::kCheckpoint, message) {}
 };
 
 struct FileRecord {

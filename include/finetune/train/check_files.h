@@ -9,5 +9,7 @@ namespace finetune {
 // tokenizer folders, the checkpoint to resume from. Reads no data. Throws Error(kConfig) listing
 // everything that is missing, one per line.
 void check_files(const LoadedConfig& config);
+// The same for data, models and tokenizer alone: what a run that starts over reads.
+void check_inputs(const LoadedConfig& config);
 
 }  // namespace finetune

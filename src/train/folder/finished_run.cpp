@@ -118,7 +118,7 @@ std::string FinishedRun::verify(const RunState& finished) {
   const std::string& folder = folder_.path();
   FileSystem& files = folder_.files();
   FinishedModel model = checkpoint::inspect_finished_model(files, folder, true);
-  if (model.is_newer) throw Error(ErrorKind::kCheckpoint, model.problem);
+  if (model.is_newer) throw checkpoint::NewerFormat(model.problem);
   if (model.manifest && !is_of(*model.manifest, finished)) {
     model = {.has_manifest_file = true,
              .problem = "'" + join_path(folder, checkpoint::kManifestFile) +

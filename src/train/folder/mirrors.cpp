@@ -157,7 +157,7 @@ void Mirrors::check_run_in(const Location& location, const Opening& opening) con
   std::optional<StoredRun> run;
   try {
     run = newest_run_in(*location.files, location.directory);
-  } catch (const NewerRun&) {
+  } catch (const checkpoint::NewerFormat&) {
     if (!opening.starts_over) throw;  // --restart renames them
   }
   if (!run) {
@@ -192,7 +192,7 @@ std::function<void()> Mirrors::check_of_late(const Location& location) const {
     std::optional<StoredRun> run;
     try {
       run = newest_run_in(*files, directory);
-    } catch (const NewerRun& error) {
+    } catch (const checkpoint::NewerFormat& error) {
       throw Error(ErrorKind::kBusy, error.what());
     }
     if (!run || known.contains(run->state.run_id)) return;
@@ -432,17 +432,13 @@ void Mirrors::copy_all_checkpoints(const Location& location) const {
 
 std::string Mirrors::held_of_another(const Location& location) const {
   try {
-    const auto run_id = [](FileSystem& files, const std::string& folder) {
-      const checkpoint::FinishedModel model =
-          checkpoint::inspect_finished_model(files, folder, false);
-      return model.manifest ? model.manifest->run_id : "";
-    };
-    const std::string there = run_id(*location.files, location.directory);
-    const std::string here = run_id(folder_.files(), folder_.path());
-    if (!there.empty() && there != here) return "the finished model";
-    const bool is_newer =
-        checkpoint::inspect_finished_model(*location.files, location.directory, false).is_newer;
-    if (is_newer) return "the finished model of a newer version";
+    const checkpoint::FinishedModel there =
+        checkpoint::inspect_finished_model(*location.files, location.directory, false);
+    if (there.is_newer) return "the finished model of a newer version";
+    const checkpoint::FinishedModel own =
+        checkpoint::inspect_finished_model(folder_.files(), folder_.path(), false);
+    const std::string here = own.manifest ? own.manifest->run_id : "";
+    if (there.manifest && there.manifest->run_id != here) return "the finished model";
     const auto run = newest_run_in(*location.files, location.directory);
     const bool is_known = !run || location.directory == folder_.shown() ||
                           run->state.run_id == here || known_runs_.contains(run->state.run_id);

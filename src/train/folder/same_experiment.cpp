@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
+#include "finetune/checkpoint/manifest.h"
 #include "finetune/config/dump.h"
 #include "finetune/data/data_files.h"
 #include "finetune/model/model_folder.h"
@@ -372,7 +373,7 @@ std::optional<StoredRun> newest_run_in(FileSystem& files, const std::string& dir
   if (files.exists(directory)) entries = checkpoint::list_checkpoints(files, directory, false);
   std::reverse(entries.begin(), entries.end());
   for (const checkpoint::CheckpointEntry& entry : entries) {
-    if (entry.is_newer) throw NewerRun(entry.problem);
+    if (entry.is_newer) throw checkpoint::NewerFormat(entry.problem);
     if (!entry.whole || entry.foreign) continue;
     if (std::optional<StoredRun> run = stored_run_in(files, entry.path)) return run;
   }

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/config/load.h"
 #include "finetune/state/run_state.h"
@@ -34,15 +33,10 @@ struct StoredRun {
   RunState state;
   std::string folder;  // of the finished model or the newest checkpoint
 };
-// The state in a folder; nullopt if there is none or it cannot be read.
+// The state that a folder holds; nullopt if it is missing or unreadable.
 [[nodiscard]] std::optional<StoredRun> stored_run_in(FileSystem& files, const std::string& folder);
-// A folder with checkpoints of a newer version of the program.
-class NewerRun : public Error {
- public:
-  explicit NewerRun(const std::string& problem) : Error(ErrorKind::kCheckpoint, problem) {}
-};
 // The finished run in an output folder or a mirror, or else the run of its newest checkpoint.
-// Throws NewerRun.
+// Throws checkpoint::NewerFormat.
 [[nodiscard]] std::optional<StoredRun> newest_run_in(FileSystem& files,
                                                      const std::string& directory);
 

@@ -354,14 +354,21 @@ std::optional<FileRecord> recorded_base(const std::string& folder) {
   return record;
 }
 
+// The content hash of a base that is not the recorded one; empty if it is.
+std::string hash_if_other(const std::string& base, const FileRecord& record,
+                          const TokenCacheOptions& cache) {
+  if (look_at_files(weight_paths(base)).seen == record.seen) return "";
+  std::string contents = hash_of_weights(base, cache);
+  return contents == record.contents ? "" : contents;
+}
+
 }  // namespace
 
 void check_base_of_continued(const LoadedConfig& config, const Parts& parts,
                              const TokenCacheOptions& cache) {
   const std::optional<FileRecord> record = recorded_base(parts.adapter);
-  if (!record || look_at_files(weight_paths(parts.pretrained)).seen == record->seen) return;
-  const std::string contents = hash_of_weights(parts.pretrained, cache);
-  if (contents == record->contents) return;
+  const std::string contents = record ? hash_if_other(parts.pretrained, *record, cache) : "";
+  if (contents.empty()) return;
   refuse_key(config, "adapter_name_or_path",
              format_text("'{}' was trained on other weights than those of model_name_or_path '{}' "
                          "(content hash {}, then {}); name the base that it was trained on",
@@ -374,9 +381,8 @@ void check_adapter_base(const std::string& folder) {
   const std::optional<FileRecord> record = recorded_base(folder);
   if (!record) return;
   const std::string base = adapter_base(folder, *lora);
-  if (look_at_files(weight_paths(base)).seen == record->seen) return;
-  const std::string contents = hash_of_weights(base, {});
-  if (contents == record->contents) return;
+  const std::string contents = hash_if_other(base, *record, {});
+  if (contents.empty()) return;
   throw Error(
       ErrorKind::kData,
       format_text("the adapter '{}' was trained on other weights than those of its base '{}' now "

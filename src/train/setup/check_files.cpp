@@ -93,11 +93,7 @@ class FileCheck {
   bool only_io_ = true;
 };
 
-}  // namespace
-
-void check_files(const LoadedConfig& config) {
-  const TrainingArgs& args = config.args;
-  FileCheck check(config);
+void add_inputs(const TrainingArgs& args, FileCheck& check) {
   check.data("train_file", args.train_file);
   check.data("validation_file", args.validation_file);
   check.data("test_file", args.test_file);
@@ -106,6 +102,20 @@ void check_files(const LoadedConfig& config) {
   check.folder("config_name", args.config_name, false);
   check.folder("tokenizer_name", args.tokenizer_name, false);
   check.chat_template("chat_template_path", args.chat_template_path);
+}
+
+}  // namespace
+
+void check_inputs(const LoadedConfig& config) {
+  FileCheck check(config);
+  add_inputs(config.args, check);
+  check.throw_if_any();
+}
+
+void check_files(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  FileCheck check(config);
+  add_inputs(args, check);
   check.bucket("mirror_dir", args.mirror_dir);
   const std::string& from = args.resume_from_checkpoint;
   if (from != "auto" && from != "none") check.path("resume_from_checkpoint", from);
