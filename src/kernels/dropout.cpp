@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/kernels/dropout.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "finetune/base/error.h"
@@ -97,6 +98,9 @@ Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t l
   check_limits(x, p, layout == nullptr ? x.size(-2) : layout->longest);
   if (p == 0.0) return x;
   const DropoutNumbers numbers = kernels::make_dropout_numbers(p, stream, layer, site);
+  if (!c10::GradMode::is_enabled() || !x.requires_grad()) {
+    return kernels::kernels_for(x).dropout(x, numbers, layout);
+  }
   const uint64_t key = numbers.key[0] | uint64_t{numbers.key[1]} << 32;
   return DropoutFunction::apply(x, p, static_cast<int64_t>(key),
                                 static_cast<int64_t>(numbers.first_position),

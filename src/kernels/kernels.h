@@ -29,6 +29,13 @@
 // arguments and call the table. Only kernels.cpp asks which device a tensor is on.
 namespace finetune::kernels {
 
+// The products of layer_operations.h of the same names, by a device's own kernels.
+struct AdapterProducts {
+  bool (&serves)(const Tensor& x, const Tensor& a);
+  decltype(fused_adapter_product)& product;
+  decltype(fused_adapter_backward)& backward;
+};
+
 // Entries are references, so a table with a missing entry does not compile. A device without a
 // kernel for an operation uses plain's.
 //
@@ -128,6 +135,7 @@ struct Kernels {
   bool is_asynchronous;
   // Null: the device has none.
   const FlashAttention* flash_attention = nullptr;
+  const AdapterProducts* adapter_products = nullptr;
 };
 
 // The type of a table's entry, for the declarations of an implementation.

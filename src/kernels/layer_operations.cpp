@@ -151,6 +151,28 @@ Tensor fused_rotation(const Tensor& x, const HeadRotation& rotation) {
   return kernels_for(x).rotate_heads(x, rotation);
 }
 
+bool has_adapter_products(const Tensor& x, const Tensor& a) {
+  if (x.is_meta()) return false;
+  const AdapterProducts* products = kernels_for(x).adapter_products;
+  return products != nullptr && products->serves(x, a);
+}
+
+Tensor fused_adapter_product(const Tensor& x, const Tensor& a, double scale,
+                             const RowDropout& dropout) {
+  FT_CHECK(has_adapter_products(x, a) && x.size(1) == a.size(1), "kernels of an adapter");
+  return kernels_for(x).adapter_products->product(x, a, scale, dropout);
+}
+
+Tensor fused_adapter_backward(const Tensor& of_input, bool adds, const Tensor& x, const Tensor& low,
+                              const Tensor& a, const RowDropout& dropout) {
+  FT_CHECK(has_adapter_products(x, a) && low.scalar_type() == x.scalar_type() &&
+               low.size(0) == x.size(0) && low.size(1) == a.size(0) &&
+               (!of_input.defined() ||
+                (of_input.sizes() == x.sizes() && of_input.scalar_type() == x.scalar_type())),
+           "a gradient that fits the adapter's input");
+  return kernels_for(x).adapter_products->backward(of_input, adds, x, low, a, dropout);
+}
+
 Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                          const HeadAttention& attention, const PassInputs& pass) {
   const bool sparse = is_block_sparse(query, attention, pass);

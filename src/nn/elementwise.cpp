@@ -32,6 +32,21 @@ Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p) {
   return drop(x, *stream, p.layout().get());
 }
 
+kernels::RowDropout row_dropout(const Tensor& x, const DropoutPoint& point, const Pass& p) {
+  const std::optional<DropoutStream>& stream = p.inputs().dropout;
+  if (!stream || point.p == 0.0) return {};
+  kernels::RowDropout dropout = {
+      .p = point.p, .stream = *stream, .layer = point.layer, .site = point.site};
+  if (point.is_table) {
+    dropout.stream.first_position = 0;
+    dropout.rows_of_sample = x.size(0);
+  } else if (x.dim() == 3) {
+    dropout.rows_of_sample = x.size(1);
+    dropout.layout = p.layout().get();
+  }
+  return dropout;
+}
+
 // y = x f with random factors f of 0 or 1 / (1 - p); dx = dy f. The backward pass draws the same
 // factors again, so no mask is kept.
 Value dropout(Value x, const DropoutPoint& point, Pass& p) {

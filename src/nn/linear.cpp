@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/nn/dora.h"
 #include "finetune/nn/elementwise.h"
 
@@ -151,19 +152,29 @@ void give_input(const Matrix& matrix, const Tensor& dy, at::IntArrayRef shape, c
 Tensor add_adapter(const Matrix& matrix, const Tensor& x, const Tensor& y, Pass& p) {
   const LoraTerm& lora = *matrix.lora;
   const Precision precision = p.options().precision;
+  const Tensor a = p.factor(lora.a);
+  if (kernels::has_adapter_products(x, a)) {
+    const Tensor low = kernels::fused_adapter_product(rows_of(x), a, lora.scale,
+                                                      row_dropout(x, matrix.dropout(), p));
+    product_into(precision, rows_of(y), low, p.factor(lora.b).t(), 1.0);
+    return low;
+  }
   const Tensor dropped = masked(x, matrix.dropout(), p);
   if (Scratch* scratch = p.scratch(); scratch != nullptr && !dropped.is_same(x)) {
     scratch->adapter = std::max(scratch->adapter, static_cast<int64_t>(dropped.nbytes()));
   }
-  const Tensor low =
-      linear_in(precision, rows_of(dropped), p.factor(lora.a), Tensor()).mul_(lora.scale);
+  const Tensor low = linear_in(precision, rows_of(dropped), a, Tensor()).mul_(lora.scale);
   product_into(precision, rows_of(y), low, p.factor(lora.b).t(), 1.0);
   return low;
 }
 
 // s dy B [N, r]
 Tensor low_gradient(const LoraTerm& lora, const Tensor& dy, const Pass& p) {
-  return product_in(p.options().precision, dy, p.factor(lora.b)).mul_(lora.scale);
+  const Tensor b = p.factor(lora.b);
+  if (is_asynchronous(dy.device()) && dy.scalar_type() == b.scalar_type()) {  // in one launch
+    return at::empty({dy.size(0), b.size(1)}, dy.options()).addmm_(dy, b, 0.0, lora.scale);
+  }
+  return product_in(p.options().precision, dy, b).mul_(lora.scale);
 }
 
 // dx += drop'(s dy B A).
@@ -176,6 +187,25 @@ void give_adapter(const Matrix& matrix, const Tensor& d_low, at::IntArrayRef sha
   }
   const Tensor product = product_in(precision, d_low, p.factor(lora.a)).view(shape);
   dx.give(masked(product, matrix.dropout(), p));
+}
+
+// Both gradients of the adapter's product with x, dA = low^T drop(x) and dx += drop'(low A), by one
+// kernel. The first gradient of x is written into x, if nothing else refers to it.
+void give_adapter_together(const Matrix& matrix, Tensor x, const Tensor& low, Slot* dx, Pass& p) {
+  const LoraTerm& lora = *matrix.lora;
+  const Tensor a = p.factor(lora.a);
+  const kernels::RowDropout dropout = row_dropout(x, matrix.dropout(), p);
+  const auto backward = [&](const Tensor& sum) {
+    const Tensor of_input = dx == nullptr || sum.defined() ? sum
+                            : owns_memory(x)               ? x
+                                                           : at::empty_like(x);
+    const Tensor rows = of_input.defined() ? rows_of(of_input) : Tensor();
+    p.add(lora.a,
+          kernels::fused_adapter_backward(rows, sum.defined(), rows_of(x), low, a, dropout));
+    return of_input;
+  };
+  if (dx == nullptr) return (void)backward({});
+  dx->give_sum(x.scalar_type(), backward);
 }
 
 // y = x W^T + b. Backward: db = sum of dy over rows, dW = dy^T x, dx = dy W.
@@ -241,13 +271,19 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
     const Tensor d_low = matrix.lora ? low_gradient(*matrix.lora, dy, p) : Tensor();
     if (has_trained_adapter) {
       p.add_product(matrix.lora->b, dy, std::exchange(low, {}));
+    }
+    const bool is_together =
+        has_trained_adapter && kernels::has_adapter_products(input, p.factor(matrix.lora->a));
+    if (is_together) {
+      give_adapter_together(matrix, std::move(input), d_low, dx.get(), p);
+    } else if (has_trained_adapter) {
       p.add_product(matrix.lora->a, d_low, rows_of(masked(input, matrix.dropout(), p)));
     }
     if (dx) {
       const Tensor spare =
           dx->has_gradient() ? Tensor() : memory_for(std::move(input), shape, options);
       give_input(matrix, dy, shape, spare, *dx, p);
-      if (matrix.lora) give_adapter(matrix, d_low, shape, *dx, p);
+      if (matrix.lora && !is_together) give_adapter(matrix, d_low, shape, *dx, p);
     }
     if (!completes) return;
     p.complete({matrix.weight, bias});

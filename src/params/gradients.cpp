@@ -161,8 +161,8 @@ void Gradients::add_rounded(Parameter& parameter, const Tensor& target, int64_t 
 void Gradients::add(const Weight& weight, const Tensor& gradient) {
   const c10::NoGradGuard no_grad;
   Parameter& parameter = at(weight);
-  const bool is_partial = gradient.dim() == 2 && weight.dim() == 1;
-  FT_CHECK(is_partial ? gradient.size(1) == weight.size(0) : gradient.sizes() == weight.sizes(),
+  const bool is_partial = gradient.dim() == 2 && gradient.sizes() != weight.sizes();
+  FT_CHECK(is_partial ? gradient.size(1) == weight.numel() : gradient.sizes() == weight.sizes(),
            "a gradient of another shape: " + parameter.name());
   if (!parameter.format.trainable) return;
   if (is_partial) return add_partial(parameter, gradient);

@@ -14,6 +14,8 @@
 // launches a layer fewer. With bfloat16
 // gradients the whole width takes more launches: products wait for their rounding up to 16 MiB (8
 // more), and those of the vocabulary are rounded in 10 parts (18 more).
+#include <optional>
+
 #include "accelerator/accelerator.h"
 
 namespace finetune::testing {
@@ -23,6 +25,7 @@ struct Case {
   std::string name;
   TinyRun::Keys keys;
   bool has_kernels = false;  // of src/kernels/cuda/, run on the CPU; else torch's operators alone
+  bool has_adapter = false;  // LoRA on a model with these keys
   friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 };
 
@@ -57,7 +60,8 @@ const std::vector<Case> kFormats = {{"fp32", {}},
                                       {"gradient_checkpointing", "true"},
                                       {"gradient_checkpointing_kwargs", "{offload: true}"}}}};
 
-// A Llama of the same sizes, and a BigBird of two layers with block-sparse attention.
+// A Llama of the same sizes, an adapter on it, and a BigBird of two layers with block-sparse
+// attention.
 std::vector<Case> other_families() {
   const TinyRun::Keys llama = {
       {"task", "clm"},
@@ -76,6 +80,7 @@ std::vector<Case> other_families() {
        "num_random_blocks: 1}"}};
   return {{"cuda_llama_fp32", llama, true},
           {"cuda_llama_bf16", in_bf16, true},
+          {"cuda_llama_lora", in_bf16, true, true},
           {"cuda_big_bird", big_bird, true}};
 }
 
@@ -102,6 +107,16 @@ TinyRun::Keys keys_of(const Case& one) {
   if (one.name == "fp32_without_dropout") {
     model.insert(model.size() - 1, ", hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0");
   }
+  return keys;
+}
+
+// Of the adapter of a base, which is trained for one update on the CPU.
+TinyRun::Keys adapter_keys(TinyRun::Keys keys, const TinyRun& base) {
+  for (const char* of_base : {"model_type", "config_overrides", "tokenizer_name"})
+    keys[of_base] = "";
+  keys["model_name_or_path"] = base.out();
+  keys["use_peft"] = "true";
+  keys["dtype"] = "bfloat16";
   return keys;
 }
 
@@ -148,7 +163,15 @@ TEST_P(AcceleratorBudgets, OnlyGoDown) {
   const std::string path = source_dir() + "/tests/accelerator/budgets.json";
   const Json budgets = parse_json(read_file(path), path, ErrorKind::kData);
   const Json budget = budgets.value(GetParam().name, Json::object());
-  const TinyRun run(keys_of(GetParam()));
+  TinyRun::Keys keys = keys_of(GetParam());
+  std::optional<TinyRun> base;
+  if (GetParam().has_adapter) {
+    base.emplace(keys);
+    const ProcessResult made = base->train({"--max_steps", "1"});
+    ASSERT_EQ(made.code, 0) << made.err;
+    keys = adapter_keys(keys, *base);
+  }
+  const TinyRun run(keys);
   Json counted;
   for (const auto& [name, value] : cost_of_an_update(run, GetParam())) {
     counted[name] = value;

@@ -8,6 +8,7 @@
 #include "cuda_on_cpu/cuda_on_cpu.h"
 //
 #include "kernels/cuda/device/adamw.cu"
+#include "kernels/cuda/device/adapter_products.cu"
 #include "kernels/cuda/device/add_norm.cu"
 #include "kernels/cuda/device/attention_rows.cu"
 #include "kernels/cuda/device/bias_gelu.cu"

@@ -49,6 +49,30 @@ struct RowNormGradients {
 [[nodiscard]] RowNormGradients fused_add_norm_backward(const Tensor& gradient, const Tensor& sums,
                                                        const RowNorm& norm, const PassInputs& pass);
 
+// The dropout of rows [N, C]: of samples of as many rows each, or of a layout's tokens.
+struct RowDropout {
+  double p = 0.0;  // 0: none
+  DropoutStream stream = {};
+  int64_t layer = 0;
+  DropoutSite site = DropoutSite::kAdapter;
+  int64_t rows_of_sample = 1;
+  const TokenLayout* layout = nullptr;
+};
+
+// Whether the products of a LoRA adapter (nn::LoraTerm) with its input [N, in] and factor A [r, in]
+// have kernels on their device; where they have none, dropout and products are operations of their
+// own.
+[[nodiscard]] bool has_adapter_products(const Tensor& x, const Tensor& a);
+// scale drop(x) A^T [N, r]
+[[nodiscard]] Tensor fused_adapter_product(const Tensor& x, const Tensor& a, double scale,
+                                           const RowDropout& dropout);
+// of_input += drop'(low A), or of_input = it (`adds` false), for the gradient `low` [N, r] of the
+// product. Returns the gradient of A as partial sums [P, r * in]. `of_input`, which may be x or
+// undefined, is of the type of x.
+[[nodiscard]] Tensor fused_adapter_backward(const Tensor& of_input, bool adds, const Tensor& x,
+                                            const Tensor& low, const Tensor& a,
+                                            const RowDropout& dropout);
+
 // An elementwise function; null: the exact GELU, which is fused with the bias.
 using Activation = Tensor (*)(const Tensor&);
 

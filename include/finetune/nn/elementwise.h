@@ -18,6 +18,9 @@ struct DropoutPoint {
 // x times its mask, which is a function of the stream, the point and the element; x itself without
 // dropout. x [B, T, C], or rows [B, C] without a token axis. No operation on the tape.
 [[nodiscard]] Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p);
+// The same dropout, for kernels that draw it themselves: of the rows of x.
+[[nodiscard]] kernels::RowDropout row_dropout(const Tensor& x, const DropoutPoint& point,
+                                              const Pass& p);
 // Dropout of [B, T, C], or of rows [B, C] without a token axis. Keeps nothing: the backward pass
 // draws the mask again.
 [[nodiscard]] Value dropout(Value x, const DropoutPoint& point, Pass& p);

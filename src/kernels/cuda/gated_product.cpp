@@ -9,7 +9,7 @@
 namespace finetune::kernels::cuda {
 namespace {
 
-std::optional<int> variant_of(Activation f) {
+std::optional<int> gated_variant_of(Activation f) {
   if (f == silu) return 0;
   if (f == gelu) return 1;
   if (f == tanh_gelu) return 2;
@@ -24,7 +24,7 @@ Grid grid_of(const Tensor& x) {
 }  // namespace
 
 Tensor gated_product(const Tensor& gate, const Tensor& up, Activation f) {
-  const std::optional<int> variant = variant_of(f);
+  const std::optional<int> variant = gated_variant_of(f);
   if (!variant) return plain::gated_product(gate, up, f);
   const Tensor output = at::empty_like(gate);
   Launch launch(gate);
@@ -41,7 +41,7 @@ Tensor gated_product(const Tensor& gate, const Tensor& up, Activation f) {
 
 void gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
                             const Tensor& gradient) {
-  const std::optional<int> variant = variant_of(f);
+  const std::optional<int> variant = gated_variant_of(f);
   if (!variant) return plain::gated_product_backward(gate, up, f, gradient);
   Launch launch(gate);
   const GatedProductArguments arguments = {
@@ -57,7 +57,7 @@ void gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
 
 // As the CPU's: the factors' gradients are written into their memory.
 int64_t gated_product_tensors(Activation f) {
-  return variant_of(f) ? 1 : plain::gated_product_tensors(f);
+  return gated_variant_of(f) ? 1 : plain::gated_product_tensors(f);
 }
 
 }  // namespace finetune::kernels::cuda

@@ -10,6 +10,7 @@ namespace finetune::kernels::cuda {
 
 extern const Kernels kKernels;
 extern const FlashAttention kFlashAttention;
+extern const AdapterProducts kAdapterProducts;
 
 FunctionOf<decltype(Kernels::add_norm)> add_norm;
 FunctionOf<decltype(Kernels::norm)> norm;

@@ -10,6 +10,7 @@ constinit const Kernels kKernels = {
     .chunk_values = int64_t{1} << 22,
     .is_asynchronous = true,
     .flash_attention = &kFlashAttention,
+    .adapter_products = &kAdapterProducts,
 };
 
 }  // namespace finetune::kernels::cuda

@@ -29,7 +29,7 @@ std::vector<Tensor> sums_of_rows(const std::vector<Tensor>& matrices) {
 
 void add_partial_sums(const std::vector<PartialSums>& sums) {
   for (const PartialSums& one : sums) {
-    const Tensor sum = one.parts.sum(0);
+    const Tensor sum = one.parts.sum(0).view_as(one.target);
     if (one.target.scalar_type() == at::kFloat) {
       one.target.add_(sum);
     } else {

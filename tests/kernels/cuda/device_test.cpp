@@ -278,6 +278,74 @@ TEST_F(CudaKernels, DropWhatTheCpuDrops) {
   });
 }
 
+// drop(x) A^T and both its gradients, by one launch each. `together`: dx is written over x.
+Tensors adapter_products(const Kernels& k, const Tensor& x, const Tensor& a, const Tensor& dy,
+                         const RowDropout& dropout, bool together) {
+  constexpr double kScale = 0.3;
+  const Tensor sum = at::ones(x.sizes(), x.options());
+  if (k.adapter_products != nullptr) {
+    EXPECT_TRUE(k.adapter_products->serves(x, a));
+    const Tensor low = k.adapter_products->product(x, a, kScale, dropout);
+    const Tensor target = together ? x.clone() : sum;
+    const Tensor parts =
+        k.adapter_products->backward(target, !together, together ? target : x, dy, a, dropout);
+    return {low, target, sum_of_parts(k, parts)};
+  }
+  Tensor mask = at::ones({x.size(0), x.size(1)});
+  if (dropout.p != 0.0) {
+    const bool has_samples = dropout.layout == nullptr;
+    const Tensor ones =
+        has_samples ? mask.view({-1, dropout.rows_of_sample, x.size(1)}) : mask.unsqueeze(0);
+    mask = k.dropout(ones,
+                     make_dropout_numbers(dropout.p, dropout.stream, dropout.layer, dropout.site),
+                     dropout.layout)
+               .view_as(x);
+  }
+  const Tensor dropped = (x.to(at::kFloat) * mask).to(x.scalar_type()).to(at::kFloat);
+  const Tensor of_input = dy.to(at::kFloat).mm(a.to(at::kFloat)) * mask;
+  return {(dropped.mm(a.to(at::kFloat).t()) * kScale).to(x.scalar_type()),
+          (together ? of_input : of_input + 1).to(x.scalar_type()),
+          dy.to(at::kFloat).t().mm(dropped).flatten()};
+}
+
+// Of every number of ranks, with rows that are aligned and not, and more rows than a block has.
+TEST_F(CudaKernels, MultiplyByAnAdapterAsTheCpu) {
+  const auto layout = make_token_layout({30, 1, 40}, 64, c10::Device(c10::kCPU));
+  const DropoutStream stream{.seed = 3, .update = 2, .first_position = 9};
+  for (const int64_t columns : {7, 132, 1100}) {
+    for (const int64_t rank : {1, 8, 10, 16}) {
+      for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+        SCOPED_TRACE("columns " + std::to_string(columns) + ", rank " + std::to_string(rank));
+        const Tensor x = at::randn({71, columns}).to(type);
+        const Tensor a = at::randn({rank, columns}).to(type);
+        const Tensor dy = at::randn({71, rank}).to(type);
+        const RowDropout none;
+        const RowDropout of_samples = {
+            .p = 0.3, .stream = stream, .layer = 5, .rows_of_sample = 71};
+        RowDropout of_layout = of_samples;
+        of_layout.layout = layout.get();
+        for (const RowDropout& dropout : {none, of_samples, of_layout}) {
+          const double tolerance = type == at::kFloat ? 4 * kClose : 0x1p-7;
+          const bool together = dropout.layout == nullptr;
+          expect_like_cpu(tolerance, [&](const Kernels& k) {
+            return adapter_products(k, x, a, dy, dropout, together);
+          });
+        }
+      }
+    }
+  }
+}
+
+// A warp goes down more rows than it stages at a time, the last of them without a partner.
+TEST_F(CudaKernels, MultiplyManyRowsByAnAdapterAsTheCpu) {
+  const Tensor x = at::randn({1061, 4612});
+  const Tensor a = at::randn({8, 4612});
+  const Tensor dy = at::randn({1061, 8});
+  const RowDropout dropout = {.p = 0.1, .stream = {.seed = 3}, .layer = 5, .rows_of_sample = 1061};
+  expect_like_cpu(8 * kClose,
+                  [&](const Kernels& k) { return adapter_products(k, x, a, dy, dropout, false); });
+}
+
 TEST_F(CudaKernels, ActivateAsTheCpu) {
   const Tensor x = at::randn({3, 300, 70}) * 3;
   const Tensor bias = at::randn({70});

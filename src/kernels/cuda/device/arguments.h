@@ -166,6 +166,28 @@ struct DropoutKernelArguments {
   DropoutArguments dropout;
 };
 
+constexpr int kAdapterRows = 4;   // of a warp, in the product
+constexpr int kAdapterWarps = 4;  // of a block, in the backward pass
+constexpr int kStagedRows = 16;   // of a warp, at a time
+constexpr int kLargestAdapterRank = 16;
+constexpr int kAdapterVariants = 2;  // by the number of ranks
+struct AdapterArguments {
+  const void* input;   // x [rows, columns]
+  const void* factor;  // A [rank, columns]
+  void* low;           // [rows, rank]: the product, or its gradient
+  void* of_input;      // the gradient of x; null: not wanted
+  float* parts;        // [blocks, rank, columns], of the gradient of A
+  i64 rows;
+  i64 rows_at_once;  // of a warp
+  i64 columns;
+  float scale;
+  int rank;
+  int adds;  // to of_input
+  int is_aligned;
+  int has_aligned_low;
+  DropoutArguments dropout;
+};
+
 // Converts between [tokens, heads * size] and [samples, heads, length, size], with zeros after the
 // end of each sequence.
 struct HeadsArguments {

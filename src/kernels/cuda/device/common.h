@@ -76,6 +76,11 @@ __device__ inline float16 narrow<float16>(float x) {
   return y;
 }
 
+template <class T>
+struct alignas(2 * sizeof(T)) Two {
+  T at[2];
+};
+
 // Four values that one load or store instruction moves.
 template <class T>
 struct alignas(4 * sizeof(T)) Four {
