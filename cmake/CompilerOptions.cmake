@@ -26,6 +26,13 @@ elseif(FINETUNE_SANITIZE)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
+# Which lines the tests reach (scripts/ci/coverage).
+if(FINETUNE_COVERAGE)
+  add_compile_options(--coverage -fprofile-update=atomic)
+  add_compile_definitions(FINETUNE_COVERAGE)
+  add_link_options(--coverage)
+endif()
+
 if(FINETUNE_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "FINETUNE_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")

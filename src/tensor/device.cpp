@@ -129,7 +129,7 @@ c10::Device pick_device(bool use_cpu) {
   if (is_ours) ::setenv(kAllocatorSettings, kExpandable, /*overwrite=*/0);
   if (use_cpu || !has_accelerator()) return c10::Device(c10::kCPU);
   const c10::Device device(*at::getAccelerator(), 0);
-  if (is_ours && device.is_cuda()) check_expandable_segments(device);
+  if (is_ours) check_expandable_segments(device);
   return device;
 }
 

@@ -7,12 +7,13 @@
 namespace finetune {
 
 // On the PCI bus; WSL has a driver without a PCI device.
-bool has_nvidia_hardware() {
-  for (const char* driver : {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"}) {
-    if (std::filesystem::exists(driver)) return true;
+bool has_nvidia_hardware(const std::string& root) {
+  for (const char* driver : {"proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg"}) {
+    if (std::filesystem::exists(root + driver)) return true;
   }
   std::error_code error;
-  for (const auto& device : std::filesystem::directory_iterator("/sys/bus/pci/devices", error)) {
+  const std::string devices = root + "sys/bus/pci/devices";
+  for (const auto& device : std::filesystem::directory_iterator(devices, error)) {
     std::string vendor;
     std::ifstream(device.path() / "vendor") >> vendor;
     if (vendor == "0x10de") return true;
@@ -21,8 +22,8 @@ bool has_nvidia_hardware() {
 }
 
 // The first line is "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ...".
-std::string nvidia_driver_version() {
-  std::ifstream file("/proc/driver/nvidia/version");
+std::string nvidia_driver_version(const std::string& root) {
+  std::ifstream file(root + "proc/driver/nvidia/version");
   std::string word;
   while (file >> word) {
     const bool is_version = word.find_first_not_of("0123456789.") == std::string::npos &&

@@ -87,6 +87,17 @@ TEST(AcceleratorEnvironment, IsKeptAndComparedWhenARunResumes) {
   EXPECT_THAT(slice.err, HasSubstr("16 multiprocessors"));
 }
 
+// A virtual GPU refuses the mapping of expandable segments at its first allocation.
+TEST(AcceleratorFault, OfExpandableSegmentsTrainsWithoutThem) {
+  const TinyRun run(kBrief);
+  Accelerator accelerator;
+  const ProcessResult result =
+      accelerator.train(run, {}, fault("allocate 1 CUDA driver error: operation not supported"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("this GPU refuses expandable segments of memory (CUDA driver "
+                                    "error: operation not supported"));
+}
+
 // Without memory for a thread's handle, cuBLAS says that it is not initialised.
 TEST(AcceleratorFault, OfCublasMemoryTakesFewerSamplesAtATime) {
   TinyRun::Keys keys = kBrief;

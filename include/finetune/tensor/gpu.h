@@ -25,11 +25,12 @@ struct GpuProperties {
 // architecture and number of multiprocessors). Empty if they are unknown.
 [[nodiscard]] std::string gpu_environment(const c10::Device& device);
 
-// Whether this machine has an NVIDIA GPU or its driver, whatever torch makes of it.
-[[nodiscard]] bool has_nvidia_hardware();
+// Whether this machine has an NVIDIA GPU or its driver, whatever torch makes of it. `root`: where
+// its file system begins, another one in tests.
+[[nodiscard]] bool has_nvidia_hardware(const std::string& root = "/");
 
 // Returns the version of NVIDIA's driver, "550.54.15"; empty if it is unknown.
-[[nodiscard]] std::string nvidia_driver_version();
+[[nodiscard]] std::string nvidia_driver_version(const std::string& root = "/");
 
 // Sets arithmetic options of a device; no effect on the CPU. Call it before the first operation on
 // the device.

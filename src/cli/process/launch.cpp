@@ -38,6 +38,10 @@
 #include "finetune/tensor/device.h"
 #include "finetune/train/run.h"
 
+#if defined(FINETUNE_COVERAGE)
+extern "C" void __gcov_dump();  // of the compiler's library
+#endif
+
 namespace finetune::cli {
 namespace {
 
@@ -392,6 +396,9 @@ void exit_process(int code) {
   constexpr bool kReportsLeaks = false;
 #endif
   if (kReportsLeaks && !has_left_world) std::exit(code);
+#if defined(FINETUNE_COVERAGE)
+  __gcov_dump();
+#endif
   (void)std::fflush(nullptr);
   ::_exit(code);
 }

@@ -236,6 +236,7 @@ Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType>
                            std::optional<at::Layout> /*layout*/,
                            std::optional<at::Device> /*device*/, std::optional<bool> pinned,
                            std::optional<at::MemoryFormat> format) {
+  maybe_fail("allocate");
   TORCH_CHECK(!pinned.value_or(false), "pinned memory is the host's");
   constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
   return at::detail::empty_generic(sizes, &device_allocator(), kKeys, c10::dtype_or_default(type),
