@@ -15,8 +15,7 @@ bool has_adapter_kernel(const Tensor& x, const Tensor& a) {
 
 int adapter_variant(const AdapterArguments& arguments) {
   const int variant = arguments.rank <= 8 ? 0 : 1;
-  const bool is_exact =
-      arguments.rank == 8 << variant && arguments.is_aligned != 0 && arguments.has_aligned_low != 0;
+  const bool is_exact = arguments.rank == 8 << variant && arguments.is_aligned != 0;
   return is_exact ? variant + kAdapterVariants : variant;
 }
 
@@ -38,7 +37,6 @@ AdapterArguments adapter_arguments(const Tensor& x, const Tensor& a, const RowDr
           .rank = static_cast<int>(a.size(0)),
           .adds = 0,
           .is_aligned = is_aligned(x.size(1), {x, a}),
-          .has_aligned_low = 0,
           .dropout = dropout_arguments(numbers, dropout.rows_of_sample, dropout.layout, launch)};
 }
 
@@ -48,7 +46,6 @@ Tensor adapter_product(const Tensor& x, const Tensor& a, double scale, const Row
   AdapterArguments arguments = adapter_arguments(x, a, dropout, launch);
   arguments.low = launch.writes(low);
   arguments.scale = static_cast<float>(scale);
-  arguments.has_aligned_low = 1;
   constexpr int64_t kRows = kThreads / kWarp * kAdapterRows;  // of a block
   launch.run<kernel::adapter_product>(value_type_of(x), adapter_variant(arguments),
                                       {.x = (x.size(0) + kRows - 1) / kRows}, arguments);
@@ -77,7 +74,6 @@ Tensor adapter_backward(const Tensor& of_input, bool adds, const Tensor& x, cons
   arguments.rows_at_once = of_warps.rows_at_once;
   arguments.adds = static_cast<int>(adds);
   arguments.is_aligned = is_aligned(columns, {x, a, of_input, parts});
-  arguments.has_aligned_low = is_aligned(a.size(0), {low});
   launch.run<kernel::adapter_backward>(
       value_type_of(x), adapter_variant(arguments),
       {.x = blocks, .y = (columns + 2 * kWarp - 1) / (2 * kWarp), .threads = kAdapterWarps * kWarp},

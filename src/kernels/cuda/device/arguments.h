@@ -184,7 +184,6 @@ struct AdapterArguments {
   int rank;
   int adds;  // to of_input
   int is_aligned;
-  int has_aligned_low;
   DropoutArguments dropout;
 };
 
