@@ -13,6 +13,9 @@ struct FlashAttention {
   const char* (&name)();
   // Whether torch has them for this device; pretend accelerators have none.
   bool (&is_there)(c10::Device device);
+  // Whether the device's kernels compute it in tiles, for heads of some sizes (fits_tiles()) in 16
+  // bits, where torch's do not serve.
+  bool (&has_tiles)(c10::Device device);
   // Whether the device has it for these types and sizes, and gains by it.
   bool (&serves)(const Attention& inputs);
   // Returns the context and the log-sum-exp of each row, which the backward pass reads. Requires:

@@ -81,6 +81,11 @@ const char* attention_in_use(c10::Device device) {
   return flash == nullptr || !flash->is_there(device) ? "row" : flash->name();
 }
 
+bool has_tiled_attention(c10::Device device) {
+  const kernels::FlashAttention* flash = kernels::kernels_for(device).flash_attention;
+  return flash != nullptr && flash->has_tiles(device);
+}
+
 std::string describe_kernels(c10::Device device) {
   if (device.is_cpu()) return "";
   if (!has_compiled_kernels(device)) return "torch's operators: up to 20 times as many launches";

@@ -140,15 +140,21 @@ RmsNormGradients fused_rms_norm_backward(const Tensor& gradient, const Tensor& x
   return kernels_for(x).rms_norm_backward(gradient, x, norm, sum);
 }
 
-Tensor fused_rotation(const Tensor& x, const HeadRotation& rotation) {
-  if (x.is_meta()) return x;
-  const int64_t tokens = rotation.cos.size(0);
-  FT_CHECK(x.is_contiguous() && rotation.cos.is_contiguous() && rotation.sin.is_contiguous() &&
-               rotation.cos.sizes() == rotation.sin.sizes() && x.size(-2) == tokens &&
-               x.size(-1) % rotation.heads == 0 &&
-               2 * rotation.cos.size(-1) <= x.size(-1) / rotation.heads,
-           "heads that the rotation fits, contiguous");
-  return kernels_for(x).rotate_heads(x, rotation);
+std::vector<Tensor> fused_rotation(const std::vector<Tensor>& x, const HeadRotation& rotation) {
+  const Tensor& first = x.front();
+  if (first.is_meta()) return x;
+  FT_CHECK(rotation.cos.is_contiguous() && rotation.sin.is_contiguous() &&
+               rotation.cos.sizes() == rotation.sin.sizes() &&
+               2 * rotation.cos.size(-1) <= rotation.head_size,
+           "a rotation of a part of each head");
+  for (const Tensor& heads : x) {
+    FT_CHECK(heads.is_contiguous() && heads.scalar_type() == first.scalar_type() &&
+                 heads.size(-2) == rotation.cos.size(0) &&
+                 heads.numel() / heads.size(-1) == first.numel() / first.size(-1) &&
+                 heads.size(-1) % rotation.head_size == 0,
+             "heads of the same tokens that the rotation fits, contiguous");
+  }
+  return kernels_for(first).rotate_heads(x, rotation);
 }
 
 bool has_adapter_products(const Tensor& x, const Tensor& a) {

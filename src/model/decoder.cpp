@@ -80,21 +80,22 @@ nn::Projections DecoderAttention::project(const nn::Value& x, nn::Pass& p) const
   return {.value = (*value_)(x, p), .key = (*key_)(x, p), .query = (*query_)(x, p)};
 }
 
-nn::Value DecoderAttention::rotated(nn::Value x, int64_t heads,
-                                    const std::optional<nn::RmsNorm>& norm, nn::Pass& p) const {
-  if (norm && norms_heads_) {
-    x = nn::joined_heads((*norm)(nn::split_heads(std::move(x), heads, p), p), p);
-  } else if (norm) {
-    x = (*norm)(x, p);
-  }
-  if (rope_ < 0) return x;
-  return nn::rope(std::move(x), heads, p.options().rotations[static_cast<size_t>(rope_)], p);
+nn::Value DecoderAttention::normed_heads(nn::Value x, int64_t heads,
+                                         const std::optional<nn::RmsNorm>& norm,
+                                         nn::Pass& p) const {
+  if (!norm) return x;
+  if (!norms_heads_) return (*norm)(x, p);
+  return nn::joined_heads((*norm)(nn::split_heads(std::move(x), heads, p), p), p);
 }
 
 nn::Value DecoderAttention::operator()(const nn::Value& x, nn::Pass& p) const {
   nn::Projections all = project(x, p);
-  all.key = rotated(std::move(all.key), attention_.kv_heads, key_norm_, p);
-  all.query = rotated(std::move(all.query), attention_.heads, query_norm_, p);
+  all.key = normed_heads(std::move(all.key), attention_.kv_heads, key_norm_, p);
+  all.query = normed_heads(std::move(all.query), attention_.heads, query_norm_, p);
+  if (rope_ >= 0) {
+    const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
+    all = nn::rope(std::move(all), head_size, p.options().rotations[static_cast<size_t>(rope_)], p);
+  }
   return (*output_)(nn::attend(std::move(all), attention_, p), p);
 }
 

@@ -69,8 +69,8 @@ class DecoderAttention {
 
  private:
   [[nodiscard]] nn::Projections project(const nn::Value& x, nn::Pass& p) const;
-  [[nodiscard]] nn::Value rotated(nn::Value x, int64_t heads,
-                                  const std::optional<nn::RmsNorm>& norm, nn::Pass& p) const;
+  [[nodiscard]] nn::Value normed_heads(nn::Value x, int64_t heads,
+                                       const std::optional<nn::RmsNorm>& norm, nn::Pass& p) const;
 
   nn::AttentionOptions attention_;
   int64_t rope_;

@@ -51,8 +51,8 @@ class ModernBertLayer {
     nn::Projections all = query_key_value_(nn::to_precision(std::move(x), p), p);
     // In alphabetical order of layer types: full_attention, sliding_attention.
     const nn::Rotation& rotation = p.options().rotations[is_local_ ? 1 : 0];
-    all.key = nn::rope(std::move(all.key), attention_.heads, rotation, p);
-    all.query = nn::rope(std::move(all.query), attention_.heads, rotation, p);
+    const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
+    all = nn::rope(std::move(all), head_size, rotation, p);
     return nn::dropout(output_(nn::attend(std::move(all), attention_, p), p),
                        {attention_.dropout, attention_.layer, DropoutSite::kAttentionOutput}, p);
   }

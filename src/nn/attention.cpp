@@ -174,6 +174,8 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
     // Query, key, value and context; fewer key heads take less.
     scratch->unkept += 4 * static_cast<int64_t>(query.tensor.nbytes());
     scratch->heads = options.heads;
+    scratch->fits_tiles =
+        kernels::fits_tiles(query.tensor.size(-1) / options.heads) && options.softcap == 0.0;
     const bool is_sparse = attended.log_sum_exp.defined() && options.block_sparse;
     if (is_sparse) scratch->block = options.block_sparse->block_size;
   }
@@ -213,8 +215,8 @@ Rotation make_rotation(const Tensor& positions, const Tensor& frequencies, doubl
 namespace {
 
 // Each head of x [B, T, heads * D] turned by the rotation, which autograd differentiates.
-Tensor turned_plainly(const Tensor& x, int64_t heads, const Rotation& rotation) {
-  const Tensor all = x.unflatten(-1, {heads, -1}).to(at::kFloat);
+Tensor turned_plainly(const Tensor& x, int64_t head_size, const Rotation& rotation) {
+  const Tensor all = x.unflatten(-1, {-1, head_size}).to(at::kFloat);
   const Tensor cos = rotation.cos.unsqueeze(1);
   const Tensor sin = rotation.sin.unsqueeze(1);
   const int64_t half = rotation.cos.size(-1);
@@ -226,22 +228,56 @@ Tensor turned_plainly(const Tensor& x, int64_t heads, const Rotation& rotation) 
       .to(x.scalar_type());
 }
 
-Tensor turned(Tensor x, int64_t heads, const Rotation& rotation, bool back) {
-  return kernels::fused_rotation(
-      to_overwrite(std::move(x)),
-      {.cos = rotation.cos, .sin = rotation.sin, .heads = heads, .back = back});
-}
+// What turns heads, back and forth.
+struct Turn {
+  int64_t head_size;
+  Rotation rotation;
+
+  // Without a second tensor `key` is undefined. The tensors are moved into the list: another
+  // reference to one would be a reason to copy it.
+  [[nodiscard]] std::vector<Tensor> operator()(Tensor query, Tensor key, bool back) const {
+    std::vector<Tensor> x;
+    x.push_back(to_overwrite(std::move(query)));
+    if (key.defined()) x.push_back(to_overwrite(std::move(key)));
+    return kernels::fused_rotation(
+        x, {.cos = rotation.cos, .sin = rotation.sin, .head_size = head_size, .back = back});
+  }
+};
 
 }  // namespace
 
-Value rope(Value x, int64_t heads, const Rotation& rotation, Pass& p) {
-  if (p.is_plain()) return {.tensor = turned_plainly(x.tensor, heads, rotation)};
-  const std::shared_ptr<Slot> dx = std::move(x.slot);
-  const Value y = p.result(turned(std::move(x.tensor), heads, rotation, false), dx != nullptr);
-  p.record(y, [heads, rotation, dx](Tensor dy) {
-    dx->give(turned(std::move(dy), heads, rotation, true));
+// Queries and keys are turned together, and so are their gradients: the queries' gradient, which
+// comes first, waits for the keys'.
+Projections rope(Projections all, int64_t head_size, const Rotation& rotation, Pass& p) {
+  Value& query = all.query;
+  Value& key = all.key;
+  if (p.is_plain()) {
+    query = {.tensor = turned_plainly(query.tensor, head_size, rotation)};
+    key = {.tensor = turned_plainly(key.tensor, head_size, rotation)};
+    return all;
+  }
+  const Turn turn = {head_size, rotation};
+  const std::shared_ptr<Slot> of_query = std::move(query.slot);
+  const std::shared_ptr<Slot> of_key = std::move(key.slot);
+  std::vector<Tensor> turned =
+      turn(std::exchange(query.tensor, {}), std::exchange(key.tensor, {}), false);
+  query = p.result(std::move(turned[0]), of_query != nullptr);
+  key = p.result(std::move(turned[1]), of_key != nullptr);
+  const auto waiting = std::make_shared<Tensor>();
+  p.record(key, [turn, of_query, of_key, waiting](Tensor dy) {
+    if (!waiting->defined()) return of_key->give(turn(std::move(dy), {}, true)[0]);
+    std::vector<Tensor> gradients = turn(std::exchange(*waiting, {}), std::move(dy), true);
+    of_query->give(std::move(gradients[0]));
+    of_key->give(std::move(gradients[1]));
   });
-  return y;
+  p.record(query, [turn, of_query, waits = of_key != nullptr, waiting](Tensor dy) {
+    if (waits) {
+      *waiting = std::move(dy);
+    } else {
+      of_query->give(turn(std::move(dy), {}, true)[0]);
+    }
+  });
+  return all;
 }
 
 }  // namespace finetune::nn

@@ -74,6 +74,8 @@ class ChunkedLoss {
     }
     if (!bias_.defined()) return;
     bias_values_ = parameters_.values(bias_).detach();
+    // The loss reads the logits anyway, and a product without a bias need not.
+    if (runs_ahead(bias_values_) && options_.softcap == 0.0) later_bias_ = bias_values_;
     if (!with_gradient || runs_ahead(bias_values_)) return;
     bias_gradient_ = at::zeros({vocabulary_}, bias_values_.options());
   }
@@ -97,7 +99,8 @@ class ChunkedLoss {
                                    .gradient_scale = options_.gradient_scale,
                                    .with_gradient = with_gradient_,
                                    .narrow = narrow,
-                                   .is_wide_too = bias_.defined()})
+                                   .is_wide_too = bias_.defined(),
+                                   .bias = later_bias_})
                                   .sum();
           sum = sum.defined() ? sum.add_(loss) : loss;
           if (!with_gradient_) return;
@@ -115,8 +118,9 @@ class ChunkedLoss {
     Tensor result = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
     for_each_chunk(x, [&](int64_t first, const Tensor& /*x_chunk*/, const Tensor& logits,
                           const Tensor& /*slopes*/) {
-      const Tensor loss = kernels::softmax_cross_entropy_(
-          logits, labels.narrow(0, first, logits.size(0)), {.with_gradient = false});
+      const Tensor loss =
+          kernels::softmax_cross_entropy_(logits, labels.narrow(0, first, logits.size(0)),
+                                          {.with_gradient = false, .bias = later_bias_});
       result.narrow(0, first, logits.size(0)).copy_(loss.neg());
     });
     return result;
@@ -128,7 +132,8 @@ class ChunkedLoss {
     for_each_chunk(
         x, [&](int64_t first, const Tensor& x_chunk, const Tensor& logits, const Tensor& slopes) {
           const int64_t count = logits.size(0);
-          (void)kernels::softmax_cross_entropy_(logits, labels.narrow(0, first, count), {});
+          (void)kernels::softmax_cross_entropy_(logits, labels.narrow(0, first, count),
+                                                {.bias = later_bias_});
           logits.mul_(gradient.narrow(0, first, count).neg().unsqueeze(1));
           if (slopes.defined()) logits.mul_(slopes);
           add_gradients(x_chunk, logits, Tensor(), dx.narrow(0, first, count));
@@ -138,8 +143,8 @@ class ChunkedLoss {
   }
 
  private:
-  // Calls `visit` with the first row of each chunk, its rows as factors, its logits, which may be
-  // overwritten, and the derivatives of the soft cap, if they are needed.
+  // Calls `visit` with the first row of each chunk, its rows as factors, its logits without
+  // later_bias_, which may be overwritten, and the derivatives of the soft cap, if they are needed.
   template <typename Visit>
   void for_each_chunk(const Tensor& x, const Visit& visit) {
     const int64_t rows = x.size(0);
@@ -180,7 +185,8 @@ class ChunkedLoss {
   void fill_logits(const Tensor& x, const Tensor& logits) {
     for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
       Tensor target = logits.narrow(1, first, count);
-      const Tensor bias = bias_.defined() ? bias_values_.narrow(0, first, count) : Tensor();
+      const bool has_bias = bias_.defined() && !later_bias_.defined();
+      const Tensor bias = has_bias ? bias_values_.narrow(0, first, count) : Tensor();
       if (kernels::has_float32_product(x, weight)) {
         if (bias.defined()) target.copy_(bias);
         at::addmm_out(target, target, x, weight.t(), at::kFloat, /*beta=*/bias.defined() ? 1 : 0);
@@ -253,6 +259,7 @@ class ChunkedLoss {
   int64_t block_;
   Tensor operand_;  // the converted weight; undefined if it is converted in blocks
   Tensor bias_values_;
+  Tensor later_bias_;     // what the loss adds; else the logits have it already
   Tensor bias_gradient_;  // of all chunks; undefined on devices
 };
 

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gather.h>
@@ -14,7 +15,9 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <limits>
+#include <vector>
 
 // DeBERTa's attention: score(i, j) = (q_i k_j + q_i kr_d + k_j qr_d) scale, with d = i - j and kr,
 // qr rows of the projected table of distances. T tokens of a sequence, H heads of size D, W = 2T -
@@ -46,42 +49,109 @@ struct Inputs {
   [[nodiscard]] bool drops() const { return pass.dropout && options.dropout != 0.0; }
 };
 
-// One sequence and some of its heads: `first_head` and the following `heads` - 1.
+// Some sequences, n, and some of their heads, h: `first_head` and the following. Matrices have a
+// row for each of n T tokens; shorter sequences are padded to T.
 struct Part {
-  int64_t sequence, first_token, tokens, first_head, heads;
+  int64_t sequence;  // the first
+  int64_t sequences;
+  int64_t first_token;
+  int64_t all_tokens;
+  int64_t tokens;  // T
+  int64_t first_head;
+  int64_t heads;
+  Tensor rows = {};  // [all_tokens]: which of the n T rows a token is; undefined if all are tokens
 };
 
+int64_t first_token(const Inputs& in, int64_t sequence) {
+  if (!in.pass.layout) return sequence * in.query.size(1);
+  return in.pass.layout->offsets[static_cast<size_t>(sequence)];
+}
+int64_t length_of(const Inputs& in, int64_t sequence) {
+  return in.pass.layout ? in.pass.layout->length(sequence) : in.query.size(1);
+}
+
 Part part_of(const Inputs& in, int64_t sequence, int64_t first_head, int64_t heads) {
-  if (!in.pass.layout) {
-    const int64_t tokens = in.query.size(1);
-    return {sequence, sequence * tokens, tokens, first_head, heads};
+  const int64_t tokens = length_of(in, sequence);
+  return {.sequence = sequence,
+          .sequences = 1,
+          .first_token = first_token(in, sequence),
+          .all_tokens = tokens,
+          .tokens = tokens,
+          .first_head = first_head,
+          .heads = heads};
+}
+
+// Bytes of one matrix of scores on an accelerator, of as many sequences as fit.
+constexpr int64_t kScoreBytes = int64_t{16} << 20;
+
+// Returns sequences from `sequence` on, with all heads.
+Part group_from(const Inputs& in, int64_t sequence) {
+  const int64_t heads = in.options.heads;
+  Part part = part_of(in, sequence, 0, heads);
+  while (part.sequence + part.sequences < in.sequences()) {
+    const int64_t next = part.sequence + part.sequences;
+    const int64_t tokens = std::max(part.tokens, length_of(in, next));
+    if ((part.sequences + 1) * heads * tokens * tokens * 4 > kScoreBytes) break;
+    part.tokens = tokens;
+    part.all_tokens += length_of(in, next);
+    ++part.sequences;
   }
-  return {sequence, in.pass.layout->offsets[static_cast<size_t>(sequence)],
-          in.pass.layout->length(sequence), first_head, heads};
+  if (part.all_tokens == part.sequences * part.tokens) return part;
+  const TokenLayout& layout = *in.pass.layout;
+  part.rows = (layout.sequences.narrow(0, part.first_token, part.all_tokens) - part.sequence)
+                  .mul_(part.tokens)
+                  .add_(layout.positions.narrow(0, part.first_token, part.all_tokens));
+  return part;
 }
 
-// Returns a view [h, T, D].
-Tensor heads_of(const Tensor& x, const Inputs& in, const Part& part) {
+// Returns [n T, ..] of the tokens' [all_tokens, ..], zeros in padding.
+Tensor padded(const Tensor& tokens, const Part& part) {
+  if (!part.rows.defined()) return tokens;
+  std::vector<int64_t> sizes = tokens.sizes().vec();
+  sizes[0] = part.sequences * part.tokens;
+  return at::zeros(sizes, tokens.options()).index_copy_(0, part.rows, tokens);
+}
+
+// Returns a view [all_tokens, h, D].
+Tensor tokens_of(const Tensor& x, const Inputs& in, const Part& part) {
   return x.view({-1, in.options.heads, in.head_size()})
-      .narrow(0, part.first_token, part.tokens)
-      .narrow(1, part.first_head, part.heads)
-      .transpose(0, 1);
+      .narrow(0, part.first_token, part.all_tokens)
+      .narrow(1, part.first_head, part.heads);
 }
 
-Tensor in_float32(const Tensor& x) { return x.to(at::kFloat); }
+// Returns [h, n T, D] in float32.
+Tensor heads_of(const Tensor& x, const Inputs& in, const Part& part) {
+  return padded(tokens_of(x, in, part), part).transpose(0, 1).to(at::kFloat);
+}
+
+// Overwrites a part of x with `by_head` [h, n T, D].
+void store_heads(const Tensor& x, const Inputs& in, const Part& part, const Tensor& by_head) {
+  const Tensor tokens = by_head.transpose(0, 1);
+  tokens_of(x, in, part).copy_(part.rows.defined() ? tokens.index_select(0, part.rows) : tokens);
+}
+
+// Returns a view [h n, T, ..] of [h, n T, ..]: matrices of one head and sequence each.
+Tensor by_sequence(const Tensor& x, const Part& part) {
+  return x.reshape({part.heads * part.sequences, part.tokens, x.size(-1)});
+}
+Tensor by_head(const Tensor& x, const Part& part) {
+  return x.reshape({part.heads, part.sequences * part.tokens, x.size(-1)});
+}
 
 // Returns the table's rows [h, W, D] of the distances T - 1 to -(T - 1), or in ascending order.
 Tensor rows_of_distances(const Tensor& table, const Inputs& in, const Part& part, bool ascending) {
   const Tensor rows =
       in.distances.row.narrow(0, in.distances.longest - part.tokens, 2 * part.tokens - 1);
-  return in_float32(table.view({-1, in.options.heads, in.head_size()})
-                        .narrow(1, part.first_head, part.heads)
-                        .index_select(0, ascending ? rows : rows.flip(0)))
+  return table.view({-1, in.options.heads, in.head_size()})
+      .narrow(1, part.first_head, part.heads)
+      .index_select(0, ascending ? rows : rows.flip(0))
+      .to(at::kFloat)
       .transpose(0, 1);
 }
 
-// Return [h, T, T] whose entry (i, j) belongs to distance i - j, as views of [h, T, W]: by_query()
-// of rows for queries i with descending distances, by_key() of rows for keys j with ascending ones.
+// Return [h n, T, T] whose entry (i, j) belongs to distance i - j, as views of [h n, T, W]:
+// by_query() of rows for queries i with descending distances, by_key() of rows for keys j with
+// ascending ones.
 Tensor by_query(const Tensor& x, int64_t tokens) {
   const int64_t width = x.size(2);
   return x.as_strided({x.size(0), tokens, tokens}, {tokens * width, width - 1, 1}, tokens - 1);
@@ -93,42 +163,64 @@ Tensor by_key(const Tensor& x, int64_t tokens) {
 
 // Intermediate results of one part that forward and backward passes share.
 struct Computed {
-  Tensor query, key, value;             // [h, T, D] float32
+  Tensor query, key, value;             // [h, n T, D] float32
   Tensor distance_key, distance_query;  // [h, W, D] float32, or undefined
-  Tensor hidden;                        // [T, T] bool: pairs with padding; or undefined
-  Tensor probabilities;                 // [h, T, T]
+  Tensor hidden;                        // [n, T, T] bool: pairs with padding; or undefined
+  Tensor probabilities;                 // [h n, T, T]
   Tensor factors;                       // dropout factors, same shape; or undefined
 };
 
+// Which of the n T rows are tokens that may be attended to, [n, T] bool; undefined: all.
+Tensor seen_of(const Inputs& in, const Part& part) {
+  Tensor seen;
+  if (in.pass.mask.defined()) {
+    seen = in.pass.mask.flatten().narrow(0, part.first_token, part.all_tokens);
+  } else if (part.rows.defined()) {
+    seen = at::ones({part.all_tokens}, in.query.options().dtype(at::kBool));
+  } else {
+    return {};
+  }
+  return padded(seen, part).view({part.sequences, part.tokens});
+}
+
+// Sets the scores [h n, T, T] of hidden pairs.
+void hide(const Tensor& scores, const Tensor& hidden, double value) {
+  const auto tokens = hidden.size(-1);
+  scores.view({-1, hidden.size(0), tokens, tokens}).masked_fill_(hidden, value);
+}
+
+Tensor factors_of(const Inputs& in, const Part& part, const Tensor& like) {
+  const Tensor ones = at::ones({part.sequences, part.tokens, part.tokens}, like.options());
+  std::vector<Tensor> factors;
+  for (int64_t head = part.first_head; head < part.first_head + part.heads; ++head) {
+    factors.push_back(in.drop(ones, part.sequence, head));
+  }
+  return factors.size() == 1 ? factors.front() : at::cat(factors);
+}
+
 Computed compute(const Inputs& in, const Part& part) {
   Computed c;
-  c.query = in_float32(heads_of(in.query, in, part));
-  c.key = in_float32(heads_of(in.key, in, part));
-  c.value = in_float32(heads_of(in.value, in, part));
-  Tensor scores = c.query.matmul(c.key.transpose(1, 2));
+  c.query = heads_of(in.query, in, part);
+  c.key = heads_of(in.key, in, part);
+  c.value = heads_of(in.value, in, part);
+  Tensor scores = by_sequence(c.query, part).matmul(by_sequence(c.key, part).transpose(1, 2));
   if (in.distance_key.defined()) {
     c.distance_key = rows_of_distances(in.distance_key, in, part, false);
-    scores.add_(by_query(c.query.matmul(c.distance_key.transpose(1, 2)), part.tokens));
+    const Tensor of_rows = c.query.matmul(c.distance_key.transpose(1, 2));
+    scores.add_(by_query(by_sequence(of_rows, part), part.tokens));
   }
   if (in.distance_query.defined()) {
     c.distance_query = rows_of_distances(in.distance_query, in, part, true);
-    scores.add_(by_key(c.key.matmul(c.distance_query.transpose(1, 2)), part.tokens));
+    const Tensor of_rows = c.key.matmul(c.distance_query.transpose(1, 2));
+    scores.add_(by_key(by_sequence(of_rows, part), part.tokens));
   }
   scores.mul_(in.options.scale);
-  if (in.pass.mask.defined()) {
-    const Tensor seen = in.pass.mask.flatten().narrow(0, part.first_token, part.tokens);
-    c.hidden = seen.unsqueeze(1).logical_and(seen).logical_not_();
-    scores.masked_fill_(c.hidden, kLowestScore);
+  if (const Tensor seen = seen_of(in, part); seen.defined()) {
+    c.hidden = seen.unsqueeze(2).logical_and(seen.unsqueeze(1)).logical_not_();
+    hide(scores, c.hidden, kLowestScore);
   }
   c.probabilities = scores.softmax(-1);
-  if (in.drops()) {
-    const Tensor ones = at::ones({1, part.tokens, part.tokens}, c.probabilities.options());
-    std::vector<Tensor> factors;
-    for (int64_t head = part.first_head; head < part.first_head + part.heads; ++head) {
-      factors.push_back(in.drop(ones, part.sequence, head).squeeze(0));
-    }
-    c.factors = at::stack(factors);
-  }
+  if (in.drops()) c.factors = factors_of(in, part, c.probabilities);
   return c;
 }
 
@@ -155,19 +247,22 @@ void add_rows(const Tensor& sum, const Tensor& gradient, const Inputs& in, const
 void backward_part(const Inputs& in, const Part& part, const Tensor& gradient,
                    const DistanceGradients& sums) {
   const Computed c = compute(in, part);
-  const Tensor of_context = in_float32(heads_of(gradient, in, part));
+  const Tensor of_context = by_sequence(heads_of(gradient, in, part), part);
+  const Tensor query = by_sequence(c.query, part);
+  const Tensor key = by_sequence(c.key, part);
+  const Tensor value = by_sequence(c.value, part);
   const Tensor of_value = dropped_by(c.factors, c.probabilities).transpose(1, 2).matmul(of_context);
-  Tensor of_scores = dropped_by(c.factors, of_context.matmul(c.value.transpose(1, 2)));
+  Tensor of_scores = dropped_by(c.factors, of_context.matmul(value.transpose(1, 2)));
   of_scores = c.probabilities * (of_scores - (c.probabilities * of_scores).sum(-1, true));
   of_scores.mul_(in.options.scale);
-  if (c.hidden.defined()) of_scores.masked_fill_(c.hidden, 0.0);
-  Tensor of_query = of_scores.matmul(c.key);
-  Tensor of_key = of_scores.transpose(1, 2).matmul(c.query);
+  if (c.hidden.defined()) hide(of_scores, c.hidden, 0.0);
+  Tensor of_query = by_head(of_scores.matmul(key), part);
+  Tensor of_key = by_head(of_scores.transpose(1, 2).matmul(query), part);
   const auto spread = [&](auto view) {
-    const Tensor wide =
-        at::zeros({part.heads, part.tokens, 2 * part.tokens - 1}, of_scores.options());
+    const Tensor wide = at::zeros({part.heads * part.sequences, part.tokens, 2 * part.tokens - 1},
+                                  of_scores.options());
     view(wide, part.tokens).copy_(of_scores);
-    return wide;
+    return by_head(wide, part);
   };
   if (c.distance_key.defined()) {
     const Tensor wide = spread(by_query);
@@ -179,19 +274,23 @@ void backward_part(const Inputs& in, const Part& part, const Tensor& gradient,
     of_key.add_(wide.matmul(c.distance_query));
     add_rows(sums.query, wide.transpose(1, 2).matmul(c.key), in, part);
   }
-  heads_of(in.query, in, part).copy_(of_query);
-  heads_of(in.key, in, part).copy_(of_key);
-  heads_of(in.value, in, part).copy_(of_value);
+  store_heads(in.query, in, part, of_query);
+  store_heads(in.key, in, part, of_key);
+  store_heads(in.value, in, part, by_head(of_value, part));
 }
 
 // Calls `function` with every part. One thread handles all sequences of a head in order, so that
-// sums over them do not depend on the threads. An accelerator handles all heads of a sequence at
-// once.
+// sums over them do not depend on the threads. An accelerator handles all heads of several
+// sequences at once.
 template <typename Function>
 void for_each_part(const Inputs& in, const Function& function) {
   const int64_t heads = in.options.heads;
   if (!in.query.is_cpu()) {
-    for (int64_t s = 0; s < in.sequences(); ++s) function(part_of(in, s, 0, heads));
+    for (int64_t s = 0; s < in.sequences();) {
+      const Part part = group_from(in, s);
+      function(part);
+      s += part.sequences;
+    }
     return;
   }
   at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
@@ -209,16 +308,20 @@ Tensor of_table(const Tensor& rows, const Inputs& in) {
                             {}, {}, 0, /*unsafe=*/true, 0);
 }
 
-// For each head at once matrices [T, T] (scores, probabilities, factors, gradients) and [T, 2T] in
-// float32, and the gradients of all distances.
+// For each head and sequence that are computed at once matrices [T, T] (scores, probabilities,
+// factors, gradients) and [T, 2T] in float32, and the gradients of all distances.
 void declare(const Inputs& in, Scratch& scratch) {
   constexpr int64_t kMatrices = 12;
   const int64_t heads = in.options.heads;
   const bool is_cpu = scratch.table == kernels::KernelTable::kCpu;
-  const int64_t at_once = is_cpu ? std::min(heads, scratch.threads) : heads;
   const int64_t tokens = in.query.size(1);
+  const int64_t matrix = tokens * tokens;
+  const int64_t at_once = is_cpu ? std::min(heads, scratch.threads) : heads;
   if (in.distance_key.defined() || in.distance_query.defined()) {
-    scratch.by_head = 4 * (at_once * kMatrices * tokens * tokens + 8 * tokens * in.query.size(2));
+    scratch.by_head = 4 * (at_once * kMatrices * matrix + 8 * tokens * in.query.size(2));
+  }
+  if (!is_cpu) {
+    scratch.sequences_at_once = std::max<int64_t>(1, kScoreBytes / (4 * heads * matrix));
   }
   scratch.unkept += 4 * static_cast<int64_t>(in.query.nbytes());
   scratch.heads = heads;
@@ -229,7 +332,9 @@ Tensor forward(const Inputs& in) {
   if (in.query.is_meta()) return output;
   for_each_part(in, [&](const Part& part) {
     const Computed c = compute(in, part);
-    heads_of(output, in, part).copy_(dropped_by(c.factors, c.probabilities).matmul(c.value));
+    const Tensor context =
+        dropped_by(c.factors, c.probabilities).matmul(by_sequence(c.value, part));
+    store_heads(output, in, part, by_head(context, part));
   });
   return output;
 }

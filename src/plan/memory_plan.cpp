@@ -165,7 +165,8 @@ class Prediction {
             .sums = scratch_.sums,
             .element = element_,
             .threads = threads_of(work_),
-            .flash = has_flash()};
+            .flash = has_flash(),
+            .tiled = has_tiles()};
   }
   // Of the attention that it serves.
   [[nodiscard]] bool has_flash() const {
@@ -174,6 +175,14 @@ class Prediction {
     const bool refuses = drops || (is_causal(model_) && decoder.attention_dropout > 0) ||
                          decoder.attn_logit_softcapping || scratch_.block > 0;
     return work_.has_flash && !refuses && (is_causal(model_) || work_.length > kernels::kShortRows);
+  }
+  // Of attention that computes its heads together, for some of the rows at a time.
+  [[nodiscard]] int64_t by_head() const {
+    return scratch_.by_head * std::min(scratch_.sequences_at_once, rows());
+  }
+  [[nodiscard]] bool has_tiles() const {
+    return work_.has_tiles && element_ == 2 && scratch_.fits_tiles && scratch_.block == 0 &&
+           !has_flash();
   }
   [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
     // A row's first and last token are special and not predicted; the CPU's plans count them.
@@ -287,7 +296,7 @@ class Prediction {
     if (has_unkept_layers) layer = std::max(layer, rows() * scratch_.unkept + matrix());
     if (scratch_.forward > 0) layer = std::max(layer, rows() * scratch_.forward + matrix());
     layer += rows() * scratch_.adapter;
-    return {gradients(0), kept(), wide_input + layer + scratch_.by_head + kernels_.forward};
+    return {gradients(0), kept(), wide_input + layer + by_head() + kernels_.forward};
   }
 
   [[nodiscard]] Moment in_head() const {
@@ -300,7 +309,7 @@ class Prediction {
   [[nodiscard]] Moment in_layer_backward() const {
     const int64_t here = hidden(element_);
     // One at a time: a matrix product or an attention.
-    const int64_t largest = std::max({products(), kernels_.block_backward, scratch_.by_head});
+    const int64_t largest = std::max({products(), kernels_.block_backward, by_head()});
     const int64_t others = kernels_.backward + rows() * (scratch_.backward + scratch_.adapter);
     int64_t bytes = here + largest + others;
     if (again_.keeps_products()) bytes += rows() * scratch_.rebuilt;

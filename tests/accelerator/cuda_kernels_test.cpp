@@ -11,6 +11,7 @@ struct KernelsCase {
   std::string name;
   TinyRun::Keys keys;
   double tolerance = 0.0;  // of losses: how far 16 bits are from another order of sums
+  std::string kernel = "add_norm_backward";  // which must have run
   friend void PrintTo(const KernelsCase& one, std::ostream* out) { *out << one.name; }
 };
 
@@ -31,6 +32,24 @@ const std::vector<KernelsCase> kKernelsCases = {
       {"max_seq_length", "40"},
       {"pad_to_max_length", "true"}},
      2e-5},
+    {"tiled_attention",
+     {{"bf16", "true"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 64, intermediate_size: 64, "
+       "max_position_embeddings: 130}"},
+      {"max_seq_length", "128"}},
+     2e-2,
+     "tiled_attention_of_keys"},
+    {"tiled_attention_of_a_decoder",
+     {{"task", "clm"},
+      {"model_type", "llama"},
+      {"mlm_probability", ""},
+      {"fp16", "true"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, hidden_size: 64, "
+       "intermediate_size: 64}"}},
+     2e-2,
+     "tiled_attention_of_keys"},
     {"all_techniques",
      {{"bf16", "true"},
       {"optim", "adamw_companded_8bit"},
@@ -65,7 +84,7 @@ TEST_P(AcceleratorCudaKernels, HaveTheCpusLossesAndResumeInTheSameBits) {
   Accelerator accelerator;
   const ProcessResult whole = accelerator.train(on_device, {}, kCudaKernels);
   ASSERT_EQ(whole.code, 0) << whole.err;
-  EXPECT_TRUE(accelerator.report().calls.contains("cuda::add_norm_backward"));
+  EXPECT_TRUE(accelerator.report().calls.contains("cuda::" + GetParam().kernel));
   const std::vector<double> expected = logged_losses(on_cpu);
   const std::vector<double> actual = logged_losses(on_device);
   ASSERT_EQ(actual.size(), 4U);

@@ -43,7 +43,7 @@ struct Fiber {
   At at = At::kRunning;
   int line = 0;
   unsigned mask = 0;
-  uint64_t value = 0;
+  const void* value = nullptr;
 };
 
 class Block {
@@ -175,7 +175,7 @@ void wait_at_barrier(int line) {
   the_block->give_way();
 }
 
-uint64_t exchange(unsigned mask, uint64_t value, unsigned from_lane, int line) {
+void exchange(unsigned mask, const void* value, int line, const TakeFrom& take) {
   Fiber& fiber = the_block->self();
   fiber.value = value;
   fiber.mask = mask;
@@ -183,12 +183,11 @@ uint64_t exchange(unsigned mask, uint64_t value, unsigned from_lane, int line) {
   fiber.line = line;
   the_block->give_way();
   const size_t warp = the_block->current / kLanes * kLanes;
-  const uint64_t result = the_block->fibers[warp + from_lane].value;
+  take([warp](unsigned lane) { return the_block->fibers[warp + lane].value; });
   // Waits until every lane has read the values, before the next exchange overwrites them.
   fiber.at = At::kExchange;
   fiber.line = -line;
   the_block->give_way();
-  return result;
 }
 
 void run(void (*kernel)(const void*), const void* arguments, Index blocks, Index threads,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #ifdef FINETUNE_NO_FLOAT16
@@ -36,18 +37,27 @@ struct Position {
 Position& position();
 
 // Yields until all threads are at the barrier of this line, or all lanes of the mask are at the
-// exchange of this line with their values.
+// exchange of this line with their values, which `take` reads by lane.
 void wait_at_barrier(int line);
-uint64_t exchange(unsigned mask, uint64_t value, unsigned from_lane, int line);
+using ValueOfLane = std::function<const void*(unsigned lane)>;
+using TakeFrom = std::function<void(const ValueOfLane&)>;
+void exchange(unsigned mask, const void* value, int line, const TakeFrom& take);
 
 template <class T>
 T exchange_value(unsigned mask, T value, unsigned from_lane, int line) {
-  static_assert(sizeof(T) <= sizeof(uint64_t));
-  uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(T));
-  bits = exchange(mask, bits, from_lane, line);
-  std::memcpy(&value, &bits, sizeof(T));
-  return value;
+  T result;
+  exchange(mask, &value, line, [&](const ValueOfLane& value_of) {
+    std::memcpy(&result, value_of(from_lane), sizeof(T));
+  });
+  return result;
+}
+
+// The values of a whole warp's lanes.
+template <class T>
+void gather(const T& value, T (&all)[32], int line) {
+  exchange(0xFFFFFFFFU, &value, line, [&](const ValueOfLane& value_of) {
+    for (unsigned lane = 0; lane < 32; ++lane) std::memcpy(&all[lane], value_of(lane), sizeof(T));
+  });
 }
 
 // Calls kernel(arguments) for every thread of every block. `order`: 0 runs threads in ascending

@@ -24,6 +24,7 @@
 #include "kernels/cuda/device/rotate_heads.cu"
 #include "kernels/cuda/device/row_sums.cu"
 #include "kernels/cuda/device/sum_of_squares.cu"
+#include "kernels/cuda/device/tiled_attention.cu"
 
 namespace cuda_on_cpu {
 namespace {
@@ -48,6 +49,7 @@ struct Types {};
 constexpr Types<float, device::bfloat16, device::float16> kEveryType;
 constexpr Types<float> kFloat32;
 constexpr Types<float, device::bfloat16> kFloat32OrBFloat16;
+constexpr Types<device::bfloat16, device::float16> k16Bits;
 
 template <class Arguments, class T, class Kernel, int... kVariants>
 void add_variants(Calls& calls, const char* name, Kernel,

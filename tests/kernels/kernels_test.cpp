@@ -229,8 +229,8 @@ TEST_P(EveryTable, RotatesHeads) {
     const Tensor angles = at::randn({9, half});
     expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
       const auto turn = [&](const Tensor& heads, bool back) {
-        return k.rotate_heads(heads,
-                              {.cos = angles.cos(), .sin = angles.sin(), .heads = 3, .back = back});
+        return k.rotate_heads(
+            {heads}, {.cos = angles.cos(), .sin = angles.sin(), .head_size = 50, .back = back})[0];
       };
       const Tensor turned = turn(in(x), false);
       const Tensor kept = turned.clone();
@@ -245,9 +245,9 @@ TEST(CpuKernels, RotateToTheBitsOfThePlainOnes) {
   const Tensor angles = at::randn({9, 32});
   for (const bool back : {false, true}) {
     const HeadRotation rotation = {
-        .cos = angles.cos(), .sin = angles.sin(), .heads = 3, .back = back};
-    const Tensor expected = plain::rotate_heads(x, rotation);
-    EXPECT_TRUE(same_bytes(cpu::rotate_heads(x.clone(), rotation), expected));
+        .cos = angles.cos(), .sin = angles.sin(), .head_size = 64, .back = back};
+    const Tensor expected = plain::rotate_heads({x}, rotation)[0];
+    EXPECT_TRUE(same_bytes(cpu::rotate_heads({x.clone()}, rotation)[0], expected));
   }
 }
 

@@ -59,10 +59,10 @@ class LlamaLayer {
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
     const nn::Value n = norm1_(x, p);
     const nn::Rotation& rotation = p.options().rotations.front();
-    const nn::Value attended = attend({.value = value_(n, p),
-                                       .key = rope(key_(n, p), kKeyHeads, rotation, p),
-                                       .query = rope(query_(n, p), kHeads, rotation, p)},
-                                      {.heads = kHeads, .kv_heads = kKeyHeads, .causal = true}, p);
+    nn::Projections all = rope({.value = value_(n, p), .key = key_(n, p), .query = query_(n, p)},
+                               kHidden / kHeads, rotation, p);
+    const nn::Value attended =
+        attend(std::move(all), {.heads = kHeads, .kv_heads = kKeyHeads, .causal = true}, p);
     const nn::Value h = nn::add({x, output_(attended, p)}, p);
     return nn::add({h, feed_forward_(norm2_(h, p), p)}, p);
   }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "finetune/kernels/block_attention.h"
 #include "finetune/kernels/dropout.h"
@@ -116,13 +117,15 @@ struct RmsNormGradients {
 // Rotary positions (Su et al. 2021): the pairs (i, i + R / 2) of each head are turned by angles of
 // their token.
 struct HeadRotation {
-  Tensor cos, sin;  // [T, R / 2] float32
-  int64_t heads = 1;
-  bool back = false;  // by the negative angles, which is the backward pass
+  Tensor cos, sin;        // [T, R / 2] float32
+  int64_t head_size = 0;  // D
+  bool back = false;      // by the negative angles, which is the backward pass
 };
-// x [B, T, heads * D]; values of a head after its first R stay. Returns the turned heads, in the
-// memory of x where the device turns them there; x is not to be read afterwards.
-[[nodiscard]] Tensor fused_rotation(const Tensor& x, const HeadRotation& rotation);
+// Queries and keys [B, T, heads * D] or some of them, of one type; values of a head after its first
+// R stay. Returns the turned heads, in the memory of x where the device turns them there; x is not
+// to be read afterwards.
+[[nodiscard]] std::vector<Tensor> fused_rotation(const std::vector<Tensor>& x,
+                                                 const HeadRotation& rotation);
 
 // Of rows [N, C] in float32 (float64 for float64): [C], or partial sums.
 [[nodiscard]] Tensor sum_of_rows(const Tensor& rows);

@@ -20,6 +20,11 @@ enum class KernelTable {
 // attention.
 inline constexpr int64_t kShortRows = 512;
 
+// Sizes of heads whose attention can be computed in tiles, by the device's own kernels.
+[[nodiscard]] constexpr bool fits_tiles(int64_t head_size) {
+  return head_size == 32 || head_size == 64;
+}
+
 // One layer in a pass over a micro-batch.
 struct LayerSizes {
   int64_t tokens = 0;  // of all rows
@@ -31,7 +36,9 @@ struct LayerSizes {
   int64_t sums = 0;     // columns whose gradients are sums over rows: those of biases and norms
   int64_t element = 4;  // bytes of an activation
   int64_t threads = 1;  // of the CPU's kernels
-  bool flash = false;   // a kernel that keeps no scores computes attention
+  // Kernels that keep no scores compute attention: torch's, or the device's own.
+  bool flash = false;
+  bool tiled = false;
 };
 
 struct LayerScratch {  // bytes

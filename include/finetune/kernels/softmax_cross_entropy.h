@@ -11,6 +11,7 @@ struct SoftmaxCrossEntropyOptions {
   bool with_gradient = true;
   Tensor narrow = {};       // of 16 bits, like the logits: takes the gradient
   bool is_wide_too = true;  // the logits take it even so
+  Tensor bias = {};         // [V] float32, added to each row of the logits before; or undefined
 };
 
 // Returns the cross entropy of each row of `logits` [N, V], float32 and contiguous, with `labels`

@@ -30,8 +30,9 @@ class FusedProjections {
 // query. The memory of the projections is reused for their gradients.
 [[nodiscard]] Value attend(Projections projections, const AttentionOptions& options, Pass& p);
 
-// Rotates pairs (i, i + R/2) of each head (Su et al. 2021, in the order of Llama's checkpoints).
-// x [B, T, heads * D].
-[[nodiscard]] Value rope(Value x, int64_t heads, const Rotation& rotation, Pass& p);
+// Rotates pairs (i, i + R/2) of each head of queries and keys [B, T, heads * D] (Su et al. 2021, in
+// the order of Llama's checkpoints).
+[[nodiscard]] Projections rope(Projections all, int64_t head_size, const Rotation& rotation,
+                               Pass& p);
 
 }  // namespace finetune::nn

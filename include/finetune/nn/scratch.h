@@ -23,14 +23,16 @@ struct Scratch {
   int64_t unkept = 0;      // results alive at once in a layer that keeps nothing
   int64_t rebuilt = 0;     // computed again in the backward pass if the pass is `selective`
   int64_t adapter = 0;     // of the largest input of an adapter's layer after its dropout
-  int64_t by_head = 0;     // of the heads that are computed at once, for any number of rows
+  int64_t by_head = 0;     // of the heads that are computed at once, for one row
+  int64_t sequences_at_once = 1;  // rows for which they are, at most
   // Numbers of values, not bytes.
   int64_t matrix = 0;   // of the largest weight
   int64_t factors = 0;  // of both factors of the largest product of a weight's gradient
   int64_t sums = 0;     // of gradients that are sums over rows: of biases and of norms
   // Of the attention.
   int64_t heads = 1;
-  int64_t block = 0;  // tokens of a block if the attention is block-sparse at this length
+  bool fits_tiles = false;  // of a device's own kernels without scores in memory, in 16 bits
+  int64_t block = 0;        // tokens of a block if the attention is block-sparse at this length
 
   // Adds an activation whose result has these bytes, and how many such tensors exist at once in
   // each pass in addition to what is kept.

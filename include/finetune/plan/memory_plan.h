@@ -42,6 +42,7 @@ struct MemoryWorkload {
   bool is_device = false;         // weights and everything else are in an accelerator's memory
   bool has_kernels = false;       // of that device; else torch's operators compute everything
   bool has_flash = false;         // of causal and long rows; see attention_in_use()
+  bool has_tiles = false;         // of other rows in 16 bits; see has_tiled_attention()
   int64_t workspace = 0;          // of the device's library of matrix products
   int64_t threads = 1;            // of the CPU's kernels
   int64_t processes = 1;          // that train together (ranks)

@@ -7,15 +7,16 @@
 #include "kernels/cpu/rows.h"
 
 namespace finetune::kernels::cpu {
+namespace {
 
-Tensor rotate_heads(const Tensor& x, const HeadRotation& rotation) {
+void rotate(const Tensor& x, const HeadRotation& rotation) {
   const int64_t columns = x.size(-1);
   with_storage(x.scalar_type(), [&]<typename Storage>(Storage*) {
     const RotatedRows<Storage> all = {.values = static_cast<Storage*>(x.mutable_data_ptr()),
                                       .cos = rotation.cos.const_data_ptr<float>(),
                                       .sin = rotation.sin.const_data_ptr<float>(),
-                                      .heads = rotation.heads,
-                                      .size = columns / rotation.heads,
+                                      .heads = columns / rotation.head_size,
+                                      .size = rotation.head_size,
                                       .half = rotation.cos.size(-1),
                                       .tokens = rotation.cos.size(0),
                                       .back = rotation.back,
@@ -28,6 +29,12 @@ Tensor rotate_heads(const Tensor& x, const HeadRotation& rotation) {
       rotate_rows(rows);
     });
   });
+}
+
+}  // namespace
+
+std::vector<Tensor> rotate_heads(const std::vector<Tensor>& x, const HeadRotation& rotation) {
+  for (const Tensor& heads : x) rotate(heads, rotation);
   return x;
 }
 

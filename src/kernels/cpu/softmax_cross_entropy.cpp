@@ -2,6 +2,7 @@
 #include "kernels/cpu/loops/softmax_cross_entropy.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
 #include "finetune/base/error.h"
@@ -13,6 +14,7 @@ namespace finetune::kernels::cpu {
 Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                               const SoftmaxCrossEntropyOptions& options) {
   FT_CHECK(logits.scalar_type() == at::kFloat, "logits are float32");
+  if (options.bias.defined()) logits.add_(options.bias);
   const Tensor contiguous_labels = labels.contiguous();
   const Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
   SoftmaxCrossEntropyRows rows{.logits = logits.mutable_data_ptr<float>(),

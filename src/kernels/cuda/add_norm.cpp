@@ -15,6 +15,23 @@ bool has_norm_kernel(const Tensor& rows, const AddNorm& weights) {
          weights.beta.defined() && weights.gamma.scalar_type() == at::kFloat;
 }
 
+// How rows are divided among threads (device/add_norm.cu).
+struct Division {
+  int variant = 0;
+  int threads = kNormWarps * kWarp;
+  int rows = kNormWarps;  // of a block at once
+
+  Division(const Tensor& sums, bool is_aligned) {
+    const int64_t columns = sums.size(-1);
+    const int shapes = sums.element_size() == 4 ? kWideNormWarpShapes : kNormWarpShapes;
+    while (variant < shapes && columns > kNormWarpColumns[variant]) ++variant;
+    if (is_aligned && variant < shapes) return;
+    threads = threads_for(columns);
+    variant = kNormWarpShapes + variant_for(columns, threads);
+    rows = 1;
+  }
+};
+
 Tensor launch_norm(const Tensor& sums, const Tensor& bias, const Tensor& residual,
                    const AddNorm& weights) {
   const int64_t columns = sums.size(-1);
@@ -28,15 +45,18 @@ Tensor launch_norm(const Tensor& sums, const Tensor& bias, const Tensor& residua
       .gamma = launch.reads<float>(weights.gamma),
       .beta = launch.reads<float>(weights.beta),
       .result = launch.writes(result),
+      .rows = sums.numel() / columns,
       .columns = columns,
       .epsilon = static_cast<float>(weights.epsilon),
       .is_aligned =
           is_aligned(columns, {sums, bias, residual, weights.gamma, weights.beta, result}),
       .dropout = dropout_arguments(adds ? weights.dropout : std::nullopt, sums.size(-2),
                                    weights.layout, launch)};
-  const int threads = threads_for(columns);
-  launch.run<kernel::add_norm>(value_type_of(sums), variant_for(columns, threads),
-                               {.x = sums.numel() / columns, .threads = threads}, arguments);
+  const Division division(sums, arguments.is_aligned != 0);
+  launch.run<kernel::add_norm>(
+      value_type_of(sums), division.variant,
+      {.x = (arguments.rows + division.rows - 1) / division.rows, .threads = division.threads},
+      arguments);
   return result;
 }
 
@@ -62,7 +82,9 @@ AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
   }
   const int64_t columns = sums.size(-1);
   const int64_t rows = sums.numel() / columns;
-  const RowParts parts_of(rows, RowParts::kNormParts);
+  const bool aligned = is_aligned(columns, {gradient, sums, weights.gamma});
+  const Division division(sums, aligned);
+  const RowParts parts_of(rows, division.rows > 1 ? RowParts::kParts : RowParts::kNormParts);
   const Tensor parts = at::empty({3, parts_of.count, columns}, sums.options().dtype(at::kFloat));
   Launch launch(sums);
   const AddNormBackwardArguments arguments = {
@@ -74,11 +96,11 @@ AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
       .rows_at_once = parts_of.rows_at_once,
       .columns = columns,
       .epsilon = static_cast<float>(weights.epsilon),
-      .is_aligned = is_aligned(columns, {gradient, sums, weights.gamma, parts}),
+      .is_aligned = aligned,
       .dropout = dropout_arguments(weights.dropout, sums.size(-2), weights.layout, launch)};
-  const int threads = threads_for(columns);
-  launch.run<kernel::add_norm_backward>(value_type_of(sums), variant_for(columns, threads),
-                                        {.x = parts_of.count, .threads = threads}, arguments);
+  launch.run<kernel::add_norm_backward>(value_type_of(sums), division.variant,
+                                        {.x = parts_of.count, .threads = division.threads},
+                                        arguments);
   return {.product = weights.dropout ? sums : gradient,
           .gamma = parts[0],
           .beta = parts[1],

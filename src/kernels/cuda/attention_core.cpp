@@ -259,6 +259,7 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
 // rows that wait for add_partial_sums(): those of one layer, because when more of them wait, other
 // layers need no memory. Flash attention has all rows at once: the context, or the gradients of
 // queries, keys and values, the first of which is added in float32, by parts that keep its order.
+// Tiles have a number or two for each row of scores, and the gradient of queries.
 LayerScratch layer_scratch(const LayerSizes& sizes) {
   const int64_t sums_of_rows = 4 * std::min(RowParts::kParts, sizes.tokens) * sizes.sums;
   if (sizes.flash) {
@@ -268,6 +269,12 @@ LayerScratch layer_scratch(const LayerSizes& sizes) {
     const int64_t values = sizes.tokens * sizes.hidden;
     return {.forward = values * sizes.element,
             .backward = 3 * values * sizes.element + 4 * parts * values + sums_of_rows,
+            .block_backward = 0};
+  }
+  if (sizes.tiled) {
+    const int64_t of_rows = 4 * sizes.tokens * sizes.heads;
+    return {.forward = of_rows,
+            .backward = 2 * of_rows + sizes.tokens * sizes.hidden * sizes.element + sums_of_rows,
             .block_backward = 0};
   }
   const int64_t scores = sizes.heads * sizes.length * sizes.length * sizes.element;

@@ -3,12 +3,17 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 #include "finetune/kernels/layer_operations.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rows.h"
 
 namespace finetune::kernels::cuda {
 namespace {
+
+// Without sums over rows, more blocks are faster.
+constexpr int64_t kForwardParts = 1024;
 
 int variant_of(Activation f) { return f == tanh_gelu ? 1 : 0; }
 
@@ -27,12 +32,12 @@ BiasGeluArguments arguments_of(const Tensor& input, const Tensor& bias, const Te
           .rows = input.numel() / columns,
           .rows_at_once = parts.rows_at_once,
           .columns = columns,
-          .is_aligned = is_aligned(columns, {input, bias, other})};
+          .is_aligned = is_aligned(columns, {input, bias, other}, 8)};
 }
 
 Grid grid_of(int64_t columns, const RowParts& parts) {
-  const int threads = threads_for(columns);
-  return {.x = (columns + 4 * threads - 1) / (4 * threads), .y = parts.count, .threads = threads};
+  const int threads = std::min(threads_for(columns, 2), 4 * kWarp);
+  return {.x = (columns + 8 * threads - 1) / (8 * threads), .y = parts.count, .threads = threads};
 }
 
 }  // namespace
@@ -40,7 +45,7 @@ Grid grid_of(int64_t columns, const RowParts& parts) {
 void bias_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output) {
   if (!has_gelu_kernel(input, bias, f, output))
     return plain::bias_activation(input, bias, f, output);
-  const RowParts parts(input.numel() / input.size(-1));
+  const RowParts parts(input.numel() / input.size(-1), kForwardParts);
   Launch launch(input);
   BiasGeluArguments arguments = arguments_of(input, bias, output, parts, launch);
   arguments.output = launch.writes(output);

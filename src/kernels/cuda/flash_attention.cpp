@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Attention without rows of scores in memory, by torch's operators: FlashAttention-2 in 16 bits on
-// GPUs from compute capability 8.0 on, elsewhere the memory-efficient kernel (Rabe and Staats
-// 2021). The row kernel (attention_core.cpp) has what both lack: dropout that is a function of the
-// element, masks, soft-capping.
+// Attention without rows of scores in memory. In 16 bits on GPUs from compute capability 8.0 on:
+// the tiles of tiled_attention.h, which have masks and a dropout that is a function of the element,
+// or for long and causal rows without these torch's FlashAttention-2; elsewhere torch's
+// memory-efficient kernel (Rabe and Staats 2021). The row kernel (attention_core.cpp) has what is
+// left: dropout in float32 or on older GPUs, soft-capping.
 #include "kernels/flash_attention.h"
 
 #include <ATen/Context.h>
@@ -19,15 +20,16 @@
 
 #include "finetune/tensor/gpu.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/tiled_attention.h"
 
 namespace finetune::kernels::cuda {
 namespace {
 
-enum class Operator { kNone, kFlash, kEfficient };
+enum class Operator { kNone, kTiled, kFlash, kEfficient };
 
 // FINETUNE_FLASH_ATTENTION=0 leaves everything to the row kernel, =efficient all that it can do to
 // the memory-efficient one; =unordered lets the GPU choose the order of sums in the backward pass,
-// to measure what a fixed one costs.
+// to measure what a fixed one costs; =tiled prefers the tiles to torch's flash attention.
 std::string_view wish() {
   static const char* const text = std::getenv("FINETUNE_FLASH_ATTENTION");
   return text == nullptr ? "" : text;
@@ -51,24 +53,37 @@ bool is_there(c10::Device device) {
          efficient->hasComputedKernelForDispatchKey(key);
 }
 
-Operator operator_of(const Attention& inputs) {
-  if (wish() == "0" || !is_there(inputs.query.device())) return Operator::kNone;
-  static const std::optional<GpuProperties> gpu = gpu_properties(inputs.query.device());
+// Torch's, where it gains and nothing that it lacks is asked for.
+Operator operator_of_torch(const Attention& inputs, const GpuProperties& gpu) {
   const at::ScalarType type = inputs.query.scalar_type();
   const bool gains = inputs.rule.causal || inputs.longest() > kShortRows;
   const bool fits = !inputs.dropout && inputs.rule.softcap == 0.0 && !inputs.mask.defined() &&
                     inputs.query.numel() > 0 && inputs.key.scalar_type() == type &&
                     inputs.value.scalar_type() == type &&
                     (inputs.layout == nullptr || inputs.layout->starts32.defined());
-  if (!gpu || !gains || !fits) return Operator::kNone;
+  if (!gains || !fits || !is_there(inputs.query.device())) return Operator::kNone;
   const int64_t size = inputs.head_size();
   const bool is_narrow = type == at::kBFloat16 || type == at::kHalf;
-  if (is_narrow && size % 8 == 0 && size <= largest_flash_head(*gpu)) return Operator::kFlash;
+  if (is_narrow && size % 8 == 0 && size <= largest_flash_head(gpu)) return Operator::kFlash;
   // Its bfloat16 needs compute capability 8.0.
-  const bool has_type = type == at::kFloat || type == at::kHalf || gpu->major >= 8;
+  const bool has_type = type == at::kFloat || type == at::kHalf || gpu.major >= 8;
   const bool is_aligned = size * static_cast<int64_t>(inputs.query.element_size()) % 16 == 0;
   const bool is_efficient = has_type && is_aligned && size <= 256 && inputs.rule.window == 0;
   return is_efficient ? Operator::kEfficient : Operator::kNone;
+}
+
+// Tiles need compute capability 8.0, which fibers that pretend to be a GPU have.
+bool has_tensor_cores(const std::optional<GpuProperties>& gpu) {
+  return gpu ? gpu->major >= 8 : preloaded_runner() != nullptr;
+}
+
+Operator operator_of(const Attention& inputs) {
+  static const std::optional<GpuProperties> gpu = gpu_properties(inputs.query.device());
+  if (wish() == "0") return Operator::kNone;
+  const bool has_own = wish() != "efficient" && has_tensor_cores(gpu) && has_tiles(inputs);
+  if (has_own && wish() == "tiled") return Operator::kTiled;
+  const Operator of_torch = gpu ? operator_of_torch(inputs, *gpu) : Operator::kNone;
+  return of_torch == Operator::kNone && has_own ? Operator::kTiled : of_torch;
 }
 
 Tensor starts_of(const Attention& inputs) {
@@ -203,25 +218,33 @@ AttendedGradients efficient_backward(const Attention& inputs, const Attended& fo
 const char* name() {
   if (wish() == "0") return "row";
   if (wish() == "efficient") return "efficient";
-  return wish() == "unordered" ? "unordered flash" : "flash";
+  if (wish() == "tiled") return "tiled";
+  return wish() == "unordered" ? "unordered flash" : "tiled and flash";
+}
+
+bool has_own_tiles(c10::Device device) {
+  return wish() != "0" && wish() != "efficient" && has_tensor_cores(gpu_properties(device));
 }
 
 bool serves(const Attention& inputs) { return operator_of(inputs) != Operator::kNone; }
 
 Attended forward_of(const Attention& inputs) {
-  const bool is_flash = operator_of(inputs) == Operator::kFlash;
-  Attended result = is_flash ? flash_forward(inputs) : efficient_forward(inputs);
+  const Operator kernel = operator_of(inputs);
+  if (kernel == Operator::kTiled) return tiled_attention(inputs);
+  Attended result = kernel == Operator::kFlash ? flash_forward(inputs) : efficient_forward(inputs);
   result.context = result.context.reshape(inputs.query.sizes());
   return result;
 }
 
 AttendedGradients backward_of(const Attention& inputs, const Attended& forward,
                               const Tensor& gradient) {
+  const Operator kernel = operator_of(inputs);
+  if (kernel == Operator::kTiled) return tiled_attention_backward(inputs, forward, gradient);
   std::optional<DeterministicOperators> guard;
   if (wish() != "unordered") guard.emplace();
-  const bool is_flash = operator_of(inputs) == Operator::kFlash;
-  const AttendedGradients made = is_flash ? flash_backward(inputs, forward, gradient)
-                                          : efficient_backward(inputs, forward, gradient);
+  const AttendedGradients made = kernel == Operator::kFlash
+                                     ? flash_backward(inputs, forward, gradient)
+                                     : efficient_backward(inputs, forward, gradient);
   return {.query = made.query.reshape(inputs.query.sizes()),
           .key = made.key.reshape(inputs.key.sizes()),
           .value = made.value.reshape(inputs.value.sizes())};
@@ -231,6 +254,7 @@ AttendedGradients backward_of(const Attention& inputs, const Attended& forward,
 
 const FlashAttention kFlashAttention = {.name = name,
                                         .is_there = is_there,
+                                        .has_tiles = has_own_tiles,
                                         .serves = serves,
                                         .forward = forward_of,
                                         .backward = backward_of};

@@ -22,10 +22,11 @@ enum Sums : int { kExactSums, kRoundedSums };  // variants of device/row_sums.cu
 // Adds rows of sorted indices, so that a row of the target is summed by one block, in order.
 void add_sorted_rows(Sums sums, const Tensor& target, const Tensor& indices, const Tensor& rows,
                      int64_t skipped, uint64_t rounding_key = 0) {
-  Tensor sorted = indices.contiguous();
+  // A radix sort goes through keys of 32 bits half as often as through those of 64.
+  Tensor sorted = indices.to(at::kInt).contiguous();
   Tensor order;
   if (indices.numel() > 1) {
-    std::tie(sorted, order) = at::sort(indices, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    std::tie(sorted, order) = at::sort(sorted, /*stable=*/true, /*dim=*/0, /*descending=*/false);
   }
   const Tensor values = rows.contiguous();
   const int64_t columns = rows.size(1);
@@ -36,7 +37,7 @@ void add_sorted_rows(Sums sums, const Tensor& target, const Tensor& indices, con
   Launch launch(target);
   RowSumsArguments arguments = {.target = launch.changes(target),
                                 .rows = launch.reads<float>(values),
-                                .indices = launch.reads<i64>(sorted),
+                                .indices = launch.reads<int>(sorted),
                                 .order = launch.reads<i64>(order),
                                 .count = indices.numel(),
                                 .columns = columns,

@@ -16,6 +16,7 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
   Launch launch(logits);
   const CrossEntropyArguments arguments = {
       .logits = launch.reads<float>(logits),
+      .bias = launch.reads<float>(options.bias),
       .labels = launch.reads<i64>(row_labels),
       .losses = launch.writes<double>(losses),
       .gradient = options.with_gradient ? launch.writes(gradient) : nullptr,
@@ -26,7 +27,7 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
       .smoothing = options.label_smoothing_factor,
       .gradient_scale = options.gradient_scale,
       .with_gradient = options.with_gradient,
-      .is_aligned = is_aligned(logits.size(1), {logits, gradient})};
+      .is_aligned = is_aligned(logits.size(1), {logits, gradient, options.bias})};
   launch.run<kernel::cross_entropy>(value_type_of(gradient), 0, {.x = logits.size(0)}, arguments);
   return losses;
 }

@@ -16,6 +16,7 @@ const std::vector<ValueType> kEveryType = {ValueType::kFloat32, ValueType::kBFlo
                                            ValueType::kFloat16};
 const std::vector<ValueType> kFloat32 = {ValueType::kFloat32};
 const std::vector<ValueType> kFloat32OrBFloat16 = {ValueType::kFloat32, ValueType::kBFloat16};
+const std::vector<ValueType> k16Bits = {ValueType::kBFloat16, ValueType::kFloat16};
 
 const char* name_of(ValueType type) {
   switch (type) {
@@ -38,11 +39,14 @@ std::string text_of(const ListedKernel& kernel) {
 }
 
 // The entry point of a kernel. __grid_constant__ leaves the argument in constant memory, so that
-// indexing into it makes no copy on the stack.
+// indexing into it makes no copy on the stack. A source may define the bounds, to limit registers.
 std::string entry_of(const ListedKernel& kernel, const std::string& entry, ValueType type,
                      int variant) {
   return format_text(
-      "\nextern \"C\" __global__ void __launch_bounds__(finetune::kernels::cuda::kThreads)\n"
+      "\n#ifndef FINETUNE_LAUNCH_BOUNDS\n"
+      "#define FINETUNE_LAUNCH_BOUNDS finetune::kernels::cuda::kThreads\n"
+      "#endif\n"
+      "extern \"C\" __global__ void __launch_bounds__(FINETUNE_LAUNCH_BOUNDS)\n"
       "{}(const __grid_constant__ finetune::kernels::cuda::{} arguments) {{\n"
       "  using namespace finetune::kernels::cuda;\n"
       "  {}<{}, {}>(arguments);\n"

@@ -5,10 +5,11 @@
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels::plain {
+namespace {
 
 // With two temporary tensors.
-Tensor rotate_heads(const Tensor& x, const HeadRotation& rotation) {
-  const Tensor all = x.unflatten(-1, {rotation.heads, -1}).to(compute_type(x));  // [B, T, H, D]
+Tensor rotated(const Tensor& x, const HeadRotation& rotation) {
+  const Tensor all = x.unflatten(-1, {-1, rotation.head_size}).to(compute_type(x));  // [B, T, H, D]
   const Tensor cos = rotation.cos.unsqueeze(1);
   const Tensor sin = rotation.sin.unsqueeze(1);
   const int64_t half = cos.size(-1);
@@ -22,6 +23,14 @@ Tensor rotate_heads(const Tensor& x, const HeadRotation& rotation) {
   at::mul_out(second, b, cos).add_(a.mul(sin), rotation.back ? -1.0 : 1.0);
   if (rest > 0) y.narrow(-1, 2 * half, rest).copy_(all.narrow(-1, 2 * half, rest));
   return y.flatten(-2).to(x.scalar_type());
+}
+
+}  // namespace
+
+std::vector<Tensor> rotate_heads(const std::vector<Tensor>& x, const HeadRotation& rotation) {
+  std::vector<Tensor> turned;
+  for (const Tensor& heads : x) turned.push_back(rotated(heads, rotation));
+  return turned;
 }
 
 }  // namespace finetune::kernels::plain

@@ -14,6 +14,7 @@ namespace finetune::kernels::plain {
 // step.
 Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                               const SoftmaxCrossEntropyOptions& options) {
+  if (options.bias.defined()) logits.add_(options.bias);
   const double smoothing = options.label_smoothing_factor;
   const double on_each = smoothing / static_cast<double>(logits.size(1));
   const Tensor index = labels.unsqueeze(1);  // [N, 1]

@@ -2,6 +2,7 @@
 #include "train/loop/update_step.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
 
@@ -140,10 +141,14 @@ void UpdateStep::apply(StepReport& report) {
   if (in_backward) {
     report.grad_norm = std::sqrt(released_.squares);
   } else {
+    // The wait for the norm is one for the losses as well.
+    const Tensor losses = queued_losses();
     const SharedNorm shared = share_norm(run_.world(), gradient_norm(run_.store()) / loss_scale());
     report.grad_norm = shared.norm;
     report.stop_came = shared.stops;
-    report.loss += queued_loss();
+    for (int64_t i = 0; losses.defined() && i < losses.numel(); ++i) {
+      report.loss += losses[i].item<double>() / loss_scale();
+    }
   }
   report.fault =
       fault_of(run_.divergence_options(), run_.state.divergence, report.loss, report.grad_norm);
@@ -154,14 +159,15 @@ void UpdateStep::apply(StepReport& report) {
   watch_.end(SessionClock::Unit::kUpdate);
 }
 
-double UpdateStep::queued_loss() const {
-  if (queued_losses_.empty()) return 0.0;
+// Starts a copy of the micro-batches' losses to the host, which later work on the device ends.
+Tensor UpdateStep::queued_losses() const {
+  if (queued_losses_.empty()) return {};
   const bool is_one = queued_losses_.size() == 1;
-  const Tensor all =
-      (is_one ? queued_losses_.front().view({1}) : at::stack(queued_losses_)).to(at::kCPU);
-  double sum = 0.0;
-  for (int64_t i = 0; i < all.numel(); ++i) sum += all[i].item<double>() / loss_scale();
-  return sum;
+  const Tensor all = is_one ? queued_losses_.front().view({1}) : at::stack(queued_losses_);
+  const Tensor host =
+      at::empty(all.sizes(), at::TensorOptions().dtype(all.scalar_type()).pinned_memory(true));
+  host.copy_(all, /*non_blocking=*/true);
+  return host;
 }
 
 void UpdateStep::apply_gradients(StepReport& report) {

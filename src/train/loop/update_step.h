@@ -60,8 +60,7 @@ class UpdateStep {
   void add_micro_batches(const Update& update, const std::vector<double>& scales);
   double backward(const Batch& batch, const std::vector<double>& scales);
   void apply(StepReport& report);
-  // Waits for the device.
-  [[nodiscard]] double queued_loss() const;
+  [[nodiscard]] Tensor queued_losses() const;
   void apply_gradients(StepReport& report);
   void note_overflow(StepReport& report);
   void update_in_backward();

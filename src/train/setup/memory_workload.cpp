@@ -73,6 +73,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
       .processes = processes_of(args, parts)};
   workload.has_kernels = has_compiled_kernels(parts.device);
   workload.has_flash = attention_in_use(parts.device) != std::string_view("row");
+  workload.has_tiles = has_tiled_attention(parts.device);
   workload.divides_states = args.zero_stage > 0;
   workload.sums_shards = args.full_determinism && args.grad_accum_dtype == "float32";
   int64_t longest = 1;

@@ -84,18 +84,17 @@ constexpr NamedGpu kGpus[] = {
 constexpr int64_t kGpuWorkspace = int64_t{40} << 20;  // of cuBLAS
 
 Json longest_rows_on_gpus(MemoryWorkload workload, const MemoryChoices& choices) {
-  workload.is_device = workload.has_kernels = workload.has_flash = true;
+  workload.is_device = workload.has_kernels = workload.has_flash = workload.has_tiles = true;
   workload.workspace = kGpuWorkspace;
   std::vector<int64_t> bytes;
   for (const NamedGpu& gpu : kGpus) bytes.push_back(gpu.mebibytes << 20);
   const std::vector<int64_t> lengths = longest_rows(workload, choices, bytes);
   Json rows = Json::object();
   for (size_t i = 0; i < lengths.size(); ++i) rows[kGpus[i].name] = lengths[i];
-  // A T4 has no attention without scores in bfloat16.
-  if (choices.precision == Precision::kBFloat16) {
-    workload.has_flash = false;
-    rows["T4"] = longest_rows(workload, choices, {bytes[2]})[0];
-  }
+  // A T4 has no tiles, and in bfloat16 no attention without scores at all.
+  workload.has_tiles = false;
+  workload.has_flash = choices.precision != Precision::kBFloat16;
+  rows["T4"] = longest_rows(workload, choices, {bytes[2]})[0];
   return rows;
 }
 
@@ -185,7 +184,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["flops"] = flops_of_update(workload, choices);
   MemoryWorkload elsewhere = workload;
   elsewhere.is_device = !workload.is_device;
-  elsewhere.has_kernels = elsewhere.has_flash = elsewhere.is_device;
+  elsewhere.has_kernels = elsewhere.has_flash = elsewhere.has_tiles = elsewhere.is_device;
   plan["peak_elsewhere"] = predict_memory(elsewhere, choices).peak();
   plan["longest_rows"] = longest_rows_on_gpus(workload, choices);
   add_bucket(args, needed, plan);

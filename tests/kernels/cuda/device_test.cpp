@@ -12,11 +12,13 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -33,6 +35,7 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/runner.h"
 #include "kernels/cuda/sources.h"
+#include "kernels/cuda/tiled_attention.h"
 #include "kernels/dropout_mask.h"
 #include "kernels/update_numbers.h"
 
@@ -164,15 +167,26 @@ std::optional<DropoutNumbers> some_dropout(double p) {
 // For every number of values per thread, with aligned and unaligned rows.
 TEST_F(CudaKernels, NormaliseAsTheCpu) {
   const auto layout = make_token_layout({3, 1, 2}, 4, c10::Device(c10::kCPU));
-  for (const int64_t columns : {5, 768, 1030, 4096}) {
+  for (const auto& [columns, type] :
+       std::initializer_list<std::pair<int64_t, at::ScalarType>>{{5, at::kFloat},
+                                                                 {384, at::kFloat},
+                                                                 {768, at::kBFloat16},
+                                                                 {768, at::kFloat},
+                                                                 {770, at::kFloat},
+                                                                 {1024, at::kFloat},
+                                                                 {1024, at::kHalf},
+                                                                 {1030, at::kFloat},
+                                                                 {4096, at::kFloat}}) {
     SCOPED_TRACE(columns);
-    const Tensor product = at::randn({1, 6, columns});
-    const Tensor residual = at::randn({1, 6, columns});
-    const Tensor gradient = at::randn({1, 6, columns});
+    const Tensor product = at::randn({1, 6, columns}).to(type);
+    const Tensor residual = at::randn({1, 6, columns}).to(type);
+    const Tensor gradient = at::randn({1, 6, columns}).to(type);
+    // The CPU's rounding of a value that is computed in another order may be its neighbour.
+    const double rounding = type == at::kFloat ? 0.0 : type == at::kHalf ? 0x1p-9 : 0x1p-6;
     const Tensor bias = at::randn({columns});
     for (const TokenLayout* sequences :
          std::initializer_list<const TokenLayout*>{nullptr, layout.get()}) {
-      expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
+      expect_like_cpu(2 * kClose + rounding, [&](const Kernels& k) -> Tensors {
         const AddNorm weights = {.gamma = bias + 1,
                                  .beta = bias,
                                  .epsilon = 1e-5,
@@ -221,15 +235,19 @@ TEST_F(CudaKernels, NormaliseByTheRootMeanSquareAsTheCpu) {
 
 TEST_F(CudaKernels, RotateHeadsAsTheCpu) {
   for (const int64_t half : {1, 16, 20, 25}) {
-    const Tensor x = at::randn({2, 9, 3 * 50});
-    const Tensor even = at::randn({2, 9, 3 * 64});
     const Tensor angles = at::randn({9, half});
-    for (const bool back : {false, true}) {
-      const HeadRotation rotation = {
-          .cos = angles.cos(), .sin = angles.sin(), .heads = 3, .back = back};
-      expect_like_cpu(kClose, [&](const Kernels& k) -> Tensors {
-        return {k.rotate_heads(x.clone(), rotation), k.rotate_heads(even.clone(), rotation)};
-      });
+    for (const int64_t size : {50, 64}) {
+      const Tensor query = at::randn({2, 9, 3 * size});
+      const Tensor key = at::randn({2, 9, 2 * size});
+      for (const bool back : {false, true}) {
+        const HeadRotation rotation = {
+            .cos = angles.cos(), .sin = angles.sin(), .head_size = size, .back = back};
+        expect_like_cpu(kClose, [&](const Kernels& k) -> Tensors {
+          Tensors turned = k.rotate_heads({query.clone(), key.clone()}, rotation);
+          turned.push_back(k.rotate_heads({key.clone()}, rotation)[0]);
+          return turned;
+        });
+      }
     }
   }
 }
@@ -403,6 +421,86 @@ TEST_F(CudaKernels, AttendAsTheCpu) {
   }
 }
 
+struct TiledCase {
+  const char* name;
+  std::vector<int64_t> lengths;  // of a layout's sequences; one: of two padded samples
+  int64_t size;
+  int64_t kv_heads;
+  AttentionRule rule;
+};
+
+// Two heads; with dropout and a mask.
+struct TiledInputs {
+  Attention inputs;
+  Tensor gradient;
+  std::shared_ptr<TokenLayout> layout;
+
+  TiledInputs(const TiledCase& one, at::ScalarType type) {
+    const bool is_padded = one.lengths.size() == 1;
+    const int64_t longest = *std::ranges::max_element(one.lengths);
+    if (!is_padded) {
+      layout = std::make_shared<TokenLayout>(
+          *make_token_layout(one.lengths, longest, c10::Device(c10::kCPU)));
+      layout->starts = at::tensor(layout->offsets, at::kLong);
+    }
+    const int64_t samples = is_padded ? 2 : 1;
+    const int64_t tokens = is_padded ? longest : layout->tokens();
+    const auto draw = [&](int64_t heads) {
+      return at::randn({samples, tokens, heads * one.size}).to(type);
+    };
+    Tensor mask = at::ones({samples, 1, 1, tokens}, at::kBool);
+    for (const int64_t hole : {0, 7}) mask[0][0][0][hole] = false;
+    inputs = {.query = draw(2),
+              .key = draw(one.kv_heads),
+              .value = draw(one.kv_heads),
+              .heads = 2,
+              .kv_heads = one.kv_heads,
+              .rule = one.rule,
+              .mask = mask,
+              .dropout = some_dropout(0.2),
+              .layout = layout.get()};
+    gradient = draw(2);
+  }
+};
+
+// Tiles of one and several blocks, partly empty ones, and ones that a rule skips. A query whose
+// keys are all masked gives zeros. What is rounded to 16 bits: probabilities and their gradients
+// besides the results.
+TEST_F(CudaKernels, AttendInTilesAsTheCpu) {
+  const TiledCase cases[] = {{"one tile", {39}, 64, 2, {}},
+                             {"tiles", {130}, 32, 2, {}},
+                             {"causal", {90}, 64, 1, {.causal = true, .scale = 0.3}},
+                             {"window", {140}, 32, 1, {.causal = true, .window = 20}},
+                             {"windows on both sides", {200}, 32, 2, {.window = 9}},
+                             {"sequences", {1, 70, 8}, 64, 2, {}},
+                             {"causal sequences", {8, 66, 1}, 32, 1, {.causal = true}}};
+  for (const TiledCase& one : cases) {
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      SCOPED_TRACE(one.name);
+      const TiledInputs made(one, type);
+      ASSERT_TRUE(cuda::has_tiles(made.inputs));
+      const double rounding = type == at::kHalf ? 0x1p-10 : 0x1p-7;
+      expect_like_cpu(rounding, [&](const Kernels& k) -> Tensors {
+        const bool is_cpu = &k == &cpu::kKernels;
+        const at::ScalarType wide = is_cpu ? at::kFloat : type;
+        Attention inputs = made.inputs;
+        inputs.query = inputs.query.to(wide, false, true);
+        inputs.key = inputs.key.to(wide, false, true);
+        inputs.value = inputs.value.to(wide, false, true);
+        const Tensor gradient = made.gradient.to(wide);
+        if (is_cpu) {
+          const Tensor context = k.attention(inputs);
+          k.attention_backward(inputs, gradient);
+          return {context, inputs.query, inputs.key, inputs.value};
+        }
+        const Attended forward = cuda::tiled_attention(inputs);
+        const AttendedGradients back = cuda::tiled_attention_backward(inputs, forward, gradient);
+        return {forward.context, back.query, back.key, back.value};
+      });
+    }
+  }
+}
+
 struct BlockCaseOnDevice {
   int64_t tokens;
   int64_t block_size;
@@ -461,11 +559,13 @@ TEST_F(CudaKernels, AttendInSeveralParts) {
 TEST_F(CudaKernels, CountLossesAsTheCpu) {
   const Tensor logits = at::randn({6, 1000}) * 10;
   const Tensor labels = at::randint(1000, {6}, at::kLong);
+  const Tensor bias = at::randn({1000});
   for (const double smoothing : {0.0, 0.1}) {
     expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
       const Tensor gradient = logits.clone();
       const SoftmaxCrossEntropyOptions options{.label_smoothing_factor = smoothing,
-                                               .gradient_scale = 0.25};
+                                               .gradient_scale = 0.25,
+                                               .bias = smoothing > 0 ? bias : Tensor()};
       const Tensor losses = k.softmax_cross_entropy_(gradient, labels, options);
       return {losses, gradient};
     });

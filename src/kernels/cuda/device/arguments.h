@@ -35,6 +35,13 @@ struct DropoutArguments {
   const i64* positions;  // position in it; or null
 };
 
+// Variants of add_norm(): aligned rows in warps, of this many columns at most, then in blocks.
+constexpr int kNormWarpShapes = 3;
+constexpr int kNormWarpColumns[kNormWarpShapes] = {3 * 4 * kWarp, 6 * 4 * kWarp, 8 * 4 * kWarp};
+constexpr int kNormWarps = 4;  // of a block
+// Of float32: the last shape has too few registers for it.
+constexpr int kWideNormWarpShapes = kNormWarpShapes - 1;
+
 struct AddNormArguments {
   void* sums;            // [rows, columns]; on entry the product, if there is a residual
   const void* residual;  // null: `sums` already contains s
@@ -42,6 +49,7 @@ struct AddNormArguments {
   const float* gamma;
   const float* beta;
   void* result;
+  i64 rows;
   i64 columns;
   float epsilon;
   int is_aligned;  // rows begin at multiples of four values
@@ -145,13 +153,14 @@ struct RmsNormBackwardArguments {
   int is_aligned;
 };
 
+constexpr int kRotatedTensors = 2;
 struct RotateHeadsArguments {
-  void* values;  // [rows, heads * size]
+  void* values[kRotatedTensors] = {};  // [rows, heads * size] each
+  int heads[kRotatedTensors] = {};
   const float* cos;
   const float* sin;  // [tokens, half]
   i64 tokens;
   i64 rows;
-  int heads;
   int size;
   int half;
   int back;
@@ -228,6 +237,35 @@ struct AttentionBackwardArguments {
   DropoutArguments dropout;
 };
 
+// Of the forward kernel and both backward kernels. Tensors of tokens are [all_tokens, heads or
+// key_heads, D].
+constexpr int kAttentionTile = 64;  // tokens that a block handles
+constexpr int kAttentionTileThreads = 2 * kAttentionTile;
+struct TiledAttentionArguments {
+  const void* query;
+  const void* key;
+  const void* value;
+  void* context;
+  float* log_sum_exp;    // [heads, all_tokens], binary, of scaled scores
+  float* deltas;         // [heads, all_tokens], the first backward kernel's for the second
+  const void* gradient;  // of the context
+  void* of_query;
+  void* of_key;
+  void* of_value;
+  const u8* mask;     // of keys, indexed by token; or null
+  const i64* starts;  // first token of each sample, and the end; null: b * tokens
+  i64 all_tokens;
+  int tokens;  // of each sample; without starts
+  int tiles;   // of the longest sample
+  int heads;
+  int key_heads;
+  float scale;           // of scores, times log2(e): powers of 2 are cheaper than of e
+  float gradient_scale;  // of scores
+  int is_causal;
+  int window;
+  DropoutArguments dropout;
+};
+
 // Which keys rows of block-sparse scores are of (block_rows.cu).
 struct BlockRowsShape {
   const i64* queries;  // [query_blocks]: their blocks
@@ -259,6 +297,7 @@ struct BlockRowsBackwardArguments {
 
 struct CrossEntropyArguments {
   const float* logits;  // [rows, columns]
+  const float* bias;    // [columns], added to them; or null
   const i64* labels;
   double* losses;
   void* gradient;  // of the type that the kernel was compiled for; may be the memory of the logits
@@ -276,7 +315,7 @@ constexpr int kRowsOfPart = 64;
 struct RowSumsArguments {
   void* target;        // [.., columns], float32 or bfloat16
   const float* rows;   // [count, columns]
-  const i64* indices;  // [count], sorted
+  const int* indices;  // [count], sorted
   const i64* order;    // position before sorting; null: the same
   i64 count;
   i64 columns;

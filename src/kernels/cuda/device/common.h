@@ -105,6 +105,47 @@ __device__ inline void load4(const T* row, i64 first, i64 columns, bool is_align
   for (int i = 0; i < 4; ++i) values[i] = first + i < columns ? widen(row[first + i]) : 0.0F;
 }
 
+// Loads of aligned rows are under way together as long as neither a branch nor an arithmetic
+// operation stands between them: they are widened when all have been started.
+template <class T, int kCount>
+struct AlignedRow {
+  Four<T> fours[kCount];
+
+  // Zeros after the end of the row.
+  template <class Column>
+  __device__ void load(const T* row, i64 columns, const Column& column) {
+#pragma unroll
+    for (int v = 0; v < kCount; ++v) {
+      fours[v] = {};
+      if (column(v) < columns) fours[v] = *reinterpret_cast<const Four<T>*>(row + column(v));
+    }
+  }
+  __device__ void widen_to(float* values) const {
+#pragma unroll
+    for (int i = 0; i < 4 * kCount; ++i) values[i] = widen(fours[i / 4].at[i % 4]);
+  }
+};
+
+// Eight aligned values, moved by as few instructions as the type allows.
+template <class T>
+struct EightValues {
+  static constexpr int kPer = sizeof(T) == 2 ? 8 : 4;  // 16 bytes
+  struct alignas(16) Part {
+    T at[kPer];
+  };
+  Part parts[8 / kPer];
+
+  __device__ void load(const T* values) {
+#pragma unroll
+    for (int i = 0; i < 8 / kPer; ++i) parts[i] = reinterpret_cast<const Part*>(values)[i];
+  }
+  __device__ void store(T* values) const {
+#pragma unroll
+    for (int i = 0; i < 8 / kPer; ++i) reinterpret_cast<Part*>(values)[i] = parts[i];
+  }
+  __device__ T& at(int i) { return parts[i / kPer].at[i % kPer]; }
+};
+
 // Stores four values; those after the end of the row are not written.
 template <class T>
 __device__ inline void store4(T* row, i64 first, i64 columns, bool is_aligned,
@@ -178,13 +219,22 @@ __device__ inline void dropout_factors(const DropoutArguments& d, u32 sample, u3
   for (int i = 0; i < 4; ++i) factors[i] = c[i] >= d.threshold ? d.scale : 0.0F;
 }
 
-// The dropout factors of row `row` of [B, T, C], or of a layout's tokens.
-__device__ inline void row_factors(const DropoutArguments& d, i64 row, u32 block, float* factors) {
-  const bool has_layout = d.sequences != nullptr;
-  const i64 sample = has_layout ? d.sequences[row] : row / d.rows_per_sample;
-  const i64 position = has_layout ? d.positions[row] : row % d.rows_per_sample;
-  dropout_factors(d, static_cast<u32>(sample), 0, static_cast<u32>(position), block, factors);
-}
+// Where row `row` of [B, T, C], or of a layout's tokens, is. Found once for a row: stores between
+// two calls would make the second load it again.
+struct RowPosition {
+  u32 sample = 0;
+  u32 position = 0;
+
+  __device__ RowPosition(const DropoutArguments& d, i64 row) {
+    if (!d.is_on) return;
+    const bool has_layout = d.sequences != nullptr;
+    sample = static_cast<u32>(has_layout ? d.sequences[row] : row / d.rows_per_sample);
+    position = static_cast<u32>(has_layout ? d.positions[row] : row % d.rows_per_sample);
+  }
+  __device__ void factors(const DropoutArguments& d, u32 block, float* factors) const {
+    dropout_factors(d, sample, 0, position, block, factors);
+  }
+};
 
 // Sums by a butterfly: all lanes get the same bits.
 __device__ inline float warp_sum(float x) {

@@ -19,23 +19,68 @@ __device__ inline double block_sum_of_doubles(double x, double* shared) {
   return sum;
 }
 
+// A thread's values of a row at a time, whose loads are under way together: four of each of four
+// parts of the row.
+constexpr int kParts = 4;
+constexpr int kLogits = 4 * kParts;
+
+struct RowOfLogits {
+  const float* logits;
+  const float* bias;  // or null
+  i64 columns;
+  int is_aligned;
+
+  __device__ i64 first(i64 begin, int part) const {
+    return begin + 4 * (static_cast<i64>(part) * blockDim.x + threadIdx.x);
+  }
+  // Columns from `begin` on of the whole block; `outside` after the row's end.
+  __device__ void load(i64 begin, float outside, float* x) const {
+    if (is_aligned == 0) {
+      load_unaligned(begin, outside, x);
+      return;
+    }
+    const auto column = [this, begin](int part) { return first(begin, part); };
+    AlignedRow<float, kParts> values;
+    values.load(logits, columns, column);
+    if (bias != nullptr) {
+      AlignedRow<float, kParts> biases;
+      biases.load(bias, columns, column);
+#pragma unroll
+      for (int k = 0; k < kLogits; ++k)
+        values.fours[k / 4].at[k % 4] += biases.fours[k / 4].at[k % 4];
+    }
+#pragma unroll
+    for (int k = 0; k < kLogits; ++k) {
+      x[k] = column(k / 4) < columns ? values.fours[k / 4].at[k % 4] : outside;
+    }
+  }
+
+ private:
+  __device__ void load_unaligned(i64 begin, float outside, float* x) const {
+    for (int k = 0; k < kLogits; ++k) {
+      const i64 column = first(begin, k / 4) + k % 4;
+      x[k] = outside;
+      if (column < columns) x[k] = logits[column] + (bias == nullptr ? 0.0F : bias[column]);
+    }
+  }
+};
+
 // The sum of exp(x - largest) over what a thread has seen.
 struct Exponentials {
   float largest = float_of(0xFF800000U);  // NaN once a value is
   float sum = 0.0F;
 
-  // Adds the values of four columns from `first` on.
-  __device__ void add(const float* x, i64 first, i64 columns) {
+  __device__ void add(const float* x) {
     float top = largest;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (first + i < columns && (x[i] > top || x[i] != x[i])) top = x[i];
+    for (int k = 0; k < kLogits; ++k) {
+      if (x[k] > top || x[k] != x[k]) top = x[k];
     }
     const float from = shift(top);
     if (top != largest) sum *= expf(largest - from);
     largest = top;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum += first + i < columns ? expf(x[i] - from) : 0.0F;
+    for (int k = 0; k < kLogits; ++k) sum += expf(x[k] - from);
   }
   // Where all values are -infinity, their exponentials are 0.
   __device__ static float shift(float top) { return top == float_of(0xFF800000U) ? 0.0F : top; }
@@ -47,18 +92,19 @@ __device__ void cross_entropy(const CrossEntropyArguments& a) {
   __shared__ float shared[kThreads / kWarp];
   __shared__ double sums[kThreads];
   const i64 row = blockIdx.x;
-  const float* const logits = a.logits + row * a.columns;
+  const RowOfLogits logits = {a.logits + row * a.columns, a.bias, a.columns, a.is_aligned};
   const i64 label = a.labels[row];
-  const i64 step = 4 * static_cast<i64>(blockDim.x);
+  const i64 step = kLogits * static_cast<i64>(blockDim.x);
   Exponentials own;
   double plain = 0.0;
-  for (i64 first = 4 * static_cast<i64>(threadIdx.x); first < a.columns; first += step) {
-    float x[4];
-    load4(logits, first, a.columns, a.is_aligned, x);
-    own.add(x, first, a.columns);
+  for (i64 begin = 0; begin < a.columns; begin += step) {
+    float x[kLogits];
+    logits.load(begin, float_of(0xFF800000U), x);
+    own.add(x);
     if (a.smoothing != 0.0) {
+      logits.load(begin, 0.0F, x);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) plain += static_cast<double>(x[i]);  // 0 after the row's end
+      for (int k = 0; k < kLogits; ++k) plain += static_cast<double>(x[k]);
     }
   }
   const float largest = block_largest(own.largest, shared);
@@ -68,7 +114,8 @@ __device__ void cross_entropy(const CrossEntropyArguments& a) {
   if (a.smoothing != 0.0) plain = block_sum_of_doubles(plain, sums);
   const double on_each = a.smoothing / static_cast<double>(a.columns);
   if (threadIdx.x == 0) {
-    const double of_label = static_cast<double>(logits[label]) * (1.0 - a.smoothing);
+    const float own_logit = logits.logits[label] + (a.bias == nullptr ? 0.0F : a.bias[label]);
+    const double of_label = static_cast<double>(own_logit) * (1.0 - a.smoothing);
     a.losses[row] = static_cast<double>(from) + log(total) - of_label - plain * on_each;
   }
   if (a.with_gradient == 0) return;
@@ -77,16 +124,24 @@ __device__ void cross_entropy(const CrossEntropyArguments& a) {
   const float scale = static_cast<float>(a.gradient_scale / total);
   const float each = static_cast<float>(a.gradient_scale * on_each);
   const float of_label = static_cast<float>(a.gradient_scale * (1.0 - a.smoothing));
-  for (i64 first = 4 * static_cast<i64>(threadIdx.x); first < a.columns; first += step) {
-    float x[4];
-    load4(logits, first, a.columns, a.is_aligned, x);
+  for (i64 begin = 0; begin < a.columns; begin += step) {
+    float x[kLogits];
+    logits.load(begin, 0.0F, x);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      x[i] = expf(x[i] - from) * scale - each;
-      if (first + i == label) x[i] -= of_label;
+    for (int part = 0; part < kParts; ++part) {
+      const i64 first = logits.first(begin, part);
+      float* const some = x + 4 * part;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        some[i] = expf(some[i] - from) * scale - each;
+        if (first + i == label) some[i] -= of_label;
+      }
+      if (first >= a.columns) continue;
+      store4(gradient, first, a.columns, a.is_aligned, some);
+      if (a.wide != nullptr) {
+        store4(a.wide + row * a.columns, first, a.columns, a.is_aligned, some);
+      }
     }
-    store4(gradient, first, a.columns, a.is_aligned, x);
-    if (a.wide != nullptr) store4(a.wide + row * a.columns, first, a.columns, a.is_aligned, x);
   }
 }
 

@@ -13,7 +13,7 @@ __device__ void dropout(const DropoutKernelArguments& a) {
   const auto block = static_cast<u32>(index % blocks);
   float factors[4];
   if (a.heads == 1) {
-    row_factors(a.dropout, row, block, factors);
+    RowPosition(a.dropout, row).factors(a.dropout, block, factors);
   } else {
     const i64 position = row % a.dropout.rows_per_sample;
     const i64 head = row / a.dropout.rows_per_sample;

@@ -14,7 +14,7 @@ __device__ void gated_product(const GatedProductArguments& a) {
   load8(static_cast<const T*>(a.gate), first, a.count, a.is_aligned, gate);
   load8(static_cast<const T*>(a.up), first, a.count, a.is_aligned, up);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) gate[i] = activate<kVariant>(gate[i]).value * up[i];
+  for (int i = 0; i < 8; ++i) gate[i] = activate<kVariant, T>(gate[i]).value * up[i];
   store8(static_cast<T*>(a.output), first, a.count, a.is_aligned, gate);
 }
 
@@ -31,7 +31,7 @@ __device__ void gated_product_backward(const GatedProductArguments& a) {
   load8(static_cast<const T*>(a.gradient), first, a.count, a.is_aligned, dy);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const Activated f = activate<kVariant>(gate[i]);
+    const Activated f = activate<kVariant, T>(gate[i]);
     gate[i] = dy[i] * up[i] * f.slope;
     up[i] = dy[i] * f.value;
   }

@@ -12,11 +12,16 @@ __device__ void rotate_heads(const RotateHeadsArguments& a) {
   const float sign = a.back != 0 ? -1.0F : 1.0F;
   const u32 steps = static_cast<u32>(a.half / kPairs);
   const i64 thread = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const i64 head = thread / steps;  // of all tokens
-  if (head < a.rows * a.heads) {
-    const i64 position = head / a.heads % a.tokens;
+  const int heads = a.heads[0] + a.heads[1];
+  const i64 row = thread / steps / heads;
+  if (row < a.rows) {
+    const int head = static_cast<int>(thread / steps % heads);
+    const i64 position = row % a.tokens;
     const int pair = kPairs * static_cast<int>(thread % steps);
-    T* const low = static_cast<T*>(a.values) + head * a.size + pair;
+    const bool is_second = head >= a.heads[0];
+    const i64 first =
+        row * (is_second ? a.heads[1] : a.heads[0]) + (is_second ? head - a.heads[0] : head);
+    T* const low = static_cast<T*>(is_second ? a.values[1] : a.values[0]) + first * a.size + pair;
     T* const high = low + a.half;
     float cos[4];
     float sin[4];
