@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/kernels/precision.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -91,7 +92,18 @@ Tensor product_in(Precision precision, const Tensor& a, const Tensor& b) {
 void product_into(Precision precision, const Tensor& target, const Tensor& a, const Tensor& b,
                   double beta) {
   if (is_direct(precision, a)) {
-    multiply_into(target, operand(precision, a), operand(precision, b), beta);
+    const Tensor left = operand(precision, a);
+    const Tensor right = operand(precision, b);
+    if (left.scalar_type() == target.scalar_type()) {
+      multiply_into(target, left, right, beta);
+    } else if (kernels::has_float32_product(left, right)) {
+      Tensor sum = target;
+      at::addmm_out(sum, sum, left, right, at::kFloat, beta);
+    } else if (beta == 0.0) {
+      target.copy_(multiply_tokens(left, right, Tensor()));
+    } else {
+      target.mul_(beta).add_(multiply_tokens(left, right, Tensor()));
+    }
     return;
   }
   const Tensor weight = b.to(at::kFloat);

@@ -2,6 +2,7 @@
 #include "finetune/kernels/token_product.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
@@ -127,6 +128,21 @@ TEST_F(TokenProduct, LeavesSmallProductsAndOtherTypesToAten) {
   EXPECT_FALSE(has_token_product(row, at::randn({4096, 4096})));
   const Tensor wide = at::randn({512, 512}, at::kDouble);
   EXPECT_FALSE(has_token_product(wide, wide));
+}
+
+// CPUs with instructions for bfloat16 multiply it as it is, others in float32.
+TEST(Products, OfSixteenBitsAreAddedToFloat32) {
+  const Tensor a = at::randn({5, 7});
+  const Tensor b = at::randn({7, 6});
+  const Tensor expected = a.to(at::kBFloat16).to(at::kFloat).mm(b.to(at::kBFloat16).to(at::kFloat));
+  const Tensor start = at::randn({5, 6});
+  const Tensor sum = start.clone();
+  product_into(Precision::kBFloat16, sum, a, b, 1.0);
+  // The product may be rounded before it is added.
+  EXPECT_TRUE(at::allclose(sum, start + expected, 2e-2, 2e-2));
+  const Tensor unset = at::full({5, 6}, std::numeric_limits<float>::quiet_NaN());
+  product_into(Precision::kBFloat16, unset, a, b, 0.0);
+  EXPECT_TRUE(at::allclose(unset, expected, 2e-2, 2e-2));
 }
 
 }  // namespace
