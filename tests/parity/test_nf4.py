@@ -5,6 +5,7 @@ ours do, and transformers' Trainer continues a run of ours at the next step."""
 import json
 import shutil
 
+import bitsandbytes_on_cpu  # noqa: F401  before PEFT imports it
 import torch
 from safetensors.torch import load_file
 from support import TEXT, ParityTest, run_binary, state
