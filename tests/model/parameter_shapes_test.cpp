@@ -257,8 +257,9 @@ TEST(Scratch, OfDisentangledAttentionIsThatOfTheHeadsAtOnce) {
   EXPECT_EQ(one, 12 * kTokens * kTokens * 4 + 8 * kTokens * kHidden * 4);
   const int64_t head = 12 * kTokens * kTokens * 4;
   EXPECT_EQ(scratch_of(config, kTokens, {.threads = 16}).by_head - one, head) << "two heads";
-  EXPECT_EQ(scratch_of(config, kTokens, {.table = kernels::KernelTable::kPlain}).by_head - one,
-            head);
+  const auto device = scratch_of(config, kTokens, {.table = kernels::KernelTable::kPlain});
+  EXPECT_EQ(device.by_head, 2 * 5 * kTokens * kTokens * 4 + 8 * kTokens * kHidden * 4);
+  EXPECT_EQ(device.sequences_at_once, (int64_t{16} << 20) / (2 * kTokens * kTokens * 4));
 }
 
 TEST(Scratch, TellsTheBlocksOfSparseAttention) {
