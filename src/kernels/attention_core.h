@@ -34,6 +34,11 @@ struct Attention {
   const TokenLayout* layout = nullptr;
 
   [[nodiscard]] int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  // Whether there are queries, and keys and values are of their type.
+  [[nodiscard]] bool has_one_type() const {
+    const at::ScalarType type = query.scalar_type();
+    return query.numel() > 0 && key.scalar_type() == type && value.scalar_type() == type;
+  }
   [[nodiscard]] int64_t head_size() const { return query.size(2) / heads; }
   // Tokens of the longest sequence.
   [[nodiscard]] int64_t longest() const {

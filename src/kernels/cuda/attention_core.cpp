@@ -185,10 +185,8 @@ void softmax_rows_backward(const SampleRange& range, const Tensor& probabilities
 }
 
 bool has_rows_kernel(const Attention& inputs) {
-  const at::ScalarType type = inputs.query.scalar_type();
   return inputs.rule.softcap == 0.0 && inputs.longest() <= kLongestAttention &&
-         inputs.query.numel() > 0 && inputs.key.scalar_type() == type &&
-         inputs.value.scalar_type() == type;
+         inputs.has_one_type();
 }
 
 // target = factor * a b, ignoring the old contents.

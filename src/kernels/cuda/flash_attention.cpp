@@ -58,8 +58,7 @@ Operator operator_of_torch(const Attention& inputs, const GpuProperties& gpu) {
   const at::ScalarType type = inputs.query.scalar_type();
   const bool gains = inputs.rule.causal || inputs.longest() > kShortRows;
   const bool fits = !inputs.dropout && inputs.rule.softcap == 0.0 && !inputs.mask.defined() &&
-                    inputs.query.numel() > 0 && inputs.key.scalar_type() == type &&
-                    inputs.value.scalar_type() == type &&
+                    inputs.has_one_type() &&
                     (inputs.layout == nullptr || inputs.layout->starts32.defined());
   if (!gains || !fits || !is_there(inputs.query.device())) return Operator::kNone;
   const int64_t size = inputs.head_size();

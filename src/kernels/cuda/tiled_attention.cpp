@@ -65,8 +65,7 @@ bool has_tiles(const Attention& inputs) {
   const at::ScalarType type = inputs.query.scalar_type();
   const int64_t size = inputs.head_size();
   return (type == at::kBFloat16 || type == at::kHalf) && fits_tiles(size) &&
-         inputs.rule.softcap == 0.0 && inputs.rule.scale >= 0.0 && inputs.query.numel() > 0 &&
-         inputs.key.scalar_type() == type && inputs.value.scalar_type() == type &&
+         inputs.rule.softcap == 0.0 && inputs.rule.scale >= 0.0 && inputs.has_one_type() &&
          inputs.query.numel() < std::numeric_limits<int32_t>::max() &&
          inputs.longest() <= 65536 &&  // rows of dropout's numbers (dropout.h)
          (inputs.layout == nullptr || inputs.layout->starts.defined()) &&

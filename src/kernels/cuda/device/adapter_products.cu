@@ -130,7 +130,7 @@ struct StagedRows {
   Four<float> low[kAdapterWarps][kStagedRows][kRanks / 4];
 };
 
-// Loads the next rows of each warp, after `done` of its own; zeros after the last row.
+// Loads the rows of each warp that follow the first `done`; zeros after the last row.
 template <class T, int kRanks>
 __device__ void stage_rows(const AdapterArguments& a, i64 done, StagedRows<kRanks>& staged) {
   const i64 first = static_cast<i64>(blockIdx.x) * kAdapterWarps * a.rows_at_once + done;

@@ -37,8 +37,8 @@ __device__ inline void activate_aligned(const BiasGeluArguments& a, const RowsOf
   const T* const input = static_cast<const T*>(a.input) + rows.first;
   T* const output = static_cast<T*>(a.output) + rows.first;
   for (i64 row = rows.begin; row < rows.end; row += kRowsTogether) {
-    EightValues<T> values[kRowsTogether];
-    EightValues<T> gradients[kRowsTogether];
+    Eight<T> values[kRowsTogether];
+    Eight<T> gradients[kRowsTogether];
 #pragma unroll
     for (int r = 0; r < kRowsTogether; ++r) {
       // A branch would make each load wait for the last.

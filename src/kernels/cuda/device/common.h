@@ -29,6 +29,8 @@ __device__ inline float float_of(u32 bits) {
 #endif
 }
 
+__device__ inline float lowest() { return float_of(0xFF800000U); }  // minus infinity
+
 __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(bfloat16 x) { return float_of(static_cast<u32>(x.bits) << 16); }
 __device__ inline float widen(float16 x) {
@@ -87,9 +89,24 @@ struct alignas(4 * sizeof(T)) Four {
   T at[4];
 };
 
+// Eight aligned values, moved by as few instructions as the type allows.
 template <class T>
-struct alignas(8 * sizeof(T)) Eight {
-  T at[8];
+struct Eight {
+  static constexpr int kPer = sizeof(T) == 2 ? 8 : 4;  // 16 bytes
+  struct alignas(16) Part {
+    T at[kPer];
+  };
+  Part parts[8 / kPer];
+
+  __device__ void load(const T* values) {
+#pragma unroll
+    for (int i = 0; i < 8 / kPer; ++i) parts[i] = reinterpret_cast<const Part*>(values)[i];
+  }
+  __device__ void store(T* values) const {
+#pragma unroll
+    for (int i = 0; i < 8 / kPer; ++i) reinterpret_cast<Part*>(values)[i] = parts[i];
+  }
+  __device__ T& at(int i) { return parts[i / kPer].at[i % kPer]; }
 };
 
 // Loads values [first, first + 4) of a row of `columns`; zeros after its end.
@@ -126,26 +143,6 @@ struct AlignedRow {
   }
 };
 
-// Eight aligned values, moved by as few instructions as the type allows.
-template <class T>
-struct EightValues {
-  static constexpr int kPer = sizeof(T) == 2 ? 8 : 4;  // 16 bytes
-  struct alignas(16) Part {
-    T at[kPer];
-  };
-  Part parts[8 / kPer];
-
-  __device__ void load(const T* values) {
-#pragma unroll
-    for (int i = 0; i < 8 / kPer; ++i) parts[i] = reinterpret_cast<const Part*>(values)[i];
-  }
-  __device__ void store(T* values) const {
-#pragma unroll
-    for (int i = 0; i < 8 / kPer; ++i) reinterpret_cast<Part*>(values)[i] = parts[i];
-  }
-  __device__ T& at(int i) { return parts[i / kPer].at[i % kPer]; }
-};
-
 // Stores four values; those after the end of the row are not written.
 template <class T>
 __device__ inline void store4(T* row, i64 first, i64 columns, bool is_aligned,
@@ -168,9 +165,10 @@ template <class T>
 __device__ inline void load8(const T* row, i64 first, i64 columns, bool is_aligned, float* values) {
   if constexpr (sizeof(T) == 2) {
     if (is_aligned && first < columns) {
-      const Eight<T> eight = *reinterpret_cast<const Eight<T>*>(row + first);
+      Eight<T> eight;
+      eight.load(row + first);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) values[i] = widen(eight.at[i]);
+      for (int i = 0; i < 8; ++i) values[i] = widen(eight.at(i));
       return;
     }
   }
@@ -184,8 +182,8 @@ __device__ inline void store8(T* row, i64 first, i64 columns, bool is_aligned,
     if (is_aligned && first < columns) {
       Eight<T> eight;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) eight.at[i] = narrow<T>(values[i]);
-      *reinterpret_cast<Eight<T>*>(row + first) = eight;
+      for (int i = 0; i < 8; ++i) eight.at(i) = narrow<T>(values[i]);
+      eight.store(row + first);
       return;
     }
   }
@@ -210,13 +208,27 @@ __device__ inline void philox(u32* c, u32 key0, u32 key1) {
   }
 }
 
-// The dropout factors (0 or scale) of four values of a row, from column 4 * block on.
+// Draws the random words of columns [4 * block, 4 * block + 4) of row head * 2^16 + position.
+__device__ inline void dropout_words(const DropoutArguments& d, u32 sample, u32 row, u32 block,
+                                     u32* words) {
+  words[0] = block;
+  words[1] = row;
+  words[2] = sample + d.first_position;
+  words[3] = d.layer_and_site;
+  philox(words, d.key0, d.key1);
+}
+
+__device__ inline float dropout_factor(const DropoutArguments& d, u32 word) {  // 0 or scale
+  return word >= d.threshold ? d.scale : 0.0F;
+}
+
+// The dropout factors of four values of a row, from column 4 * block on.
 __device__ inline void dropout_factors(const DropoutArguments& d, u32 sample, u32 head,
                                        u32 position, u32 block, float* factors) {
-  u32 c[4] = {block, head * 65536U + position, sample + d.first_position, d.layer_and_site};
-  philox(c, d.key0, d.key1);
+  u32 words[4];
+  dropout_words(d, sample, head * 65536U + position, block, words);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) factors[i] = c[i] >= d.threshold ? d.scale : 0.0F;
+  for (int i = 0; i < 4; ++i) factors[i] = dropout_factor(d, words[i]);
 }
 
 // Where row `row` of [B, T, C], or of a layout's tokens, is. Found once for a row: stores between

@@ -19,8 +19,7 @@ __device__ inline double block_sum_of_doubles(double x, double* shared) {
   return sum;
 }
 
-// A thread's values of a row at a time, whose loads are under way together: four of each of four
-// parts of the row.
+// A thread's values at a time, whose loads are under way together: four of each of four parts.
 constexpr int kParts = 4;
 constexpr int kLogits = 4 * kParts;
 
@@ -67,7 +66,7 @@ struct RowOfLogits {
 
 // The sum of exp(x - largest) over what a thread has seen.
 struct Exponentials {
-  float largest = float_of(0xFF800000U);  // NaN once a value is
+  float largest = lowest();  // NaN once a value is
   float sum = 0.0F;
 
   __device__ void add(const float* x) {
@@ -83,7 +82,7 @@ struct Exponentials {
     for (int k = 0; k < kLogits; ++k) sum += expf(x[k] - from);
   }
   // Where all values are -infinity, their exponentials are 0.
-  __device__ static float shift(float top) { return top == float_of(0xFF800000U) ? 0.0F : top; }
+  __device__ static float shift(float top) { return top == lowest() ? 0.0F : top; }
 };
 
 // T: of the gradient.
@@ -99,7 +98,7 @@ __device__ void cross_entropy(const CrossEntropyArguments& a) {
   double plain = 0.0;
   for (i64 begin = 0; begin < a.columns; begin += step) {
     float x[kLogits];
-    logits.load(begin, float_of(0xFF800000U), x);
+    logits.load(begin, lowest(), x);
     own.add(x);
     if (a.smoothing != 0.0) {
       logits.load(begin, 0.0F, x);

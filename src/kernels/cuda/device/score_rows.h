@@ -32,6 +32,4 @@ struct RowsOf {
   }
 };
 
-__device__ inline float lowest() { return float_of(0xFF800000U); }  // minus infinity
-
 }  // namespace finetune::kernels::cuda

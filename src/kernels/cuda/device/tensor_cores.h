@@ -17,6 +17,12 @@ constexpr bool kIsBFloat16 = false;
 template <>
 constexpr bool kIsBFloat16<bfloat16> = true;
 
+// Value `index` of two in a register.
+template <class T>
+__device__ inline float half_of(u32 two, u32 index) {
+  return widen(T{static_cast<u16>(two >> 16 * index)});
+}
+
 // Two values, rounded to nearest.
 template <class T>
 __device__ inline u32 packed(float low, float high) {
@@ -82,11 +88,6 @@ struct Operands {
   u32 a[4];
   u32 b[2];
 };
-
-template <class T>
-inline float half_of(u32 two, u32 index) {
-  return widen(T{static_cast<u16>(two >> 16 * index)});
-}
 
 template <class T>
 inline void multiply_add(float* c, const u32* a, const u32* b) {

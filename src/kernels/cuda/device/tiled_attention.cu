@@ -2,8 +2,8 @@
 // Attention of which no score is ever in memory (Dao 2023, FlashAttention-2, algorithms 1 and 2),
 // with a dropout that is a function of the element. A warp has 16 rows of a block's tile of 64, the
 // other side's tiles pass through shared memory. Nothing is added by atomic operations: the
-// backward pass has one kernel for the gradient of queries and one for those of keys and values,
-// which compute the scores each.
+// backward pass has a kernel for queries and one for keys and values, which compute the scores
+// each.
 #include "kernels/cuda/device/tensor_cores.h"
 
 // Blocks of a multiprocessor at once, which limits registers: one warp computes while others wait.
@@ -23,8 +23,6 @@ __device__ inline float power_of_2(float x) {
   return exp2f(x);
 #endif
 }
-
-__device__ inline float lowest_score() { return float_of(0xFF800000U); }  // minus infinity
 
 // A sequence and the part of it that a block computes.
 struct TileOfSequence {
@@ -51,7 +49,6 @@ __device__ inline int lane_t() { return static_cast<int>(threadIdx.x) % 4; }
 template <int kSize>
 struct Tile {
   static constexpr int kStride = kSize + 8;
-  static constexpr int kBytes = kTile * kStride * 2;
 
   // `head`: the head's values of the sequence's first token; `row`: values of a token.
   __device__ static void load(u16* tile, const u16* head, i64 row, int first, int tokens) {
@@ -63,9 +60,9 @@ struct Tile {
       const int column = 8 * (index % kVectors);
       Eight<u16> eight = {};
       if (first + token < tokens) {
-        eight = *reinterpret_cast<const Eight<u16>*>(head + (first + token) * row + column);
+        eight.load(head + (first + token) * row + column);
       }
-      *reinterpret_cast<Eight<u16>*>(tile + token * kStride + column) = eight;
+      eight.store(tile + token * kStride + column);
     }
   }
 
@@ -150,25 +147,20 @@ struct Visibility {
     return window != 0 ? smaller(last, first + kTile - 1 + window - 1) : last;
   }
   // The first and last query that may see keys [first, first + 64).
-  __device__ int first_query(int first) const {
-    if (is_causal != 0) return first;
-    return first_key(first);
-  }
+  __device__ int first_query(int first) const { return is_causal != 0 ? first : first_key(first); }
   __device__ int last_query(int first) const {
     return window != 0 ? smaller(tokens - 1, first + kTile - 1 + window - 1) : tokens - 1;
   }
   __device__ static int smaller(int a, int b) { return a < b ? a : b; }
 };
 
-// The factors of a lane's four values of c, rows queries and columns keys. The lanes of a pair draw
-// four numbers for one row each and exchange halves.
+// Of a lane's values of c, rows queries. Pairs of lanes draw for one row each and exchange halves.
 __device__ inline void query_factors(const DropoutArguments& d, u32 sample, u32 head, int query,
                                      int key, float* factors) {
   const bool is_odd = threadIdx.x % 2 != 0;
   const u32 position = static_cast<u32>(query + (is_odd ? 8 : 0));
-  const u32 block = static_cast<u32>(key) / 4;  // of the lane's two keys, which are in one
-  u32 c[4] = {block, head * 65536U + position, sample + d.first_position, d.layer_and_site};
-  philox(c, d.key0, d.key1);
+  u32 c[4];  // of the lane's two keys, which are in one draw
+  dropout_words(d, sample, head * 65536U + position, static_cast<u32>(key) / 4, c);
   u32 words[4];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -177,7 +169,7 @@ __device__ inline void query_factors(const DropoutArguments& d, u32 sample, u32 
     words[2 + i] = is_odd ? c[2 + i] : other;
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) factors[i] = words[i] >= d.threshold ? d.scale : 0.0F;
+  for (int i = 0; i < 4; ++i) factors[i] = dropout_factor(d, words[i]);
 }
 
 // The same for rows keys and columns queries. Four lanes, whose keys are of one draw, draw for one
@@ -187,8 +179,8 @@ __device__ inline void key_factors(const DropoutArguments& d, u32 sample, u32 he
   const u32 own = threadIdx.x / 4 % 4;
   const u32 position = static_cast<u32>(query) + own % 2;
   const u32 block = static_cast<u32>(key) / 4 + 2 * (own / 2);
-  u32 c[4] = {block, head * 65536U + position, sample + d.first_position, d.layer_and_site};
-  philox(c, d.key0, d.key1);
+  u32 c[4];
+  dropout_words(d, sample, head * 65536U + position, block, c);
   const bool is_upper = own / 2 != 0;
   const bool is_odd = own % 2 != 0;
   u32 x[4];  // words 2 [is upper] and the next of the draws for row g, then for row g + 8
@@ -201,10 +193,8 @@ __device__ inline void key_factors(const DropoutArguments& d, u32 sample, u32 he
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const u32 other = __shfl_xor_sync(0xFFFFFFFFU, is_odd ? x[2 * half] : x[2 * half + 1], 4);
-    const u32 first = is_odd ? other : x[2 * half];
-    const u32 second = is_odd ? x[2 * half + 1] : other;
-    factors[2 * half] = first >= d.threshold ? d.scale : 0.0F;
-    factors[2 * half + 1] = second >= d.threshold ? d.scale : 0.0F;
+    factors[2 * half] = dropout_factor(d, is_odd ? other : x[2 * half]);
+    factors[2 * half + 1] = dropout_factor(d, is_odd ? x[2 * half + 1] : other);
   }
 }
 
@@ -304,7 +294,7 @@ __device__ void tiled_attention(const TiledAttentionArguments& a) {
   u32 query[kSize / 16][4];
   load_rows<kSize>(query, head_of(a.query, tile.start, row, head, kSize), row, first, tile.tokens);
   float context[kSize / 8][4] = {};
-  float largest[2] = {lowest_score(), lowest_score()};
+  float largest[2] = {lowest(), lowest()};
   float sum[2] = {};
   const int end = visible.last_key(tile.first);
   for (int of_tile = visible.first_key(tile.first) / kTile * kTile; of_tile <= end;
@@ -325,7 +315,7 @@ __device__ void tiled_attention(const TiledAttentionArguments& a) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           if (!sees_all && !visible.sees(first + lane_g() + 8 * (i / 2), key + 8 * j + i % 2)) {
-            s[j][i] = lowest_score();
+            s[j][i] = lowest();
           }
           top[i / 2] = s[j][i] > top[i / 2] ? s[j][i] : top[i / 2];
         }
@@ -334,7 +324,7 @@ __device__ void tiled_attention(const TiledAttentionArguments& a) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         top[half] = row_largest(top[half]);
-        from[half] = top[half] == lowest_score() ? 0.0F : top[half] * a.scale;
+        from[half] = top[half] == lowest() ? 0.0F : top[half] * a.scale;
         const float rescaled = power_of_2(fmaf(largest[half], a.scale, -from[half]));
         largest[half] = top[half];
         sum[half] *= rescaled;
@@ -369,7 +359,7 @@ __device__ void tiled_attention(const TiledAttentionArguments& a) {
     const int token = first + lane_g() + 8 * half;
     if (lane_t() == 0 && token < tile.tokens) {
       a.log_sum_exp[head * a.all_tokens + tile.start + token] =
-          sum[half] == 0.0F ? -lowest_score() : fmaf(largest[half], a.scale, log2f(sum[half]));
+          sum[half] == 0.0F ? -lowest() : fmaf(largest[half], a.scale, log2f(sum[half]));
     }
   }
   store_rows<T, kSize>(head_of(a.context, tile.start, row, head, kSize), row, first, tile.tokens,
@@ -413,10 +403,8 @@ __device__ void tiled_attention_of_queries(const TiledAttentionArguments& a) {
     for (int s = 0; s < kSize / 16; ++s) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        delta[i % 2] +=
-            widen(T{static_cast<u16>(context[s][i])}) * widen(T{static_cast<u16>(gradient[s][i])}) +
-            widen(T{static_cast<u16>(context[s][i] >> 16)}) *
-                widen(T{static_cast<u16>(gradient[s][i] >> 16)});
+        delta[i % 2] += half_of<T>(context[s][i], 0) * half_of<T>(gradient[s][i], 0) +
+                        half_of<T>(context[s][i], 1) * half_of<T>(gradient[s][i], 1);
       }
     }
   }
@@ -426,7 +414,7 @@ __device__ void tiled_attention_of_queries(const TiledAttentionArguments& a) {
     delta[half] = row_sum(delta[half]);
     const int token = first + lane_g() + 8 * half;
     const i64 index = head * a.all_tokens + tile.start + token;
-    log_sum_exp[half] = token < tile.tokens ? a.log_sum_exp[index] : -lowest_score();
+    log_sum_exp[half] = token < tile.tokens ? a.log_sum_exp[index] : -lowest();
     if (lane_t() == 0 && token < tile.tokens) a.deltas[index] = delta[half];
   }
   float of_query[kSize / 8][4] = {};
@@ -509,7 +497,7 @@ __device__ void tiled_attention_of_keys(const TiledAttentionArguments& a) {
         const int token = of_tile + static_cast<int>(threadIdx.x);
         const bool is_there = token < tile.tokens;
         const i64 index = head * a.all_tokens + tile.start + token;
-        log_sum_exps[threadIdx.x] = is_there ? a.log_sum_exp[index] : -lowest_score();
+        log_sum_exps[threadIdx.x] = is_there ? a.log_sum_exp[index] : -lowest();
         deltas[threadIdx.x] = is_there ? a.deltas[index] : 0.0F;
       }
       __syncthreads();
