@@ -67,6 +67,7 @@ struct Kernels {
 
   // The functions of layer_operations.h.
   decltype(kernels::fused_rms_norm)& rms_norm;
+  decltype(kernels::fused_add_rms_norm)& add_rms_norm;
   decltype(kernels::fused_rms_norm_backward)& rms_norm_backward;
   decltype(kernels::fused_gated_product)& gated_product;
   decltype(kernels::fused_gated_product_backward)& gated_product_backward;

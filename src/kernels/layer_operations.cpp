@@ -124,8 +124,18 @@ Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type)
   return kernels_for(x).rms_norm(x, norm, type);
 }
 
+SumAndNorm fused_add_rms_norm(const Tensor& x, const Tensor& branch, const RmsNorm& norm,
+                              at::ScalarType type) {
+  const at::ScalarType of_sum = c10::promoteTypes(x.scalar_type(), branch.scalar_type());
+  if (x.is_meta()) return {.sum = at::empty_like(x, of_sum), .normed = at::empty_like(x, type)};
+  FT_CHECK(x.is_contiguous() && branch.is_contiguous() && x.sizes() == branch.sizes() &&
+               norm.weight.is_contiguous() && norm.weight.numel() == x.size(-1),
+           "rows are contiguous and as many, with a factor for each column");
+  return kernels_for(x).add_rms_norm(x, branch, norm, type);
+}
+
 RmsNormGradients fused_rms_norm_backward(const Tensor& gradient, const Tensor& x,
-                                         const RmsNorm& norm, const Tensor& sum) {
+                                         const RmsNorm& norm, const Tensor& sum, bool rounds) {
   const bool is_one_type = gradient.scalar_type() == x.scalar_type();
   if (x.is_meta()) {
     if (sum.defined()) return {.input = sum, .weight = at::empty_like(norm.weight)};
@@ -137,7 +147,7 @@ RmsNormGradients fused_rms_norm_backward(const Tensor& gradient, const Tensor& x
                (!sum.defined() || (sum.is_contiguous() && sum.numel() == x.numel() &&
                                    sum.scalar_type() == x.scalar_type())),
            "rows and their gradients are contiguous");
-  return kernels_for(x).rms_norm_backward(gradient, x, norm, sum);
+  return kernels_for(x).rms_norm_backward(gradient, x, norm, sum, rounds);
 }
 
 std::vector<Tensor> fused_rotation(const std::vector<Tensor>& x, const HeadRotation& rotation) {

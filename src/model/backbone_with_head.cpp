@@ -340,16 +340,16 @@ Tensor BackboneWithHead::next_sentence(const ModelInput& input, const Encoded& e
 }
 
 std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
-    const ModelInput& input, Precision precision,
-    const std::shared_ptr<const TokenLayout>& layout) const {
+    const ModelInput& input, Precision precision, const std::shared_ptr<const TokenLayout>& layout,
+    std::vector<nn::Rotation> rotations) const {
   nn::Mode mode = nn::Mode::kPlain;
   if (options_.fused) mode = c10::GradMode::is_enabled() ? nn::Mode::kTrain : nn::Mode::kEval;
   nn::PassOptions options{.parameters = store_.get(),
                           .inputs = {.layout = layout, .dropout = input.dropout},
+                          .rotations = std::move(rotations),
                           .precision = precision,
                           .checkpointing = options_.checkpointing};
   options.cache = input.cache;
-  options.rotations = parts_.backbone->rotations(input, layout.get());
   if (layout) {
     options.inputs.mask = layout->mask;
   } else if (input.attention_mask.defined()) {
@@ -360,7 +360,8 @@ std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
 
 Encoded BackboneWithHead::encode(const ModelInput& input) {
   const auto layout = leaves_out_padding(input) ? input.layout : nullptr;
-  const auto pass = make_pass(input, precision_of(input), layout);
+  const auto pass = make_pass(input, precision_of(input), layout,
+                              parts_.backbone->rotations(input, layout.get()));
   FT_CHECK(input.cache == nullptr || (architecture_.is_causal() && input.input_ids.size(0) == 1),
            "a cache of keys and values is one text's of a causal model");
   Encoded encoded = {.hidden = nn::run(pass, {},

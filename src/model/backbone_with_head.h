@@ -103,7 +103,8 @@ class BackboneWithHead {
   }
   [[nodiscard]] std::shared_ptr<nn::Pass> make_pass(
       const ModelInput& input, Precision precision,
-      const std::shared_ptr<const TokenLayout>& layout = {}) const;
+      const std::shared_ptr<const TokenLayout>& layout = {},
+      std::vector<nn::Rotation> rotations = {}) const;  // which no head needs
   [[nodiscard]] Encoded encode(const ModelInput& input);
   [[nodiscard]] bool leaves_out_padding(const ModelInput& input) const;
 

@@ -20,6 +20,12 @@ nn::Value normed(nn::Value x, const std::optional<nn::RmsNorm>& norm, nn::Pass& 
   return norm ? (*norm)(x, p) : nn::to_factor(std::move(x), p);
 }
 
+nn::RmsNorm::OfSum normed(nn::Residual x, const std::optional<nn::RmsNorm>& norm, nn::Pass& p) {
+  if (norm) return norm->of_sum(x, p);
+  const nn::Value sum = nn::whole(std::move(x), p);
+  return {.sum = sum, .normed = nn::to_factor(sum, p)};
+}
+
 }  // namespace
 
 DecoderOptions decoder_options(const ModelConfig& config) {
@@ -113,15 +119,16 @@ DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int6
       dropout_(o.residual_dropout),
       layer_(layer) {}
 
-nn::Value DecoderLayer::operator()(const nn::Value& x, nn::Pass& p) const {
+nn::Residual DecoderLayer::operator()(nn::Residual x, nn::Pass& p) const {
   const nn::DropoutPoint of_attention = {dropout_, layer_, DropoutSite::kAttentionOutput};
   const nn::DropoutPoint of_feed_forward = {dropout_, layer_, DropoutSite::kFeedForwardOutput};
-  const nn::Value attended =
-      normed(attention_(normed(x, before_attention_, p), p), after_attention_, p);
-  const nn::Value h = nn::add({x, nn::dropout(attended, of_attention, p)}, p);
-  const nn::Value fed =
-      normed(feed_forward_(normed(h, before_feed_forward_, p), p), after_feed_forward_, p);
-  return nn::add({h, nn::dropout(fed, of_feed_forward, p)}, p);
+  auto [start, to_attention] = normed(std::move(x), before_attention_, p);
+  nn::Value attended = normed(attention_(std::exchange(to_attention, {}), p), after_attention_, p);
+  attended = nn::dropout(std::move(attended), of_attention, p);
+  auto [h, to_feed_forward] =
+      normed({std::move(start), std::move(attended)}, before_feed_forward_, p);
+  nn::Value fed = normed(feed_forward_(std::move(to_feed_forward), p), after_feed_forward_, p);
+  return {std::move(h), nn::dropout(std::move(fed), of_feed_forward, p)};
 }
 
 Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& options)

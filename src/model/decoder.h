@@ -85,7 +85,7 @@ class DecoderAttention {
 class DecoderLayer {
  public:
   DecoderLayer(const nn::Scope& scope, const DecoderOptions& options, int64_t layer);
-  nn::Value operator()(const nn::Value& x, nn::Pass& p) const;
+  nn::Residual operator()(nn::Residual x, nn::Pass& p) const;
 
  private:
   DecoderAttention attention_;

@@ -209,6 +209,7 @@ Projections FusedProjections::operator()(Value x, Pass& p) const {
 
 Rotation make_rotation(const Tensor& positions, const Tensor& frequencies, double factor) {
   const Tensor angles = at::outer(positions.to(at::kFloat), frequencies);
+  if (factor == 1.0) return {.cos = angles.cos(), .sin = angles.sin()};
   return {.cos = angles.cos() * factor, .sin = angles.sin() * factor};
 }
 

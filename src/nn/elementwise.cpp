@@ -15,23 +15,6 @@
 
 namespace finetune::nn {
 
-Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p) {
-  const std::optional<DropoutStream>& stream = p.inputs().dropout;
-  if (!stream || point.p == 0.0) return x;
-  if (x.is_meta()) return x * 1.0;
-  const auto drop = [&](const Tensor& tokens, const DropoutStream& numbers,
-                        const TokenLayout* layout) {
-    return finetune::dropout(tokens, point.p, numbers, point.layer, point.site, layout);
-  };
-  if (point.is_table) {
-    DropoutStream of_all = *stream;
-    of_all.first_position = 0;
-    return drop(x.unsqueeze(0), of_all, nullptr).squeeze(0);
-  }
-  if (x.dim() == 2) return drop(x.unsqueeze(1), *stream, nullptr).squeeze(1);
-  return drop(x, *stream, p.layout().get());
-}
-
 kernels::RowDropout row_dropout(const Tensor& x, const DropoutPoint& point, const Pass& p) {
   const std::optional<DropoutStream>& stream = p.inputs().dropout;
   if (!stream || point.p == 0.0) return {};
@@ -45,6 +28,15 @@ kernels::RowDropout row_dropout(const Tensor& x, const DropoutPoint& point, cons
     dropout.layout = p.layout().get();
   }
   return dropout;
+}
+
+Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p) {
+  const kernels::RowDropout rows = row_dropout(x, point, p);
+  if (rows.p == 0.0) return x;
+  if (x.is_meta()) return x * 1.0;
+  const Tensor samples = x.reshape({-1, rows.rows_of_sample, x.size(-1)});
+  return finetune::dropout(samples, rows.p, rows.stream, rows.layer, rows.site, rows.layout)
+      .view(x.sizes());
 }
 
 // y = x f with random factors f of 0 or 1 / (1 - p); dx = dy f. The backward pass draws the same
@@ -80,6 +72,10 @@ Value add(const std::vector<Value>& terms, Pass& p) {
     for (const Term& term : kept) term.slot->give(at::sum_to(dy, term.sizes).to(term.type));
   });
   return y;
+}
+
+Value whole(Residual x, Pass& p) {
+  return x.branch.tensor.defined() ? add({std::move(x.x), std::move(x.branch)}, p) : x.x;
 }
 
 Value split_heads(Value x, int64_t heads, Pass& p) {

@@ -70,32 +70,63 @@ Tensor RmsNorm::plainly(const Tensor& x, const Tensor& weight) const {
   return (unit * (adds_one_ ? weight + 1.0 : weight)).to(x.scalar_type());
 }
 
+kernels::RmsNorm RmsNorm::options(const Pass& p) const {
+  return {.weight = p.values(weight_), .epsilon = epsilon_, .adds_one = adds_one_};
+}
+
 Value RmsNorm::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) return {.tensor = plainly(x.tensor, p.leaf(weight_))};
-  const auto norm = [this, &p]() -> kernels::RmsNorm {
-    return {.weight = p.values(weight_), .epsilon = epsilon_, .adds_one = adds_one_};
-  };
-  const auto normed = [&p, norm, x = x.tensor] {
-    return kernels::fused_rms_norm(x, norm(), scalar_type(p.options().precision));
-  };
-  const bool has_trained_weight = p.trains(weight_);
-  Value y = p.result(normed(), has_trained_weight || x.slot);
-  if (Scratch* scratch = p.scratch()) scratch->sums += weight_.numel();
-  if (!y.slot) return y;
-  y.rebuild = rebuilt_once(normed);
-  p.record(y, [this, &p, norm, x = x.tensor, dx = x.slot, has_trained_weight](Tensor gradient) {
-    const Tensor dy = to_overwrite(std::move(gradient));
-    Tensor of_weight;
-    const auto backward = [&](const Tensor& sum) {
-      const auto gradients = kernels::fused_rms_norm_backward(dy, x, norm(), sum);
-      of_weight = gradients.weight;
-      return gradients.input;
-    };
-    dx ? dx->give_sum(x.scalar_type(), backward) : (void)backward({});
-    if (has_trained_weight) p.add(weight_, of_weight);
-    p.complete({weight_});
+  const at::ScalarType type = scalar_type(p.options().precision);
+  return record(kernels::fused_rms_norm(x.tensor, options(p), type), x, nullptr, p);
+}
+
+// The gradient of the sum is that of both terms. The norm is the last that adds to it, so its
+// kernel can also round it to the branch's type.
+RmsNorm::OfSum RmsNorm::of_sum(const Residual& all, Pass& p) const {
+  const auto& [x, branch] = all;
+  if (p.is_plain() || !branch.tensor.defined()) {
+    const Value sum = whole(all, p);
+    return {.sum = sum, .normed = (*this)(sum, p)};
+  }
+  const at::ScalarType type = scalar_type(p.options().precision);
+  const at::ScalarType of_x = x.tensor.scalar_type();
+  const at::ScalarType of_branch = branch.tensor.scalar_type();
+  kernels::SumAndNorm made = kernels::fused_add_rms_norm(x.tensor, branch.tensor, options(p), type);
+  const Value sum = p.result(std::move(made.sum), x.slot || branch.slot);
+  if (Scratch* scratch = p.scratch()) scratch->forward += static_cast<int64_t>(sum.tensor.nbytes());
+  const auto rounded = of_branch == type ? std::make_shared<Tensor>() : nullptr;
+  p.record(sum, [dx = x.slot, d_branch = branch.slot, of_x, of_branch, rounded](const Tensor& ds) {
+    give(d_branch, rounded && rounded->defined() ? std::move(*rounded) : ds.to(of_branch));
+    give(dx, ds.to(of_x));
   });
-  return y;
+  return {.sum = sum, .normed = record(std::move(made.normed), sum, rounded, p)};
+}
+
+Value RmsNorm::record(Tensor y, const Value& x, const std::shared_ptr<Tensor>& rounded,
+                      Pass& p) const {
+  const at::ScalarType type = y.scalar_type();
+  const bool has_trained_weight = p.trains(weight_);
+  Value result = p.result(std::move(y), has_trained_weight || x.slot);
+  if (Scratch* scratch = p.scratch()) scratch->sums += weight_.numel();
+  if (!result.slot) return result;
+  result.rebuild = rebuilt_once(
+      [this, &p, type, x = x.tensor] { return kernels::fused_rms_norm(x, options(p), type); });
+  p.record(
+      result, [this, &p, x = x.tensor, dx = x.slot, has_trained_weight, rounded](Tensor gradient) {
+        const Tensor dy = to_overwrite(std::move(gradient));
+        Tensor of_weight;
+        const auto backward = [&](const Tensor& sum) {
+          const bool is_whole = rounded && dx && (sum.defined() || !dx->has_gradient());
+          const auto gradients = kernels::fused_rms_norm_backward(dy, x, options(p), sum, is_whole);
+          of_weight = gradients.weight;
+          if (is_whole) *rounded = gradients.rounded;
+          return gradients.input;
+        };
+        dx ? dx->give_sum(x.scalar_type(), backward) : (void)backward({});
+        if (has_trained_weight) p.add(weight_, of_weight);
+        p.complete({weight_});
+      });
+  return result;
 }
 
 AddAndNorm::AddAndNorm(const Scope& scope, int64_t inputs, int64_t size,

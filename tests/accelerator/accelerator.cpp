@@ -3,18 +3,40 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 namespace finetune::testing {
 namespace {
 
-const std::set<std::string>& listed_operators() {
-  static const std::set<std::string> names = [] {
-    std::set<std::string> lines;
+using TypesOfOperators = std::map<std::string, std::set<std::string>>;
+
+const TypesOfOperators& listed_operators() {
+  static const TypesOfOperators all = [] {
+    TypesOfOperators listed;
     std::ifstream file(source_dir() + "/tests/accelerator/operators.txt");
-    for (std::string line; std::getline(file, line);) lines.insert(line);
-    return lines;
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      std::string name;
+      words >> name;
+      listed[name] = {std::istream_iterator<std::string>(words), {}};
+    }
+    return listed;
   }();
-  return names;
+  return all;
+}
+
+// What the list lacks: "aten::cumsum int64".
+void find_missing(const TypesOfOperators& called, std::set<std::string>& missing) {
+  for (const auto& [name, types] : called) {
+    const auto listed = listed_operators().find(name);
+    if (listed == listed_operators().end()) missing.insert(name);
+    for (const std::string& type : types) {
+      if (listed == listed_operators().end() || !listed->second.contains(type)) {
+        missing.insert(name + " " + type);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -34,6 +56,8 @@ AcceleratorReport read_reports(const std::string& folder) {
     }
     for (const auto& [name, kernel] : json["kernels"].items()) {
       report.calls[name] += kernel["calls"].get<int64_t>();
+      if (name.starts_with("aten::"))
+        report.types[name].merge(kernel["types"].get<std::set<std::string>>());
       report.kernels += kernel["calls"].get<int64_t>();
       report.bytes += kernel["read"].get<int64_t>() + kernel["written"].get<int64_t>();
     }
@@ -44,9 +68,7 @@ AcceleratorReport read_reports(const std::string& folder) {
 Accelerator::~Accelerator() {
   std::set<std::string> missing;
   for (int i = 0; i < reports_; ++i) {
-    for (const auto& [name, calls] : read_reports(folder_ / std::to_string(i)).calls) {
-      if (name.starts_with("aten::") && !listed_operators().contains(name)) missing.insert(name);
-    }
+    find_missing(read_reports(folder_ / std::to_string(i)).types, missing);
   }
   for (const std::string& name : missing) {
     ADD_FAILURE() << "tests/accelerator/operators.txt does not list " << name;

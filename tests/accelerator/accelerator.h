@@ -22,6 +22,7 @@ struct AcceleratorReport {
   int64_t waits = 0;
   int64_t peak_bytes = 0;  // of the process with the highest peak
   std::map<std::string, int64_t> calls;
+  std::map<std::string, std::set<std::string>> types;  // of torch's operators
   std::map<std::string, int64_t> waits_by_reason;
   std::multiset<std::string> devices;  // one entry for each process
   bool tf32 = false;
@@ -32,7 +33,7 @@ struct AcceleratorReport {
 [[nodiscard]] AcceleratorReport read_reports(const std::string& folder);
 
 // Starts runs with the pretend accelerator preloaded and reads the report of each. The destructor
-// checks that operators.txt lists every operator that was called.
+// checks that operators.txt lists every operator that was called, with the types of its tensors.
 class Accelerator {
  public:
   Accelerator() = default;

@@ -5,15 +5,27 @@
 namespace finetune::testing {
 namespace {
 
-const Accelerator::Environment kCudaKernels = {{"PRETEND_ACCELERATOR_KERNELS", "cuda"}};
-
 struct KernelsCase {
   std::string name;
   TinyRun::Keys keys;
   double tolerance = 0.0;  // of losses: how far 16 bits are from another order of sums
-  std::string kernel = "add_norm_backward";  // which must have run
+  std::string kernel = "cuda::add_norm_backward";  // which must have run
+  std::string gpu = "";  // what its driver reports; where there is none torch's attention is unused
   friend void PrintTo(const KernelsCase& one, std::ostream* out) { *out << one.name; }
 };
+
+// Of two layers, with two query heads for a key head.
+TinyRun::Keys decoder(const TinyRun::Keys& more, const std::string& overrides = "") {
+  TinyRun::Keys keys = {{"task", "clm"},
+                        {"model_type", "llama"},
+                        {"mlm_probability", ""},
+                        {"config_overrides",
+                         "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, "
+                         "hidden_size: 64, intermediate_size: 64" +
+                             overrides + "}"}};
+  for (const auto& [key, value] : more) keys[key] = value;
+  return keys;
+}
 
 const std::vector<KernelsCase> kKernelsCases = {
     {"fp32", {}, 2e-5},
@@ -39,17 +51,17 @@ const std::vector<KernelsCase> kKernelsCases = {
        "max_position_embeddings: 130}"},
       {"max_seq_length", "128"}},
      2e-2,
-     "tiled_attention_of_keys"},
-    {"tiled_attention_of_a_decoder",
-     {{"task", "clm"},
-      {"model_type", "llama"},
-      {"mlm_probability", ""},
-      {"fp16", "true"},
-      {"config_overrides",
-       "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, hidden_size: 64, "
-       "intermediate_size: 64}"}},
-     2e-2,
-     "tiled_attention_of_keys"},
+     "cuda::tiled_attention_of_keys"},
+    {"tiled_attention_of_a_decoder", decoder({{"fp16", "true"}}), 2e-2,
+     "cuda::tiled_attention_of_keys"},
+    {"flash_attention", decoder({{"bf16", "true"}, {"line_by_line", "true"}}), 2e-2,
+     "aten::_flash_attention_backward", "8.0 108"},
+    {"flash_attention_in_a_window",
+     decoder({{"fp16", "true"}, {"model_type", "mistral"}}, ", sliding_window: 5"), 2e-2,
+     "aten::_flash_attention_backward", "9.0 132"},
+    {"efficient_attention", decoder({}), 2e-5, "aten::_efficient_attention_backward", "7.5 40"},
+    {"efficient_attention_of_sequences", decoder({{"line_by_line", "true"}}), 2e-5,
+     "aten::_efficient_attention_backward", "7.5 40"},
     {"all_techniques",
      {{"bf16", "true"},
       {"optim", "adamw_companded_8bit"},
@@ -82,9 +94,11 @@ TEST_P(AcceleratorCudaKernels, HaveTheCpusLossesAndResumeInTheSameBits) {
 
   const TinyRun on_device(keys);
   Accelerator accelerator;
-  const ProcessResult whole = accelerator.train(on_device, {}, kCudaKernels);
+  Accelerator::Environment environment = {{"PRETEND_ACCELERATOR_KERNELS", "cuda"}};
+  if (!GetParam().gpu.empty()) environment["PRETEND_ACCELERATOR_CAPABILITY"] = GetParam().gpu;
+  const ProcessResult whole = accelerator.train(on_device, {}, environment);
   ASSERT_EQ(whole.code, 0) << whole.err;
-  EXPECT_TRUE(accelerator.report().calls.contains("cuda::" + GetParam().kernel));
+  EXPECT_TRUE(accelerator.report().calls.contains(GetParam().kernel));
   const std::vector<double> expected = logged_losses(on_cpu);
   const std::vector<double> actual = logged_losses(on_device);
   ASSERT_EQ(actual.size(), 4U);
@@ -95,7 +109,7 @@ TEST_P(AcceleratorCudaKernels, HaveTheCpusLossesAndResumeInTheSameBits) {
 
   const auto bits = saved_tensors(on_device.out("checkpoint-4"));
   keep_only_checkpoint(on_device, 2);
-  const ProcessResult resumed = accelerator.train(on_device, {}, kCudaKernels);
+  const ProcessResult resumed = accelerator.train(on_device, {}, environment);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_TRUE(saved_tensors(on_device.out("checkpoint-4")) == bits) << "other bits";
 }

@@ -3,6 +3,7 @@
 // CUDA kernel. Exits with 1 and prints the operators without one.
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -12,6 +13,7 @@ int main(int /*count*/, char** arguments) {
   int operators = 0;
   int missing = 0;
   for (std::string line; std::getline(list, line); ++operators) {
+    line.resize(std::min(line.size(), line.find(' ')));  // without types
     const size_t dot = line.find('.');
     const std::string overload = dot == std::string::npos ? "" : line.substr(dot + 1);
     const auto found = c10::Dispatcher::singleton().findSchema({line.substr(0, dot), overload});

@@ -183,10 +183,15 @@ TEST_P(EveryTable, NormalisesByTheRootMeanSquare) {
             .weight = weight(factors, input), .epsilon = 1e-3, .adds_one = adds_one};
         const at::ScalarType type = input.scalar_type();
         const Tensor y = k.rms_norm(input, norm, type);
-        const RmsNormGradients gradients = k.rms_norm_backward(in(gradient), input, norm, {});
+        const RmsNormGradients gradients =
+            k.rms_norm_backward(in(gradient), input, norm, {}, false);
         EXPECT_TRUE(k.rms_norm(input, norm, type).equal(y));
+        const Tensor branch = in(gradient);
+        const SumAndNorm of_sum = k.add_rms_norm(input, branch, norm, type);
+        EXPECT_TRUE(of_sum.sum.equal(input + branch));
+        EXPECT_TRUE(of_sum.normed.equal(k.rms_norm(of_sum.sum, norm, type)));
         const Tensor sum = in(x);
-        const RmsNormGradients added = k.rms_norm_backward(in(gradient), input, norm, sum);
+        const RmsNormGradients added = k.rms_norm_backward(in(gradient), input, norm, sum, false);
         EXPECT_TRUE(added.input.is_same(sum));
         return {y, gradients.input, whole(gradients.weight), sum, whole(added.weight)};
       });

@@ -105,14 +105,23 @@ struct RmsNorm {
 };
 // -> like x, of `type`
 [[nodiscard]] Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type);
+// s = x + branch, of the type that ATen's addition gives, and its norm y of `type`.
+struct SumAndNorm {
+  Tensor sum, normed;
+};
+[[nodiscard]] SumAndNorm fused_add_rms_norm(const Tensor& x, const Tensor& branch,
+                                            const RmsNorm& norm, at::ScalarType type);
 
 struct RmsNormGradients {
-  Tensor input;   // of x's type; in the memory of y's gradient if that has x's type
-  Tensor weight;  // [C] in float32, or partial sums [P, C]
+  Tensor input;         // of x's type; in the memory of y's gradient if that has x's type
+  Tensor weight;        // [C] in float32, or partial sums [P, C]
+  Tensor rounded = {};  // `input` in y's type, in the memory of y's gradient; may be undefined
 };
 // If `sum` (of x's type) is defined, the gradient of x is added to it, and `input` is `sum`.
+// `rounds`: whether `rounded` is wanted, from devices that store it with `input`.
 [[nodiscard]] RmsNormGradients fused_rms_norm_backward(const Tensor& gradient, const Tensor& x,
-                                                       const RmsNorm& norm, const Tensor& sum);
+                                                       const RmsNorm& norm, const Tensor& sum,
+                                                       bool rounds);
 
 // Rotary positions (Su et al. 2021): the pairs (i, i + R / 2) of each head are turned by angles of
 // their token.

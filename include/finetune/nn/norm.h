@@ -27,9 +27,19 @@ class RmsNorm {
  public:
   RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one = false);
   Value operator()(const Value& x, Pass& p) const;
+  struct OfSum {
+    Value sum, normed;
+  };
+  // Adds both and normalises the sum, in one kernel where the device has one. Keeps the sum.
+  [[nodiscard]] OfSum of_sum(const Residual& all, Pass& p) const;
 
  private:
   [[nodiscard]] Tensor plainly(const Tensor& x, const Tensor& weight) const;
+  [[nodiscard]] kernels::RmsNorm options(const Pass& p) const;
+  // Records the norm y of x. If `rounded` is not null and x gets its whole gradient from here, the
+  // backward function stores this gradient there, rounded to y's type.
+  [[nodiscard]] Value record(Tensor y, const Value& x, const std::shared_ptr<Tensor>& rounded,
+                             Pass& p) const;
 
   Weight weight_;  // [C]
   double epsilon_;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -175,20 +176,36 @@ class Pass {
   mutable bool needs_gradient_ = false;  // for a parameter, or a value from outside the pass
 };
 
+// What goes from a pre-norm layer to the next one: x, to which `branch` is still to be added (its
+// tensor may be undefined), so that the next norm adds it in its own kernel (RmsNorm::of_sum()).
+struct Residual {
+  Value x, branch;
+  Residual(Value all, Value added = {}) : x(std::move(all)), branch(std::move(added)) {}
+};
+// x + branch. A Value is whole already.
+[[nodiscard]] Value whole(Residual x, Pass& p);
+[[nodiscard]] inline Value whole(Value x, Pass& /*p*/) { return x; }
+[[nodiscard]] inline const Value& input_of(const Value& x) { return x; }
+[[nodiscard]] inline const Value& input_of(const Residual& x) { return x.x; }
+
 // Runs layers one after the other, with checkpointing as the options say. Each layer is called with
-// (const Value&, Pass&), or with (const Value&, shared..., Pass&) if all layers read further
-// arguments.
+// (x, Pass&), or with (x, shared..., Pass&) if all layers read further arguments, and returns the
+// next layer's x: a Value or a Residual.
 template <typename Layer, typename... Shared>
 [[nodiscard]] Value sequence(const std::vector<Layer>& layers, Value x, Pass& p,
                              const Shared&... shared) {
-  const auto run = [&layers, shared...](size_t first, size_t last, Value y, Pass& pass) {
+  using Stream = std::invoke_result_t<const Layer&, Value, const Shared&..., Pass&>;
+  const auto run = [&layers, shared...](size_t first, size_t last, Value input, Pass& pass) {
+    Stream y = {std::move(input)};
     for (size_t i = first; i < last; ++i) {
-      pass.begin_layer(y);
-      y = layers[i](y, shared..., pass);
-      y.rebuild = {};  // several operations of the next layer read y: keep it
+      pass.begin_layer(input_of(y));
+      y = layers[i](std::move(y), shared..., pass);
+      // Several operations of the next layer read y: keep it.
+      if constexpr (std::is_same_v<Stream, Value>) y.rebuild = {};
     }
+    Value end = whole(std::move(y), pass);
     pass.end_layers();
-    return y;
+    return end;
   };
   const auto group = static_cast<size_t>(p.options().checkpointing.group());
   if (group == 0 || !p.records()) return run(0, layers.size(), std::move(x), p);

@@ -2,6 +2,7 @@
 #include "kernels/cpu/loops/rms_norm.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
@@ -32,8 +33,14 @@ Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
   return output.to(type);
 }
 
+SumAndNorm add_rms_norm(const Tensor& x, const Tensor& branch, const RmsNorm& norm,
+                        at::ScalarType type) {
+  const Tensor sum = x + branch;
+  return {.sum = sum, .normed = rms_norm(sum, norm, type)};
+}
+
 RmsNormGradients rms_norm_backward(const Tensor& of_output, const Tensor& x, const RmsNorm& norm,
-                                   const Tensor& sum) {
+                                   const Tensor& sum, bool /*rounds*/) {
   const Tensor gradient = of_output.to(x.scalar_type());
   const int64_t columns = x.size(-1);
   const RowParts parts(x.numel() / columns);

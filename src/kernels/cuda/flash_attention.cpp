@@ -7,6 +7,7 @@
 #include "kernels/flash_attention.h"
 
 #include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_efficient_attention_backward.h>
 #include <ATen/ops/_efficient_attention_forward.h>
@@ -239,6 +240,8 @@ AttendedGradients backward_of(const Attention& inputs, const Attended& forward,
                               const Tensor& gradient) {
   const Operator kernel = operator_of(inputs);
   if (kernel == Operator::kTiled) return tiled_attention_backward(inputs, forward, gradient);
+  // A view would hold its base, and a gradient of which there is a second reference is copied.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::optional<DeterministicOperators> guard;
   if (wish() != "unordered") guard.emplace();
   const AttendedGradients made = kernel == Operator::kFlash

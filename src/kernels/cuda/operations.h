@@ -27,6 +27,7 @@ FunctionOf<decltype(Kernels::gated_product)> gated_product;
 FunctionOf<decltype(Kernels::gated_product_backward)> gated_product_backward;
 FunctionOf<decltype(Kernels::gated_product_tensors)> gated_product_tensors;
 FunctionOf<decltype(Kernels::rms_norm)> rms_norm;
+FunctionOf<decltype(Kernels::add_rms_norm)> add_rms_norm;
 FunctionOf<decltype(Kernels::rms_norm_backward)> rms_norm_backward;
 FunctionOf<decltype(Kernels::rotate_heads)> rotate_heads;
 FunctionOf<decltype(Kernels::softmax_cross_entropy_)> softmax_cross_entropy_;

@@ -35,22 +35,24 @@ bool has_kernel(const Tensor& x, at::ScalarType type, const RmsNorm& norm) {
          x.size(-1) <= kLongestRmsNorm && norm.weight.scalar_type() == at::kFloat;
 }
 
-}  // namespace
-
-Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
-  if (!has_kernel(x, type, norm)) return plain::rms_norm(x, norm, type);
+// Of x, or of x + branch, which is written to `sum`; both may be undefined.
+Tensor launch_norm(const Tensor& x, const Tensor& branch, const Tensor& sum, const RmsNorm& norm,
+                   at::ScalarType type) {
   const int64_t columns = x.size(-1);
   const int64_t rows = x.numel() / columns;
   const Tensor output = at::empty_like(x, type);
   Launch launch(x);
-  const RmsNormArguments arguments = {.input = launch.reads(x),
-                                      .weight = launch.reads<float>(norm.weight),
-                                      .output = launch.writes(output),
-                                      .rows = rows,
-                                      .columns = columns,
-                                      .epsilon = static_cast<float>(norm.epsilon),
-                                      .adds_one = norm.adds_one,
-                                      .is_aligned = is_aligned(columns, {x, norm.weight, output})};
+  const RmsNormArguments arguments = {
+      .input = launch.reads(x),
+      .branch = launch.reads(branch),
+      .sum = launch.writes(sum),
+      .weight = launch.reads<float>(norm.weight),
+      .output = launch.writes(output),
+      .rows = rows,
+      .columns = columns,
+      .epsilon = static_cast<float>(norm.epsilon),
+      .adds_one = norm.adds_one,
+      .is_aligned = is_aligned(columns, {x, branch, sum, norm.weight, output})};
   const Division division(columns, x.scalar_type() != type);
   launch.run<kernel::rms_norm>(value_type_of(output), division.variant,
                                {.x = (rows + division.rows_at_once - 1) / division.rows_at_once,
@@ -59,10 +61,26 @@ Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
   return output;
 }
 
+}  // namespace
+
+Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
+  if (!has_kernel(x, type, norm)) return plain::rms_norm(x, norm, type);
+  return launch_norm(x, {}, {}, norm, type);
+}
+
+SumAndNorm add_rms_norm(const Tensor& x, const Tensor& branch, const RmsNorm& norm,
+                        at::ScalarType type) {
+  if (!has_kernel(x, type, norm) || branch.scalar_type() != type) {
+    return plain::add_rms_norm(x, branch, norm, type);
+  }
+  const Tensor sum = at::empty_like(x);
+  return {.sum = sum, .normed = launch_norm(x, branch, sum, norm, type)};
+}
+
 RmsNormGradients rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm& norm,
-                                   const Tensor& sum) {
+                                   const Tensor& sum, bool rounds) {
   if (!has_kernel(x, gradient.scalar_type(), norm)) {
-    return plain::rms_norm_backward(gradient, x, norm, sum);
+    return plain::rms_norm_backward(gradient, x, norm, sum, rounds);
   }
   const int64_t columns = x.size(-1);
   const int64_t rows = x.numel() / columns;
@@ -75,6 +93,7 @@ RmsNormGradients rms_norm_backward(const Tensor& gradient, const Tensor& x, cons
       .input = launch.reads(x),
       .gradient = launch.reads(gradient),
       .of_input = sum.defined() ? launch.changes(of_input) : launch.writes(of_input),
+      .rounded = rounds && is_wide ? launch.writes(gradient) : nullptr,
       .weight = launch.reads<float>(norm.weight),
       .parts = launch.writes<float>(parts),
       .rows = rows,
@@ -88,7 +107,9 @@ RmsNormGradients rms_norm_backward(const Tensor& gradient, const Tensor& x, cons
   launch.run<kernel::rms_norm_backward>(value_type_of(gradient), division.variant,
                                         {.x = parts_of.count, .threads = division.threads},
                                         arguments);
-  return {.input = of_input, .weight = parts};
+  return {.input = of_input,
+          .weight = parts,
+          .rounded = arguments.rounded != nullptr ? gradient : Tensor()};
 }
 
 }  // namespace finetune::kernels::cuda

@@ -27,8 +27,14 @@ Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
   return UnitRows(x, norm.epsilon).rows.mul_(factor_of(norm)).to(x.scalar_type()).to(type);
 }
 
+SumAndNorm add_rms_norm(const Tensor& x, const Tensor& branch, const RmsNorm& norm,
+                        at::ScalarType type) {
+  const Tensor sum = x + branch;
+  return {.sum = sum, .normed = rms_norm(sum, norm, type)};
+}
+
 RmsNormGradients rms_norm_backward(const Tensor& of_output, const Tensor& x, const RmsNorm& norm,
-                                   const Tensor& sum) {
+                                   const Tensor& sum, bool /*rounds*/) {
   const Tensor gradient = of_output.to(x.scalar_type());
   const UnitRows unit(x, norm.epsilon);
   const Tensor dy = gradient.to(unit.rows.scalar_type());

@@ -22,12 +22,14 @@ Counts::Counts() {
   std::atexit([] { instance().write(); });
 }
 
-void Counts::add_kernel(const std::string& name, int64_t read, int64_t written) {
+void Counts::add_kernel(const std::string& name, int64_t read, int64_t written,
+                        const std::set<std::string>& types) {
   const std::lock_guard lock(mutex_);
   Kernel& kernel = kernels_[name];
   ++kernel.calls;
   kernel.read += read;
   kernel.written += written;
+  kernel.types.insert(types.begin(), types.end());
 }
 
 void Counts::add_wait(const std::string& reason) {
@@ -64,7 +66,12 @@ void Counts::write() {
   separator = "\n  ";
   for (const auto& [name, kernel] : kernels_) {
     file << separator << "\"" << name << "\": {\"calls\": " << kernel.calls
-         << ", \"read\": " << kernel.read << ", \"written\": " << kernel.written << "}";
+         << ", \"read\": " << kernel.read << ", \"written\": " << kernel.written
+         << ", \"types\": [";
+    for (const std::string& type : kernel.types) {
+      file << (&type == &*kernel.types.begin() ? "\"" : ", \"") << type << "\"";
+    }
+    file << "]}";
     separator = ",\n  ";
   }
   file << "}}\n";

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace pretend {
@@ -14,8 +15,10 @@ class Counts {
  public:
   static Counts& instance();
 
-  // Counts a kernel or copy, and the bytes that it reads and writes.
-  void add_kernel(const std::string& name, int64_t read, int64_t written);
+  // Counts a kernel or copy, and the bytes that it reads and writes. `types`: of its tensors, for
+  // operators whose support on a GPU depends on them.
+  void add_kernel(const std::string& name, int64_t read, int64_t written,
+                  const std::set<std::string>& types = {});
   // Counts a wait of the host for the device.
   void add_wait(const std::string& reason);
   // Writes the report, if one was asked for and the device was used.
@@ -26,6 +29,7 @@ class Counts {
     int64_t calls = 0;
     int64_t read = 0;
     int64_t written = 0;
+    std::set<std::string> types = {};
   };
 
   Counts();

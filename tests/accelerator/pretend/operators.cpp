@@ -93,6 +93,9 @@ int64_t stored_bytes(const Tensor& tensor) {
   return elements * static_cast<int64_t>(tensor.element_size());
 }
 
+// torch's name: "float32".
+std::string name_of(at::ScalarType type) { return std::string(c10::getDtypeNames(type).first); }
+
 bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
@@ -128,7 +131,7 @@ class Call {
         stack_(stack),
         first_(stack.size() - schema_.arguments().size()),
         given_(stack.begin() + static_cast<std::ptrdiff_t>(first_), stack.end()) {
-    TORCH_CHECK(!op.hasTag(at::Tag::nondeterministic_seeded), "pretend accelerator: ", name_,
+    TORCH_CHECK(!draws(), "pretend accelerator: ", name_,
                 " draws from the device's generator, which a resumed run would not repeat");
   }
 
@@ -143,7 +146,7 @@ class Call {
     for (size_t i = 0; i < results; ++i) {
       replace_result(stack_[stack_.size() - results + i], schema_.returns()[i]);
     }
-    Counts::instance().add_kernel(name_, read_, written_);
+    Counts::instance().add_kernel(name_, read_, written_, types_);
     if (waits_for_size(name_) || returns_to_host(name_)) {
       wait_for_stream();
       Counts::instance().add_wait(name_);
@@ -151,6 +154,13 @@ class Call {
   }
 
  private:
+  // Attention without dropout does not.
+  [[nodiscard]] bool draws() const {
+    if (!op_.hasTag(at::Tag::nondeterministic_seeded)) return false;
+    const std::optional<int> p = schema_.argumentIndexWithName("dropout_p");
+    return !p || given_[static_cast<size_t>(*p)].toDouble() != 0.0;
+  }
+
   Tensor alias(const Tensor& tensor, bool written) {
     if (!tensor.defined()) return tensor;
     if (!is_on_device(tensor)) {
@@ -161,6 +171,8 @@ class Call {
     }
     use(tensor, written);
     (written ? written_ : read_) += stored_bytes(tensor);
+    // Indices, counts and labels after the first tensor do not select a GPU's kernel.
+    if (types_.empty() || tensor.is_floating_point()) types_.insert(name_of(tensor.scalar_type()));
     return aliases_.emplace_back(tensor, alias_on_host(tensor)).second;
   }
 
@@ -220,6 +232,7 @@ class Call {
   const size_t first_;
   const std::vector<c10::IValue> given_;
   Aliases aliases_;
+  std::set<std::string> types_;
   int64_t read_ = 0;
   int64_t written_ = 0;
 };
@@ -329,7 +342,7 @@ Tensor& addmm_dtype_out(const Tensor& self, const Tensor& a, const Tensor& b, at
   multiply_into_float32(out, a, b, beta.toDouble(), alpha.toDouble());
   Counts::instance().add_kernel("aten::addmm.dtype_out",
                                 stored_bytes(a) + stored_bytes(b) + stored_bytes(out),
-                                stored_bytes(out));
+                                stored_bytes(out), {name_of(a.scalar_type())});
   return out;
 }
 
@@ -337,7 +350,7 @@ Tensor mm_dtype(const Tensor& a, const Tensor& b, at::ScalarType type) {
   Tensor result = empty_on_device({a.size(0), b.size(1)}, {b.size(1), 1}, type);
   multiply_into_float32(result, a, b, 0.0, 1.0);
   Counts::instance().add_kernel("aten::mm.dtype", stored_bytes(a) + stored_bytes(b),
-                                stored_bytes(result));
+                                stored_bytes(result), {name_of(a.scalar_type())});
   return result;
 }
 

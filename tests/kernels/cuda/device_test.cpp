@@ -221,12 +221,18 @@ TEST_F(CudaKernels, NormaliseByTheRootMeanSquareAsTheCpu) {
         expect_like_cpu(2 * kClose + rounding, [&](const Kernels& k) -> Tensors {
           const Tensor rows = x.to(of_rows, false, true);
           const RmsNormGradients gradients =
-              k.rms_norm_backward(gradient.to(type, false, true), rows, norm, {});
+              k.rms_norm_backward(gradient.to(type, false, true), rows, norm, {}, false);
           EXPECT_EQ(gradients.input.scalar_type(), of_rows);
           const Tensor sum = rows.clone();
-          (void)k.rms_norm_backward(gradient.to(type, false, true), rows, norm, sum);
+          const Tensor rounded = gradient.to(type, false, true);
+          const RmsNormGradients both = k.rms_norm_backward(rounded, rows, norm, sum, true);
+          EXPECT_TRUE(!both.rounded.defined() || rounded.equal(sum.to(type)));
+          const Tensor branch = gradient.to(type);
+          const SumAndNorm of_sum = k.add_rms_norm(rows, branch, norm, type);
+          EXPECT_TRUE(of_sum.sum.equal(rows + branch));
+          EXPECT_TRUE(of_sum.normed.equal(k.rms_norm(of_sum.sum, norm, type)));
           return {k.rms_norm(rows, norm, type), gradients.input, sum_of_parts(k, gradients.weight),
-                  sum};
+                  sum, of_sum.normed};
         });
       }
     }

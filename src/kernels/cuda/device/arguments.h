@@ -128,7 +128,9 @@ constexpr int kRmsNormShapes = 6;
 // Rows `input` and `of_input` are of the type that the kernel was compiled for, or float32 in the
 // variants for those.
 struct RmsNormArguments {
-  const void* input;  // [rows, columns]
+  const void* input;   // [rows, columns]
+  const void* branch;  // of the compiled type, is added to `input`; or null
+  void* sum;           // like `input`: of both; or null
   const float* weight;
   void* output;
   i64 rows;
@@ -142,6 +144,7 @@ struct RmsNormBackwardArguments {
   const void* input;
   const void* gradient;  // of the output
   void* of_input;        // may be the memory of `gradient`, unless it is added to
+  void* rounded;  // `of_input` in the compiled type, may be the memory of `gradient`; or null
   const float* weight;
   float* parts;  // [blocks, columns]
   i64 rows;

@@ -2,7 +2,8 @@
 // y = x / sqrt(mean(x^2) + epsilon) * f, with f = weight or 1 + weight (Zhang and Sennrich 2019). A
 // row stays in the registers of a warp (variants 0 and 1: once or twice four values per thread) or
 // of a block (variants 2 to 5: 1, 2, 4 or 8 times; few registers, so that many blocks are resident
-// and hide each other's waiting). Rows x are of y's type, or float32 (the second six variants).
+// and hide each other's waiting). Rows x are of y's type, or float32 (the second six variants), and
+// may be sums of two, which are stored too.
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {
@@ -53,6 +54,15 @@ __device__ void rms_norm(const RmsNormArguments& a) {
   for (int v = 0; v < Rows::kVectors; ++v) {
     load4(static_cast<const Input*>(a.input) + row * a.columns, Rows::column(v), a.columns,
           a.is_aligned, x + 4 * v);
+    if (a.branch != nullptr) {
+      float branch[4];
+      load4(static_cast<const T*>(a.branch) + row * a.columns, Rows::column(v), a.columns,
+            a.is_aligned, branch);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[4 * v + i] = widen(narrow<Input>(x[4 * v + i] + branch[i]));
+      store4(static_cast<Input*>(a.sum) + row * a.columns, Rows::column(v), a.columns, a.is_aligned,
+             x + 4 * v);
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) squares += x[4 * v + i] * x[4 * v + i];
   }
@@ -128,6 +138,10 @@ __device__ void rms_norm_backward(const RmsNormBackwardArguments& a) {
       }
       store4(static_cast<Input*>(a.of_input) + row * a.columns, Rows::column(v), a.columns,
              a.is_aligned, dy + 4 * v);
+      if (a.rounded != nullptr) {
+        store4(static_cast<T*>(a.rounded) + row * a.columns, Rows::column(v), a.columns,
+               a.is_aligned, dy + 4 * v);
+      }
     }
   }
   float* const parts = a.parts + static_cast<i64>(blockIdx.x) * a.columns;
