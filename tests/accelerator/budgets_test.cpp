@@ -9,13 +9,13 @@
 // which 60 % instead of 15 % are predicted: as many predicted tokens, and as many kernels except in
 // the head, whose vocabulary blocks are 8 times as long (5 instead of 39). An update takes a
 // second. With the kernels of src/kernels/cuda/, where every thread is a fiber, the vocabulary has
-// 4,000 tokens: as many kernels, because the head takes it at once. A decoder has the attention of
-// a GPU of compute capability 8.0, each pass of which counts as one kernel; FlashAttention's
-// backward pass launches three. Without a decoder heads of 32 values are computed in tiles in 16
-// bits, those of 8 by the row kernel. A conversion of sort keys counts as a launch, the passes of
-// the sort that it saves on a GPU do not. With bfloat16 gradients the whole width takes more
-// launches: products wait for their rounding up to 16 MiB (8 more), and those of the vocabulary are
-// rounded in 10 parts (18 more).
+// 4,000 tokens: as many kernels, because the head takes it at once. A decoder has torch's
+// attention, each pass of which counts as one kernel; on a GPU it also launches sums, fills and
+// conversions: a backward pass some three in float32, six in 16 bits. In encoders heads of 32
+// values are computed in tiles in 16 bits, those of 8 by the row kernel. A conversion of sort keys
+// counts as a launch, the passes of the sort that it saves on a GPU do not. With bfloat16 gradients
+// the whole width takes more launches: products wait for their rounding up to 16 MiB (8 more), and
+// those of the vocabulary are rounded in 10 parts (18 more).
 #include <optional>
 
 #include "accelerator/accelerator.h"
@@ -170,7 +170,7 @@ double predicted_peak(const TinyRun& run, const Case& one) {
       finetune_command({"plan", run.config(), "--max_steps", "3", "--json"}), environment_of(one));
   EXPECT_EQ(plan.code, 0) << plan.err;
   if (plan.code != 0) return 0.0;
-  // Of cuBLAS, which is not there.
+  // Of cuBLAS (product_workspace_bytes(), below compute capability 9.0), which is not there.
   constexpr double kWorkspaces = 2 * 1024.0 * (4096 * 2 + 16 * 8);
   return parse_json(plan.out, "plan", ErrorKind::kData)["peak"].get<double>() -
          (is_decoder(one) ? kWorkspaces : 0.0);

@@ -54,10 +54,11 @@ const std::vector<KernelsCase> kKernelsCases = {
      "cuda::tiled_attention_of_keys"},
     {"tiled_attention_of_a_decoder", decoder({{"fp16", "true"}}), 2e-2,
      "cuda::tiled_attention_of_keys"},
-    {"flash_attention", decoder({{"bf16", "true"}, {"line_by_line", "true"}}), 2e-2,
+    {"flash_attention", decoder({{"bf16", "true"}, {"line_by_line", "true"}}), 5e-3,
      "aten::_flash_attention_backward", "8.0 108"},
+    // A window of 8 changes the losses by 6e-3.
     {"flash_attention_in_a_window",
-     decoder({{"fp16", "true"}, {"model_type", "mistral"}}, ", sliding_window: 5"), 2e-2,
+     decoder({{"fp16", "true"}, {"model_type", "mistral"}}, ", sliding_window: 5"), 5e-4,
      "aten::_flash_attention_backward", "9.0 132"},
     {"efficient_attention", decoder({}), 2e-5, "aten::_efficient_attention_backward", "7.5 40"},
     {"efficient_attention_of_sequences", decoder({{"line_by_line", "true"}}), 2e-5,

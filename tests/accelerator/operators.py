@@ -30,7 +30,7 @@ OTHERS = {
 FLOATS = {"float16", "bfloat16", "float32"}
 NOT_LISTED = {
     "_fused_adamw_": FLOATS,
-    "_flash_attention_forward": FLOATS,
+    "_flash_attention_forward": {"float16", "bfloat16"},
     "_flash_attention_backward": FLOATS,
     "_efficient_attention_forward": FLOATS,
     "_efficient_attention_backward": FLOATS,

@@ -176,7 +176,7 @@ class Pass {
   mutable bool needs_gradient_ = false;  // for a parameter, or a value from outside the pass
 };
 
-// What goes from a pre-norm layer to the next one: x, to which `branch` is still to be added (its
+// What goes from a decoder's layer to the next one: x, to which `branch` is still to be added (its
 // tensor may be undefined), so that the next norm adds it in its own kernel (RmsNorm::of_sum()).
 struct Residual {
   Value x, branch;

@@ -54,7 +54,10 @@ struct Row {
 // The rows of a call: those of a batch [B, T, H, D], or parts of one row that begin at `starts`.
 class Rows {
  public:
-  Rows(const Arguments& in, const std::string& starts, Sight sight)
+  struct Names {
+    const char *starts, *key_starts, *longest, *key_longest;
+  };
+  Rows(const Arguments& in, const Names& names, Sight sight)
       : query_(tokens(in["query"].toTensor())),
         key_(tokens(in["key"].toTensor())),
         value_(tokens(in["value"].toTensor())),
@@ -62,14 +65,20 @@ class Rows {
         scale_(in["scale"].toDouble()) {
     TORCH_CHECK(in["dropout_p"].toDouble() == 0.0, "the pretend accelerator's has no dropout");
     const Tensor& query = in["query"].toTensor();
-    if (in.has(starts) && in[starts].toTensor().defined()) {
-      const Tensor all = in[starts].toTensor();
-      TORCH_CHECK(all.scalar_type() == at::kInt, starts, " has 32 bits");
+    int64_t longest = query.size(1);
+    if (in.has(names.starts) && in[names.starts].toTensor().defined()) {
+      const Tensor all = in[names.starts].toTensor();
+      TORCH_CHECK(all.scalar_type() == at::kInt, names.starts, " has 32 bits");
+      TORCH_CHECK(all.equal(in[names.key_starts].toTensor()), "keys of the same rows");
       for (int64_t i = 0; i < all.numel(); ++i) starts_.push_back(all[i].item<int64_t>());
+      longest = all.diff().max().item<int64_t>();
     } else {
+      TORCH_CHECK(query.dim() == 4, "a batch of rows");
       for (int64_t i = 0; i <= query.size(0); ++i) starts_.push_back(i * query.size(1));
     }
     TORCH_CHECK(starts_.back() == query_.size(0), "rows of all tokens");
+    TORCH_CHECK(in[names.longest].toInt() == longest && in[names.key_longest].toInt() == longest,
+                names.longest, " is ", in[names.longest].toInt(), ", not ", longest);
   }
 
   [[nodiscard]] size_t count() const { return starts_.size() - 1; }
@@ -148,7 +157,11 @@ Rows flash_rows(const Arguments& in) {
   if (in.has("window_size_left")) sight.before = in["window_size_left"].toInt();
   if (in.has("window_size_right")) sight.after = in["window_size_right"].toInt();
   if (in["is_causal"].toBool()) sight.after = 0;
-  return {in, "cum_seq_q", sight};
+  const Tensor& query = in["query"].toTensor();
+  TORCH_CHECK(query.element_size() == 2, "flash attention has 16 bits");
+  const bool has_starts = in.has("cum_seq_q") && in["cum_seq_q"].toTensor().defined();
+  TORCH_CHECK(query.dim() == (has_starts ? 3 : 4), "[N, H, D] with starts, else [B, T, H, D]");
+  return {in, {"cum_seq_q", "cum_seq_k", "max_q", "max_k"}, sight};
 }
 
 void flash_forward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -167,10 +180,10 @@ void flash_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 Rows efficient_rows(const Arguments& in) {
   TORCH_CHECK(!in.has("bias"), "the pretend accelerator's has no bias");
-  TORCH_CHECK(in["query"].toTensor().size(2) == in["key"].toTensor().size(2), "heads of the keys");
+  TORCH_CHECK(in["query"].toTensor().sizes() == in["key"].toTensor().sizes(), "[B, T, H, D] each");
   Sight sight;
   if (in["custom_mask_type"].toInt() != 0) sight.after = 0;
-  return {in, "cu_seqlens_q", sight};
+  return {in, {"cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"}, sight};
 }
 
 void efficient_forward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
