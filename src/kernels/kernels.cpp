@@ -74,6 +74,11 @@ namespace finetune {
 
 bool is_asynchronous(c10::Device device) { return kernels::kernels_for(device).is_asynchronous; }
 
+Tensor uploaded(const Tensor& host, c10::Device device) {
+  if (device.is_meta() || !is_asynchronous(device)) return host.to(device);
+  return host.pin_memory().to(device, /*non_blocking=*/true);
+}
+
 const char* kernels_in_use(c10::Device device) { return kernels::kernels_for(device).name; }
 
 const char* attention_in_use(c10::Device device) {

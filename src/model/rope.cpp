@@ -3,7 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
@@ -160,16 +160,6 @@ Frequencies frequencies_of(const RopeShape& shape, int64_t length) {
   return {std::move(values)};
 }
 
-// Does not wait for a device that runs ahead of the host.
-Tensor uploaded(const std::vector<float>& values, const at::TensorOptions& options) {
-  const auto count = static_cast<int64_t>(values.size());
-  if (options.device().is_meta()) return at::empty({count}, options);
-  const bool is_pinned = is_asynchronous(options.device());
-  const Tensor host = at::empty({count}, options.device(at::kCPU).pinned_memory(is_pinned));
-  std::ranges::copy(values, host.mutable_data_ptr<float>());
-  return host.to(options.device(), /*non_blocking=*/is_pinned);
-}
-
 }  // namespace
 
 const std::vector<std::string>& rope_types() {
@@ -193,9 +183,9 @@ nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
                            .max_positions = static_cast<double>(max_position_embeddings)};
   const auto rotation_of = [&](const Tensor& of_positions, int64_t length) {
     const Frequencies frequencies = frequencies_of(shape, length);
-    const auto options = positions.options().dtype(at::kFloat);
-    const Tensor values = uploaded(frequencies.values, options);
-    return nn::make_rotation(of_positions, values, frequencies.factor);
+    const Tensor values = at::tensor(frequencies.values, at::TensorOptions(at::kFloat));
+    return nn::make_rotation(of_positions, uploaded(values, positions.device()),
+                             frequencies.factor);
   };
   if (rope.rope_type != "dynamic" && rope.rope_type != "longrope") {
     return rotation_of(positions, 0);

@@ -11,6 +11,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/nn/disentangled_attention.h"
 #include "finetune/nn/elementwise.h"
 
@@ -40,7 +41,7 @@ Distances make_distances(const DistanceOptions& options, int64_t tokens, c10::De
   Tensor distance = at::arange(1 - tokens, tokens, integers);
   if (options.has_buckets) distance = bucketed(distance, options);
   const Tensor row = (distance + options.span).clamp(0, 2 * options.span - 1);
-  return {tokens, row.to(device), at::bincount(row, {}, 2 * options.span).to(device)};
+  return {tokens, uploaded(row, device), uploaded(at::bincount(row, {}, 2 * options.span), device)};
 }
 
 namespace {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "finetune/tensor/tensor.h"
+
 namespace finetune {
 
 // Returns the name of the kernels for attention and all other operations on a device: "cpu",
@@ -33,6 +35,8 @@ namespace finetune {
 // by the host makes it wait: callers then launch one operation for many tensors, take whole tensors
 // rather than chunks, and skip checks of values.
 [[nodiscard]] bool is_asynchronous(c10::Device device);
+// Copies a tensor of the host to the device, without waiting if the device is asynchronous.
+[[nodiscard]] Tensor uploaded(const Tensor& host, c10::Device device);
 
 // Returns the bytes that the library of matrix products keeps on this CPU for the code of all sizes
 // it has met, in a model whose largest layer's matrix has `values` values. Measured.
