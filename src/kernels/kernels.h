@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <ATen/TensorOperators.h>
+
 #include <type_traits>
 
 #include "finetune/kernels/format_lists.h"
@@ -138,6 +140,15 @@ struct Kernels {
   const FlashAttention* flash_attention = nullptr;
   const AdapterProducts* adapter_products = nullptr;
 };
+
+// add_rms_norm() as two operations: ATen's sum and a table's norm, so that the norm has the bits of
+// that operation.
+[[nodiscard]] inline SumAndNorm norm_of_sum(const Tensor& x, const Tensor& branch,
+                                            const RmsNorm& norm, at::ScalarType type,
+                                            decltype(fused_rms_norm)& rms_norm) {
+  const Tensor sum = x + branch;
+  return {.sum = sum, .normed = rms_norm(sum, norm, type)};
+}
 
 // The type of a table's entry, for the declarations of an implementation.
 template <typename Entry>

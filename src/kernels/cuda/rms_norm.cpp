@@ -71,7 +71,7 @@ Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
 SumAndNorm add_rms_norm(const Tensor& x, const Tensor& branch, const RmsNorm& norm,
                         at::ScalarType type) {
   if (!has_kernel(x, type, norm) || branch.scalar_type() != type) {
-    return plain::add_rms_norm(x, branch, norm, type);
+    return norm_of_sum(x, branch, norm, type, rms_norm);
   }
   const Tensor sum = at::empty_like(x);
   return {.sum = sum, .normed = launch_norm(x, branch, sum, norm, type)};

@@ -29,8 +29,7 @@ Tensor rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
 
 SumAndNorm add_rms_norm(const Tensor& x, const Tensor& branch, const RmsNorm& norm,
                         at::ScalarType type) {
-  const Tensor sum = x + branch;
-  return {.sum = sum, .normed = rms_norm(sum, norm, type)};
+  return norm_of_sum(x, branch, norm, type, rms_norm);
 }
 
 RmsNormGradients rms_norm_backward(const Tensor& of_output, const Tensor& x, const RmsNorm& norm,

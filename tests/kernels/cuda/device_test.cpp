@@ -236,6 +236,7 @@ TEST_F(CudaKernels, NormaliseByTheRootMeanSquareAsTheCpu) {
           const SumAndNorm of_wide = k.add_rms_norm(rows, gradient, norm, type);
           EXPECT_TRUE(of_wide.sum.equal(rows + gradient));
           EXPECT_EQ(of_wide.normed.scalar_type(), type);
+          EXPECT_TRUE(of_wide.normed.equal(k.rms_norm(of_wide.sum, norm, type)));
           EXPECT_TRUE(of_sum.normed.equal(k.rms_norm(of_sum.sum, norm, type)));
           return {k.rms_norm(rows, norm, type), gradients.input, sum_of_parts(k, gradients.weight),
                   sum, of_sum.normed};
