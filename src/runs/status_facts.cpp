@@ -184,9 +184,9 @@ void add_estimates(const std::vector<Json>& lines, Json& status) {
   }
 }
 
-void add_next_save(const RunFolder& run, Json& status) {
+void add_next_save(const RunFolder& run, const Json& start, Json& status) {
   if (status.contains("next_save")) return;
-  const auto every = whole_number_in(run.trainer, "save_steps");
+  const auto every = whole_number_in(start, "save_steps");
   const auto step = whole_number_in(status, "step");
   const auto last = whole_number_in(status, "max_steps");
   const bool is_by_steps = member(run.config(), "save_strategy") == "steps";
@@ -240,18 +240,14 @@ void add_mirror(const RunFolder& run, Json& status) {
   }
 }
 
-void add_owner(const RunFolder& run, Json& status) {
+void add_owner(const RunFolder& run, const Json& start, Json& status) {
   if (run.is_running()) {
     status["process"] = {{"host", run.owner->host},
                          {"pid", run.owner->pid},
                          {"since", run.owner->since_unix},
                          {"is_here", run.activity == RunActivity::kHere}};
   }
-  if (const std::optional<Json> start = newest_event(run, "start")) {
-    copy_member(*start, "session", status);
-    copy_member(*start, "device", status);
-    copy_member(*start, "run_id", status);
-  }
+  for (const char* name : {"session", "device", "run_id"}) copy_member(start, name, status);
 }
 
 // What the run took so far, by its newest checkpoint.
@@ -300,9 +296,9 @@ Json status_json(const RunFolder& run) {
   Json status = {{"output_dir", run.path},
                  {"state", run.is_running() ? "running" : state_of_idle(run)},
                  {"is_foreign", run.is_foreign}};
-  add_owner(run, status);
-  const std::optional<Json> start = newest_event(run, "start");
-  const Json steps = start ? member(*start, "max_steps") : member(run.trainer, "max_steps");
+  const Json start = newest_event(run, "start").value_or(Json());
+  add_owner(run, start, status);
+  const Json steps = member(start.is_object() ? start : run.trainer, "max_steps");
   if (steps.is_number() && steps > 0) status["max_steps"] = steps;
   if (const auto step = whole_number_in(run.trainer, "global_step")) status["step"] = *step;
   const std::vector<Json> lines = newest_lines(run);
@@ -311,7 +307,7 @@ Json status_json(const RunFolder& run) {
   if (run.is_running()) {
     add_progress(run, status);
     add_estimates(lines, status);
-    add_next_save(run, status);
+    add_next_save(run, start, status);
   }
   add_totals(run, status);
   add_mirror(run, status);

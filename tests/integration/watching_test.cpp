@@ -176,6 +176,21 @@ TEST(Status, OfAFastRunTakesAllValuesFromOneRecord) {
   (void)process.finish();
 }
 
+TEST(Status, NamesTheNextSaveBeforeTheFirstSaveAndTheFirstRecord) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "4000"}, {"save_steps", "0.5"}});
+  Process process(run.command());
+  ASSERT_TRUE(process.wait_for_output("train 8/4000"));
+  process.send(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  std::filesystem::remove(run.out(".finetune.progress.json"));
+  const Json status = status_of(run.out(), 6);
+  process.send(SIGKILL);
+  (void)process.finish();
+  EXPECT_TRUE(status["checkpoints"].empty());
+  EXPECT_EQ(status.value("next_save", 0), 2000);
+  EXPECT_GT(status.value("seconds_left", 0.0), 0);
+}
+
 TEST(Status, NamesTheLowestEvaluationLossWithoutAMetricForTheBestModel) {
   const TinyRun run(TinyRun::Keys{{"max_steps", "12"}, {"eval_steps", "3"}});
   ASSERT_EQ(run.train().code, 0);

@@ -118,6 +118,7 @@ Json start_event(const TrainingRun& run) {
                 {"is_restart", run.options.restart || run.args.resume_from_checkpoint == "none"},
                 {"step", run.state.step},
                 {"max_steps", run.plan.max_steps},
+                {"save_steps", run.plan.save_steps},
                 {"effective_batch_size", run.state.effective_batch_size},
                 {"host", self.host},
                 {"pid", self.pid},
