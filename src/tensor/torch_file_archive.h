@@ -9,6 +9,10 @@
 #include "tensor/pickle_reader.h"
 #include "tensor/torch_file_zip.h"
 
+namespace at {
+class Tensor;
+}
+
 namespace finetune {
 
 // A checked file of torch.save: its value, and where the data of each storage is. Each storage's
@@ -26,6 +30,11 @@ struct TorchArchive {
 // Reads a storage's data, `size` bytes; throws Error(kData) if the checksum differs.
 void read_storage(const ReadableFile& file, const std::string& path, const TorchArchive& archive,
                   size_t storage, void* data);
+
+// Returns it in memory, `[elements]`; throws Error(kData) for booleans that are neither 0 nor 1.
+// Implemented in torch_file_reader.cpp.
+[[nodiscard]] at::Tensor read_storage(const ReadableFile& file, const std::string& path,
+                                      const TorchArchive& archive, size_t storage);
 
 // Implemented in torch_file_legacy.cpp.
 [[nodiscard]] bool is_legacy_torch_file(const ReadableFile& file);

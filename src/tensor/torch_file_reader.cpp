@@ -11,6 +11,19 @@
 
 namespace finetune {
 
+Tensor read_storage(const ReadableFile& file, const std::string& path, const TorchArchive& archive,
+                    size_t storage) {
+  const pickle::Storage& described = archive.pickle.storages[storage];
+  Tensor data = at::empty({static_cast<int64_t>(described.elements)},
+                          at::TensorOptions().dtype(scalar_type(described.dtype)));
+  read_storage(file, path, archive, storage, data.mutable_data_ptr());
+  if (described.dtype == DType::kBool && !are_booleans(data.const_data_ptr(), data.nbytes())) {
+    throw Error(ErrorKind::kData,
+                "'" + path + "': a boolean tensor holds other bytes than 0 and 1");
+  }
+  return data;
+}
+
 // An opened and checked file. Thread-safe for reading.
 class TorchFile : public std::enable_shared_from_this<TorchFile> {
  public:
@@ -77,15 +90,7 @@ class TorchFile : public std::enable_shared_from_this<TorchFile> {
   }
 
   [[nodiscard]] Tensor read_data(size_t index) const {
-    const pickle::Storage& storage = archive_.pickle.storages[index];
-    Tensor data = at::empty({static_cast<int64_t>(storage.elements)},
-                            at::TensorOptions().dtype(scalar_type(storage.dtype)));
-    read_storage(*file_, path_, archive_, index, data.mutable_data_ptr());
-    if (storage.dtype == DType::kBool && !are_booleans(data.const_data_ptr(), data.nbytes())) {
-      throw Error(ErrorKind::kData,
-                  "'" + path_ + "': a boolean tensor holds other bytes than 0 and 1");
-    }
-    return data;
+    return read_storage(*file_, path_, archive_, index);
   }
 
   // Converts the checked description to values; Pickle guarantees every bound.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -106,26 +104,14 @@ class TorchWeights final : public WeightFile {
   // Keeps the last storage that several tensors share, because these are usually read
   // consecutively.
   [[nodiscard]] Tensor storage(size_t index) const {
-    if (!shared_[index]) return read_storage_tensor(index);
+    if (!shared_[index]) return read_storage(*file_, path_, archive_, index);
     const std::lock_guard lock(mutex_);
     if (!kept_.defined() || kept_index_ != index) {
       kept_ = Tensor();
-      kept_ = read_storage_tensor(index);
+      kept_ = read_storage(*file_, path_, archive_, index);
       kept_index_ = index;
     }
     return kept_;
-  }
-
-  [[nodiscard]] Tensor read_storage_tensor(size_t index) const {
-    const pickle::Storage& storage = archive_.pickle.storages[index];
-    Tensor data = at::empty({static_cast<int64_t>(storage.elements)},
-                            at::TensorOptions().dtype(scalar_type(storage.dtype)));
-    read_storage(*file_, path_, archive_, index, data.mutable_data_ptr());
-    if (storage.dtype == DType::kBool && !are_booleans(data.const_data_ptr(), data.nbytes())) {
-      throw Error(ErrorKind::kData,
-                  "'" + path_ + "': a boolean tensor holds other bytes than 0 and 1");
-    }
-    return data;
   }
 
   std::string path_;

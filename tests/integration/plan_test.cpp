@@ -248,6 +248,22 @@ TEST(Plan, FindsALargerBatchInMoreMemory) {
   EXPECT_GT(largest("1GiB"), few);
 }
 
+TEST(Plan, CountsTheSavesToABucketWithTheLast) {
+  const auto saves = [](Keys keys) {
+    keys.insert({"mirror_dir", "s3://bucket/run"});
+    const TinyRun run(keys);
+    const ProcessResult result = finetune({"plan", run.config(), "--json"});
+    return parse_json(result.out, "plan").at("bucket").at("saves").get<int64_t>();
+  };
+  EXPECT_EQ(saves({}), 6);  // after 7, 14, ..., 35 and 40 steps
+  EXPECT_EQ(saves({{"save_steps", "8"}}), 5);
+  EXPECT_EQ(saves({{"save_steps", "0.3"}}), 4);
+  EXPECT_EQ(saves({{"save_strategy", "\"no\""}}), 1);
+  // 865 samples in batches of 8 are 109 steps an epoch.
+  EXPECT_EQ(saves({{"save_strategy", "epoch"}}), 1);
+  EXPECT_EQ(saves({{"save_strategy", "epoch"}, {"max_steps", "110"}}), 2);
+}
+
 TEST(Plan, RefusesAMemoryThatIsNoSize) {
   const TinyRun run;
   const ProcessResult result = finetune({"plan", run.config(), "--memory", "much"});

@@ -183,7 +183,8 @@ int checkpoints_command(const Arguments& arguments) {
   const std::string folder = line.rest()[0];
   const std::shared_ptr<FileSystem> files = checkpoint::files_of_location(folder);
   for (const std::string& path : {folder, named.value_or(folder)}) {
-    if (checkpoint::files_of_location(path)->type(path) != FileType::kMissing) continue;
+    const auto there = path == folder ? files : checkpoint::files_of_location(path);
+    if (there->type(path) != FileType::kMissing) continue;
     throw Error(ErrorKind::kUsage,
                 "there is no folder '" + path + "'; name a run's output_dir or mirror_dir");
   }

@@ -106,18 +106,16 @@ uint64_t bytes_of_save(const TrainingArgs& args, const MemoryParts& needed) {
 
 void add_bucket(const TrainingArgs& args, const MemoryParts& needed, Json& plan) {
   if (!args.mirror_dir || !checkpoint::is_bucket(*args.mirror_dir)) return;
-  const int64_t steps = plan.at("steps").get<int64_t>();
-  int64_t saves = 1;
+  const auto steps = plan.at("steps").get<double>();
+  double every = steps;
   if (args.save_strategy == "steps") {
-    const double every = args.save_steps < 1
-                             ? std::ceil(args.save_steps * static_cast<double>(steps))
-                             : args.save_steps;
-    saves = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(steps) / every));
+    every = args.save_steps < 1 ? std::ceil(args.save_steps * steps) : args.save_steps;
   } else if (args.save_strategy == "epoch") {
-    const double updates = std::ceil(plan.at("samples").get<double>() /
-                                     std::max(1.0, plan.at("effective_batch").get<double>()));
-    saves = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(steps) / updates));
+    every = std::ceil(plan.at("samples").get<double>() /
+                      std::max(1.0, plan.at("effective_batch").get<double>()));
   }
+  // The last step is always saved.
+  const auto saves = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(steps / every)));
   const std::optional<int64_t> limit =
       args.mirror_total_limit ? args.mirror_total_limit : args.save_total_limit;
   plan["bucket"] = expected_bucket_use(saves, bytes_of_save(args, needed),
