@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -77,9 +78,8 @@ def finish_elsewhere(run, at_least=0):
 
 def complete_in_bucket(run):
     """The newest checkpoint whose manifest has arrived."""
-    steps = [int(name[11:].split("/")[0]) for name in run.in_bucket()
-             if name.startswith("checkpoint-") and name.endswith("/manifest.json")]  # fmt: skip
-    return max(steps, default=0)
+    names = (re.fullmatch(r"checkpoint-(\d+)/manifest\.json", name) for name in run.in_bucket())
+    return max((int(name[1]) for name in names if name), default=0)
 
 
 def end_to_end(row):
@@ -111,6 +111,12 @@ def end_to_end(row):
     row.add("the bucket's report", "" if is_shown else f"{report.returncode}: {report.stderr}")
     plan = run.tool("plan", str(run.config))
     row.add("plan", "" if "the bucket: " in plan.stdout else plan.stdout + plan.stderr)
+    run.lose_machine()
+    stopped = run.start("--restart", "--stop_at_step", "3")
+    row.add("--restart, disk lost", "" if stopped == 75 and complete_in_bucket(run) == 3 else run.said())
+    kept = {"run.old-1/model.safetensors", f"checkpoint-{run.steps}.old-1/manifest.json"} - set(run.in_bucket())
+    row.add("the former run is kept", f"missing: {kept}" if kept else "")
+    row.add("the new one resumes", finish_elsewhere(run, 3))
     doctor = run.tool("doctor", run.keys["mirror_dir"])
     row.add("doctor", "" if "MB/s" in doctor.stdout else doctor.stdout + doctor.stderr)
     run.close()
