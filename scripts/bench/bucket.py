@@ -26,7 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "bucket"))
-from server import KEYS, Proxy, Store
+from server import KEYS, Proxy, Store  # noqa: E402  of the line before
 
 TEXT = "the quick brown fox jumps over the lazy dog . " * 40
 

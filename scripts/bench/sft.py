@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from adapter import LORA, ROOT, cost, make_bases
+
 from chat import TOKENIZER, template, write_rows
 
 FEW, LENGTH, ROWS = 2, 512, 200

@@ -8,7 +8,12 @@ import torch
 from torch.testing._internal import common_cuda
 
 common_cuda.SM53OrLater = True  # every GPU that torch supports; without a GPU the list takes it for false
-from torch.testing._internal.common_methods_invocations import foreach_binary_op_db, foreach_reduce_op_db, foreach_unary_op_db, op_db  # noqa: E402
+from torch.testing._internal.common_methods_invocations import (  # noqa: E402
+    foreach_binary_op_db,
+    foreach_reduce_op_db,
+    foreach_unary_op_db,
+    op_db,
+)
 
 LIST = pathlib.Path(__file__).parent / "operators.txt"
 # Names of the list's operators where torch's own differ; "backward": the types of the gradient's kernel.

@@ -102,7 +102,7 @@ class Proxy:
             def handle_any(self):
                 proxy.forward(self)
 
-            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 
         class Server(ThreadingHTTPServer):
             request_queue_size = 64

@@ -29,8 +29,8 @@ if MISSING:
     print(f"{sys.executable} lacks {', '.join(MISSING)}")
     sys.exit(1 if os.environ.get("CI", "").lower() in ("1", "true") else 77)
 
-import numpy as np
-import xxhash
+import numpy as np  # noqa: E402
+import xxhash  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs/file-formats.md").read_text(encoding="utf-8")

@@ -186,8 +186,13 @@ class Export(ParityTest):
         self.assertTrue(all(torch.equal(ours[name], theirs[name]) for name in ours))
 
     def test_heads_of_encoders(self):
-        from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, BertConfig
-        from transformers import DebertaV2Config, RobertaConfig
+        from transformers import (
+            AutoModelForSequenceClassification,
+            AutoModelForTokenClassification,
+            BertConfig,
+            DebertaV2Config,
+            RobertaConfig,
+        )
 
         size = dict(vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
                     max_position_embeddings=64, num_labels=3)  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from support import TEXT, ParityTest, run_binary, state
 from test_adapter import WEIGHTS
-from test_clm import BOTH, BLOCK, STEPS, TOKENIZER, Samples, blocks_of, known_families
+from test_clm import BLOCK, BOTH, STEPS, TOKENIZER, Samples, blocks_of, known_families
 
 # Families with torch.nn.Linear; GPT-2's Conv1D is not quantised.
 REFUSED = {"gpt2"}

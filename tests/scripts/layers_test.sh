@@ -49,6 +49,7 @@ rm -rf "$folder/include" "$folder/src"
 mkdir -p "$folder/include/finetune/data" "$folder/src/data/readers"
 : >"$folder/include/finetune/data/rows.h"
 : >"$folder/src/data/readers/lines.cpp"
+# shellcheck disable=SC2016  # backquotes of Markdown
 printf '| `readers/` | `lines.cpp`, `rows.h` |\n`gone.h`\n' >"$folder/src/data/README.md"
 output=$(python3 "$root/scripts/check_layers.py" "$folder") && { echo "not refused: a file that a page names"; exit 1; }
 [[ $output == "src/data/README.md:2: there is no gone.h" ]] || { printf '%s\n' "$output"; exit 1; }
