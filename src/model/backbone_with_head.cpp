@@ -13,6 +13,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -182,6 +183,13 @@ BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head
       store_(std::make_unique<ParameterStore>(
           parts_.weights, parameter_formats(parts_, config_, options_), device)) {
   if (options_.draw_weights) draw_weights(*store_, config_, seed);
+}
+
+std::string BackboneWithHead::class_name(std::optional<Head> head) const {
+  if (!head) return architecture_.lm_class();
+  constexpr std::array kHeads = {"PreTraining", "SequenceClassification", "MultipleChoice",
+                                 "TokenClassification", "QuestionAnswering"};  // as in Head
+  return architecture_.class_prefix() + "For" + kHeads.at(static_cast<size_t>(*head));
 }
 
 Tensor BackboneWithHead::logits(const ModelInput& given, const Tensor& positions) {

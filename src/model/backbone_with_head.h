@@ -65,10 +65,8 @@ class BackboneWithHead {
   [[nodiscard]] ParameterStore& store() const { return *store_; }
   [[nodiscard]] const Weights& weights() const { return parts_.weights; }
   [[nodiscard]] const ModelConfig& config() const { return config_; }
-  [[nodiscard]] std::string class_name(const std::string& head) const {
-    return architecture_.class_prefix() + "For" + head;
-  }
-  [[nodiscard]] std::string lm_class() const { return architecture_.lm_class(); }
+  // Transformers' class with this head: "RobertaForTokenClassification".
+  [[nodiscard]] std::string class_name(std::optional<Head> head) const;
 
  private:
   template <typename HeadType>

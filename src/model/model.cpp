@@ -8,11 +8,30 @@
 namespace finetune {
 namespace {
 
-class BackboneLanguageModel final : public LanguageModel {
+// What the models of all tasks share.
+template <class Interface>
+class OnBackbone : public Interface {
  public:
-  BackboneLanguageModel(const ModelConfig& config, uint64_t seed, c10::Device device,
-                        const ModelOptions& options)
-      : body_(config, std::nullopt, seed, device, options) {}
+  OnBackbone(std::optional<Head> head, const ModelConfig& config, uint64_t seed, c10::Device device,
+             const ModelOptions& options)
+      : body_(config, head, seed, device, options), class_(body_.class_name(head)) {}
+
+  [[nodiscard]] const Weights& weights() const final { return body_.weights(); }
+  [[nodiscard]] ParameterStore& store() final { return body_.store(); }
+  [[nodiscard]] const ParameterStore& store() const final { return body_.store(); }
+  [[nodiscard]] const ModelConfig& config() const final { return body_.config(); }
+  [[nodiscard]] std::string architecture() const final { return class_; }
+
+ protected:
+  BackboneWithHead body_;
+
+ private:
+  std::string class_;
+};
+
+class BackboneLanguageModel final : public OnBackbone<LanguageModel> {
+ public:
+  using OnBackbone::OnBackbone;
 
   Tensor logits(const ModelInput& input, const Tensor& positions) override {
     return body_.logits(input, positions);
@@ -29,21 +48,11 @@ class BackboneLanguageModel final : public LanguageModel {
                const ScoreOptions& options) override {
     return body_.score(input, positions, labels, options);
   }
-  [[nodiscard]] const Weights& weights() const override { return body_.weights(); }
-  [[nodiscard]] ParameterStore& store() override { return body_.store(); }
-  [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
-  [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
-  [[nodiscard]] std::string architecture() const override { return body_.lm_class(); }
-
- private:
-  BackboneWithHead body_;
 };
 
-class EncoderPretrainingModel final : public PretrainingModel {
+class EncoderPretrainingModel final : public OnBackbone<PretrainingModel> {
  public:
-  EncoderPretrainingModel(const ModelConfig& config, uint64_t seed, c10::Device device,
-                          const ModelOptions& options)
-      : body_(config, Head::kPretraining, seed, device, options) {}
+  using OnBackbone::OnBackbone;
 
   Logits logits(const ModelInput& input, const Tensor& positions) override {
     return body_.pretraining_logits(input, positions);
@@ -52,48 +61,13 @@ class EncoderPretrainingModel final : public PretrainingModel {
               const LmLossOptions& options) override {
     return body_.pretraining_terms(input, positions, labels, options);
   }
-  [[nodiscard]] const Weights& weights() const override { return body_.weights(); }
-  [[nodiscard]] ParameterStore& store() override { return body_.store(); }
-  [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
-  [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
-  [[nodiscard]] std::string architecture() const override {
-    return body_.class_name("PreTraining");
-  }
-
- private:
-  BackboneWithHead body_;
 };
 
-class EncoderHeadModel final : public HeadModel {
+class EncoderHeadModel final : public OnBackbone<HeadModel> {
  public:
-  EncoderHeadModel(Head head, const ModelConfig& config, uint64_t seed, c10::Device device,
-                   const ModelOptions& options)
-      : head_(head), body_(config, head, seed, device, options) {}
+  using OnBackbone::OnBackbone;
 
   Tensor logits(const ModelInput& input) override { return body_.logits(input); }
-  [[nodiscard]] const Weights& weights() const override { return body_.weights(); }
-  [[nodiscard]] ParameterStore& store() override { return body_.store(); }
-  [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
-  [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
-  [[nodiscard]] std::string architecture() const override {
-    switch (head_) {
-      case Head::kPretraining:
-        break;
-      case Head::kSequenceClassification:
-        return body_.class_name("SequenceClassification");
-      case Head::kMultipleChoice:
-        return body_.class_name("MultipleChoice");
-      case Head::kTokenClassification:
-        return body_.class_name("TokenClassification");
-      case Head::kQuestionAnswering:
-        return body_.class_name("QuestionAnswering");
-    }
-    FT_CHECK(false, "a head without a class");
-  }
-
- private:
-  Head head_;
-  BackboneWithHead body_;
 };
 
 }  // namespace
@@ -107,13 +81,14 @@ Weights Model::trained_weights() const {
 std::unique_ptr<LanguageModel> make_language_model(const ModelConfig& config, uint64_t seed,
                                                    c10::Device device,
                                                    const ModelOptions& options) {
-  return std::make_unique<BackboneLanguageModel>(config, seed, device, options);
+  return std::make_unique<BackboneLanguageModel>(std::nullopt, config, seed, device, options);
 }
 
 std::unique_ptr<PretrainingModel> make_pretraining_model(const ModelConfig& config, uint64_t seed,
                                                          c10::Device device,
                                                          const ModelOptions& options) {
-  return std::make_unique<EncoderPretrainingModel>(config, seed, device, options);
+  return std::make_unique<EncoderPretrainingModel>(Head::kPretraining, config, seed, device,
+                                                   options);
 }
 
 bool is_causal(const ModelConfig& config) { return architecture_of(config).is_causal(); }

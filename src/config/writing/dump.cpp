@@ -26,53 +26,50 @@ std::string cell(const std::string& text) {
   return escaped;
 }
 
+// The texts of all keys with their defaults, each section's head before the first.
+template <class HeadText, class KeyText>
+std::string by_section(const HeadText& head_text, const KeyText& key_text) {
+  std::string text;
+  const TrainingArgs defaults;
+  std::string section;
+  for (const Field& field : all_fields()) {
+    if (field.section != section) text += head_text(section = field.section);
+    text += key_text(field, to_yaml(field, value_of(field, defaults)));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string defaults_yaml() {
-  std::string text = "# Every key of finetune with its default.\n";
-  const TrainingArgs defaults;
-  std::string section;
-  for (const Field& field : all_fields()) {
-    if (field.section != section) {
-      section = field.section;
-      text += "\n# ---- " + section + " ----\n";
-    }
-    text += '\n' + wrap(sentence_of(field), "# ", kColumns);
-    text += field.name + ": " + to_yaml(field, value_of(field, defaults)) + '\n';
-  }
-  return text;
+  return "# Every key of finetune with its default.\n" +
+         by_section([](const std::string& name) { return "\n# ---- " + name + " ----\n"; },
+                    [](const Field& field, const std::string& value) {
+                      return '\n' + wrap(sentence_of(field), "# ", kColumns) + field.name + ": " +
+                             value + '\n';
+                    });
 }
 
 std::string describe_keys_markdown() {
-  std::string text;
-  const TrainingArgs defaults;
-  std::string section;
-  for (const Field& field : all_fields()) {
-    if (field.section != section) {
-      section = field.section;
-      text += (text.empty() ? "" : "\n") + std::string("### ") + section +
-              "\n\n| key | default | meaning |\n|---|---|---|\n";
-    }
-    text += "| `" + field.name + "` | `" + cell(to_yaml(field, value_of(field, defaults))) +
-            "` | " + cell(sentence_of(field)) + " |\n";
-  }
-  return text;
+  const std::string text = by_section(
+      [](const std::string& name) {
+        return "\n### " + name + "\n\n| key | default | meaning |\n|---|---|---|\n";
+      },
+      [](const Field& field, const std::string& value) {
+        return "| `" + field.name + "` | `" + cell(value) + "` | " + cell(sentence_of(field)) +
+               " |\n";
+      });
+  return text.substr(1);
 }
 
 std::string keys_help() {
-  std::string text;
-  const TrainingArgs defaults;
-  std::string section;
-  for (const Field& field : all_fields()) {
-    if (field.section != section) {
-      section = field.section;
-      text += (text.empty() ? "" : "\n") + section + ":\n";
-    }
-    text += "  --" + field.name + " <" + type_name(field) + "> (" +
-            to_yaml(field, value_of(field, defaults)) + ")\n";
-    text += wrap(sentence_of(field), "      ", kColumns);
-  }
-  return text;
+  const std::string text = by_section([](const std::string& name) { return '\n' + name + ":\n"; },
+                                      [](const Field& field, const std::string& value) {
+                                        return "  --" + field.name + " <" + type_name(field) +
+                                               "> (" + value + ")\n" +
+                                               wrap(sentence_of(field), "      ", kColumns);
+                                      });
+  return text.substr(1);
 }
 
 std::string dump_resolved(const LoadedConfig& config) {
