@@ -2,8 +2,6 @@
 #include "finetune/base/background_task.h"
 
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <utility>
@@ -78,9 +76,12 @@ std::exception_ptr BackgroundTask::take_failure() {
   return std::exchange(failure_, nullptr);
 }
 
+void lower_priority() {
+  ::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + kNiceness);
+}
+
 void BackgroundTask::run() {
-  // On Linux a priority belongs to a thread.
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNiceness);
+  lower_priority();
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return ends_ || work_; });

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/checkpoint/mirror.h"
 
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -16,6 +12,7 @@
 #include <utility>
 
 #include "checkpoint/mirror_folder.h"
+#include "finetune/base/background_task.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -25,7 +22,6 @@
 namespace finetune::checkpoint {
 namespace {
 
-constexpr int kNiceness = 10;
 constexpr std::chrono::seconds kLongestLastCopy{2};
 constexpr std::chrono::milliseconds kFinishStep{100};
 
@@ -88,7 +84,7 @@ struct Mirror::Worker {
   }
 
   void run() {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNiceness);
+    lower_priority();
     std::unique_lock lock(mutex);
     while (!abandon) {
       if (!has_work()) {

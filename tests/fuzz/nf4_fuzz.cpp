@@ -18,14 +18,14 @@
 namespace {
 
 const std::string& folder() {
-  static const std::string path = [] {
-    const auto made =
+  struct Folder {
+    std::string path =
         std::filesystem::temp_directory_path() / ("nf4_fuzz-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(made);
-    std::atexit([] { std::filesystem::remove_all(folder()); });
-    return made.string();
-  }();
-  return path;
+    Folder() { std::filesystem::create_directories(path); }
+    ~Folder() { std::filesystem::remove_all(path); }
+  };
+  static const Folder made;
+  return made.path;
 }
 
 }  // namespace

@@ -200,12 +200,24 @@ TEST(StackLimit, IsRaisedWhereOnlyTheSoftLimitIsTooSmall) {
   expect_equal(outcome_of(run), unbroken());
 }
 
-// The smallest accepted stack must be enough.
+// The smallest accepted stack must be enough, also for a chat template that recurses without end.
 TEST(StackLimit, ThatIsAcceptedIsEnough) {
   const TinyRun run;
-  const ProcessResult result = with_stack("-s 1024", {"train", run.config()});
+  const ProcessResult result = with_stack("-s 2048", {"train", run.config()});
   EXPECT_EQ(result.code, 0) << result.err;
   expect_equal(outcome_of(run), unbroken());
+  const TemporaryFolder folder;
+  folder.write("deep.jinja",
+               "{% macro f(a) %}{% for x in [1] %}{% if true %}{% set y %}{{ f(a) }}"
+               "{% endset %}{{ y }}{% endif %}{% endfor %}{% endmacro %}{{ f(1) }}");
+  folder.write("data.jsonl", R"({"messages": [{"role": "user", "content": "a"}]})");
+  const ProcessResult deep =
+      with_stack("-s 2048", {"train", run.config(), "--output_dir", folder / "out", "--task", "sft",
+                             "--model_type", "llama", "--config_overrides", "{}", "--train_file",
+                             folder / "data.jsonl", "--chat_template_path", folder / "deep.jinja",
+                             "--dry_run"});
+  EXPECT_EQ(deep.code, 1) << deep.err;
+  EXPECT_THAT(deep.err, HasSubstr("the template recurses too deeply"));
 }
 
 }  // namespace

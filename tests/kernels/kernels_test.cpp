@@ -40,7 +40,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+         (a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0);
 }
 
 void expect_close(const Tensor& actual, const Tensor& expected, double tolerance) {

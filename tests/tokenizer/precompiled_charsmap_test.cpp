@@ -39,7 +39,8 @@ TEST(PrecompiledCharsmap, GivesTheTextsOfTheTokenizersPackage) {
 
 TEST(PrecompiledCharsmap, KeepsWhereEachCharacterComesFrom) {
   const PrecompiledCharsmap map = golden_map();
-  for (const Json& row : golden_json("charsmap.json")["cases"]) {
+  const Json goldens = golden_json("charsmap.json");
+  for (const Json& row : goldens["cases"]) {
     NormalizedText text(row[0].get<std::string>(), 0, true);
     map.normalize(text);
     std::vector<uint32_t> origins;

@@ -10,6 +10,9 @@
 
 namespace finetune {
 
+// Makes the calling thread yield to the others of the process: on Linux a priority is a thread's.
+void lower_priority();
+
 // Runs one job at a time on a dedicated thread of lower priority. The first job starts the thread;
 // if the system cannot create it, start() runs the job itself. Used from one thread.
 class BackgroundTask {

@@ -13,12 +13,12 @@
 namespace finetune::cli {
 namespace {
 
-// The largest stack frames of libtorch and this program need less than half of it.
-constexpr rlim_t kLeastBytes = rlim_t{1} << 20;
+// A chat template that recurses as deeply as it may needs 1.2 MiB of it, libtorch less.
+constexpr rlim_t kLeastBytes = rlim_t{2} << 20;
 constexpr rlim_t kUsualBytes = rlim_t{8} << 20;
 
 constexpr char kMessage[] =
-    "error: the stack limit (ulimit -Hs) is below the 1024 KiB that finetune needs; raise it, for "
+    "error: the stack limit (ulimit -Hs) is below the 2048 KiB that finetune needs; raise it, for "
     "example with 'ulimit -s 8192', and run the command again\n";
 
 // The main thread's stack can grow to a changed limit at once. The default stack size of other

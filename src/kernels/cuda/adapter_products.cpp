@@ -46,7 +46,7 @@ Tensor adapter_product(const Tensor& x, const Tensor& a, double scale, const Row
   AdapterArguments arguments = adapter_arguments(x, a, dropout, launch);
   arguments.low = launch.writes(low);
   arguments.scale = static_cast<float>(scale);
-  constexpr int64_t kRows = kThreads / kWarp * kAdapterRows;  // of a block
+  constexpr int64_t kRows = int64_t{kThreads} / kWarp * kAdapterRows;  // of a block
   launch.run<kernel::adapter_product>(value_type_of(x), adapter_variant(arguments),
                                       {.x = (x.size(0) + kRows - 1) / kRows}, arguments);
   return low;
@@ -76,7 +76,9 @@ Tensor adapter_backward(const Tensor& of_input, bool adds, const Tensor& x, cons
   arguments.is_aligned = is_aligned(columns, {x, a, of_input, parts});
   launch.run<kernel::adapter_backward>(
       value_type_of(x), adapter_variant(arguments),
-      {.x = blocks, .y = (columns + 2 * kWarp - 1) / (2 * kWarp), .threads = kAdapterWarps * kWarp},
+      {.x = blocks,
+       .y = (columns + int64_t{2} * kWarp - 1) / (int64_t{2} * kWarp),
+       .threads = kAdapterWarps * kWarp},
       arguments);
   return parts;
 }

@@ -136,7 +136,7 @@ struct ScoreRows {
 
   ScoreRows(int64_t rows, int64_t length) {
     constexpr int64_t kRowsOfBlock = kThreads / kWarp;
-    if (length <= 32 * kWarp) {
+    if (length <= int64_t{32} * kWarp) {
       variant = variant_for(length, kWarp);
       grid.x = (rows + kRowsOfBlock - 1) / kRowsOfBlock;
     } else {

@@ -37,7 +37,8 @@ BiasGeluArguments arguments_of(const Tensor& input, const Tensor& bias, const Te
 
 Grid grid_of(int64_t columns, const RowParts& parts) {
   const int threads = std::min(threads_for(columns, 2), 4 * kWarp);
-  return {.x = (columns + 8 * threads - 1) / (8 * threads), .y = parts.count, .threads = threads};
+  const int64_t of_block = int64_t{8} * threads;
+  return {.x = (columns + of_block - 1) / of_block, .y = parts.count, .threads = threads};
 }
 
 }  // namespace

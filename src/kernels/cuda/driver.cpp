@@ -92,7 +92,7 @@ class DriverRunner {
     // training.
     KernelLaunch first;
     first.kernel = "column_sums";
-    first.device = at::accelerator::getDeviceIndex();
+    first.device = static_cast<int>(at::accelerator::getDeviceIndex());
     (void)function_of(first);
     description_ =
         format_text("NVRTC {}, sm_{}", nvrtc_->version(), device_of(first.device).architecture);

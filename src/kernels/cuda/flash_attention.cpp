@@ -21,6 +21,7 @@
 
 #include "finetune/tensor/gpu.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/runner.h"
 #include "kernels/cuda/tiled_attention.h"
 
 namespace finetune::kernels::cuda {

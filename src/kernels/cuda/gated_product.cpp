@@ -17,7 +17,7 @@ std::optional<int> gated_variant_of(Activation f) {
 }
 
 Grid grid_of(const Tensor& x) {
-  constexpr int64_t kValuesOfBlock = 8 * kThreads;
+  constexpr int64_t kValuesOfBlock = int64_t{8} * kThreads;
   return {.x = (x.numel() + kValuesOfBlock - 1) / kValuesOfBlock};
 }
 

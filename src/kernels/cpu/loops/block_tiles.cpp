@@ -39,21 +39,21 @@ FT_INLINE void multiply_rows(const Product& p) {
   using Float = typename Vector<W>::Float;
   Float total[Rows][Parts];
   for (int r = 0; r < Rows; ++r) {
-    for (int i = 0; i < Parts; ++i) {
+    for (int64_t i = 0; i < Parts; ++i) {
       total[r][i] = Add ? widen<W>(p.target + r * p.target_row + i * W) : Float{};
     }
   }
   for (int64_t k = 0; k < p.sums; ++k) {
     Float right[Parts];
-    for (int i = 0; i < Parts; ++i) right[i] = widen<W>(p.right + k * p.right_row + i * W);
+    for (int64_t i = 0; i < Parts; ++i) right[i] = widen<W>(p.right + k * p.right_row + i * W);
     const float* left = p.left + k * p.left_column;
     for (int r = 0; r < Rows; ++r) {
       const float x = left[r * p.left_row];
-      for (int i = 0; i < Parts; ++i) total[r][i] += x * right[i];
+      for (int64_t i = 0; i < Parts; ++i) total[r][i] += x * right[i];
     }
   }
   for (int r = 0; r < Rows; ++r) {
-    for (int i = 0; i < Parts; ++i) {
+    for (int64_t i = 0; i < Parts; ++i) {
       narrow<W>(total[r][i], p.target + r * p.target_row + i * W);
     }
   }
@@ -348,7 +348,7 @@ FT_INLINE void transpose(const Transposition& call) {
 
 int64_t block_scratch(const PackedHead& head) {
   return 2 * head.block * head.key_columns + 2 * head.block + head.key_columns +
-         2 * kDropoutNumbers;
+         2 * int64_t{kDropoutNumbers};
 }
 
 FT_VECTOR_KERNEL(block_forward, BlockForward, forward)

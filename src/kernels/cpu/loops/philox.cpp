@@ -32,7 +32,7 @@ struct Blocks512 {
 };
 
 // Numbers the blocks of a set, in the order that makes the words come out in block order.
-FT_AVX512 __m512i lanes512(int set) {
+FT_AVX512 __m512i lanes512(int64_t set) {
   return _mm512_add_epi64(_mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0), _mm512_set1_epi64(8 * set));
 }
 
@@ -45,7 +45,7 @@ FT_AVX512 void run_rounds(Blocks512& blocks, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < kRounds; ++round) {
     const __m512i k0 = _mm512_set1_epi64(key0);
     const __m512i k1 = _mm512_set1_epi64(key1);
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       const __m512i product0 = _mm512_mul_epu32(c0[set], multiplier0);
       const __m512i product1 = _mm512_mul_epu32(c2[set], multiplier1);
       // 0x96 is the exclusive or of three values.
@@ -60,7 +60,7 @@ FT_AVX512 void run_rounds(Blocks512& blocks, uint32_t key0, uint32_t key1) {
 }
 
 // Combines a set's words into two vectors, its first and second half in block order.
-FT_AVX512 void in_order(const Blocks512& blocks, int set, __m512i* halves) {
+FT_AVX512 void in_order(const Blocks512& blocks, int64_t set, __m512i* halves) {
   const auto& [c0, c1, c2, c3] = blocks.word;
   const __m512i low = _mm512_set1_epi64(0xFFFFFFFF);
   const __m512i words01 =
@@ -79,7 +79,7 @@ __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, in
   const __m512 scale = _mm512_set1_ps(row.scale);
   for (int64_t element = 0; element < count; element += kDropoutNumbers) {
     Blocks512 blocks;
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       blocks.word[0][set] =
           _mm512_add_epi64(lanes512(set), _mm512_set1_epi64(row.first_block + element / 4));
       blocks.word[1][set] = _mm512_set1_epi64(row.row);
@@ -87,10 +87,10 @@ __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, in
       blocks.word[3][set] = _mm512_set1_epi64(row.layer_and_site);
     }
     run_rounds(blocks, row.key[0], row.key[1]);
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       __m512i halves[2];
       in_order(blocks, set, halves);
-      for (int half = 0; half < 2; ++half) {
+      for (int64_t half = 0; half < 2; ++half) {
         const __mmask16 kept = _mm512_cmpge_epu32_mask(halves[half], threshold);
         _mm512_storeu_ps(factors + element + 32 * set + 16 * half,
                          _mm512_maskz_mov_ps(kept, scale));
@@ -106,16 +106,16 @@ __attribute__((target("avx512f"))) void words_avx512(uint64_t first_block, uint6
   for (int64_t block = 0; block < count; block += kPhiloxBlocks) {
     Blocks512 blocks;
     const auto first = static_cast<int64_t>(first_block + static_cast<uint64_t>(block));
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       blocks.word[0][set] = _mm512_add_epi64(lanes512(set), _mm512_set1_epi64(first));
       blocks.word[1][set] = _mm512_srli_epi64(blocks.word[0][set], 32);
       blocks.word[2][set] = blocks.word[3][set] = _mm512_setzero_si512();
     }
     run_rounds(blocks, static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       __m512i halves[2];
       in_order(blocks, set, halves);
-      for (int half = 0; half < 2; ++half) {
+      for (int64_t half = 0; half < 2; ++half) {
         _mm512_storeu_si512(words + 4 * block + 32 * set + 16 * half, halves[half]);
       }
     }
@@ -128,7 +128,7 @@ struct Blocks256 {
 };
 
 // Block numbers in the order 0, 2, 1, 3, because AVX2 unpacks within 128-bit halves.
-FT_AVX2 __m256i lanes256(int set) {
+FT_AVX2 __m256i lanes256(int64_t set) {
   return _mm256_add_epi64(_mm256_set_epi64x(3, 1, 2, 0), _mm256_set1_epi64x(4 * set));
 }
 
@@ -139,7 +139,7 @@ FT_AVX2 void run_rounds(Blocks256& blocks, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < kRounds; ++round) {
     const __m256i k0 = _mm256_set1_epi64x(key0);
     const __m256i k1 = _mm256_set1_epi64x(key1);
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       const __m256i product0 = _mm256_mul_epu32(c0[set], multiplier0);
       const __m256i product1 = _mm256_mul_epu32(c2[set], multiplier1);
       c0[set] = _mm256_xor_si256(_mm256_xor_si256(_mm256_srli_epi64(product1, 32), c1[set]), k0);
@@ -152,7 +152,7 @@ FT_AVX2 void run_rounds(Blocks256& blocks, uint32_t key0, uint32_t key1) {
   }
 }
 
-FT_AVX2 void in_order(const Blocks256& blocks, int set, __m256i* halves) {
+FT_AVX2 void in_order(const Blocks256& blocks, int64_t set, __m256i* halves) {
   const auto& [c0, c1, c2, c3] = blocks.word;
   const __m256i low = _mm256_set1_epi64x(0xFFFFFFFF);
   const __m256i words01 =
@@ -169,7 +169,7 @@ __attribute__((target("avx2"))) void factors_avx2(const DropoutRow& row, int64_t
   const __m256 scale = _mm256_set1_ps(row.scale);
   for (int64_t element = 0; element < count; element += kDropoutNumbers / 2) {
     Blocks256 blocks;
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       blocks.word[0][set] =
           _mm256_add_epi64(lanes256(set), _mm256_set1_epi64x(row.first_block + element / 4));
       blocks.word[1][set] = _mm256_set1_epi64x(row.row);
@@ -177,10 +177,10 @@ __attribute__((target("avx2"))) void factors_avx2(const DropoutRow& row, int64_t
       blocks.word[3][set] = _mm256_set1_epi64x(row.layer_and_site);
     }
     run_rounds(blocks, row.key[0], row.key[1]);
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       __m256i halves[2];
       in_order(blocks, set, halves);
-      for (int half = 0; half < 2; ++half) {
+      for (int64_t half = 0; half < 2; ++half) {
         const __m256i kept =
             _mm256_cmpeq_epi32(_mm256_max_epu32(halves[half], threshold), halves[half]);
         _mm256_storeu_ps(factors + element + 16 * set + 8 * half,
@@ -195,16 +195,16 @@ __attribute__((target("avx2"))) void words_avx2(uint64_t first_block, uint64_t k
   for (int64_t block = 0; block < count; block += kPhiloxBlocks / 2) {
     Blocks256 blocks;
     const auto first = static_cast<int64_t>(first_block + static_cast<uint64_t>(block));
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       blocks.word[0][set] = _mm256_add_epi64(lanes256(set), _mm256_set1_epi64x(first));
       blocks.word[1][set] = _mm256_srli_epi64(blocks.word[0][set], 32);
       blocks.word[2][set] = blocks.word[3][set] = _mm256_setzero_si256();
     }
     run_rounds(blocks, static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
-    for (int set = 0; set < 2; ++set) {
+    for (int64_t set = 0; set < 2; ++set) {
       __m256i halves[2];
       in_order(blocks, set, halves);
-      for (int half = 0; half < 2; ++half) {
+      for (int64_t half = 0; half < 2; ++half) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + 4 * block + 16 * set + 8 * half),
                             halves[half]);
       }
