@@ -498,7 +498,7 @@ class Interpreter {
         scope_->set(static_cast<int32_t>(symbol), value);
         continue;
       }
-      const auto found = std::ranges::find_if(node.parameters, [&](int32_t symbol) {
+      const auto found = std::ranges::find_if(node.parameters, [&, &name = name](int32_t symbol) {
         return syntax_.symbols[static_cast<size_t>(symbol)] == name;
       });
       if (found == node.parameters.end()) fail("takes no keyword argument '" + name + "'");

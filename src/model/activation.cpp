@@ -28,7 +28,7 @@ namespace {
 
 // transformers implements the tanh form under several names, which differ only in rounding.
 using kernels::tanh_gelu;
-constexpr Activation exact_gelu = kernels::gelu;
+constexpr Activation kExactGelu = kernels::gelu;
 
 Tensor clipped_gelu(const Tensor& x) { return at::clamp(at::gelu(x), -10, 10); }
 
@@ -43,12 +43,12 @@ struct NamedActivation {
 };
 
 constexpr std::array kActivations = {
-    NamedActivation{"gelu", exact_gelu},
+    NamedActivation{"gelu", kExactGelu},
     NamedActivation{"gelu_10", clipped_gelu},
     NamedActivation{"gelu_accurate", tanh_gelu},
     NamedActivation{"gelu_fast", tanh_gelu},
     NamedActivation{"gelu_new", tanh_gelu},
-    NamedActivation{"gelu_python", exact_gelu},
+    NamedActivation{"gelu_python", kExactGelu},
     NamedActivation{"gelu_python_tanh", tanh_gelu},
     NamedActivation{"gelu_pytorch_tanh", tanh_gelu},
     NamedActivation{"hardswish", [](const Tensor& x) { return at::hardswish(x); }},

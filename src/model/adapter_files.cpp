@@ -76,7 +76,7 @@ class AdapterReader {
     if (!json_.is_object()) fail("is no JSON object");
   }
 
-  nn::LoraConfig read() const {
+  [[nodiscard]] nn::LoraConfig read() const {
     if (at("peft_type") != "LORA") {
       fail("holds an adapter of type " + shortened(at("peft_type").dump(), 100) +
            "; only LORA is available");

@@ -13,6 +13,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
+#include "finetune/base/printable.h"
 #include "finetune/model/model_folder.h"
 #include "model/activation_names.h"
 #include "model/adapter_files.h"

@@ -94,14 +94,14 @@ std::string what_to_name_instead(const std::string& folder) {
 std::string why_no_model(const std::string& path) {
   FileSystem& files = FileSystem::local();
   const auto is_gguf = [](const std::string& name) { return name.ends_with(".gguf"); };
-  const std::string kGguf =
+  const std::string of_gguf =
       " is in GGUF, the format of llama.cpp, which cannot be read; name the folder of the original "
       "model, with config.json and safetensors";
-  if (is_gguf(path)) return "'" + path + "'" + kGguf;
+  if (is_gguf(path)) return "'" + path + "'" + of_gguf;
   if (files.type(path) != FileType::kDirectory) return "";
   const std::vector<std::string> names = files.list(path);
   const auto found = std::ranges::find_if(names, is_gguf);
-  return found == names.end() ? "" : "'" + join_path(path, *found) + "'" + kGguf;
+  return found == names.end() ? "" : "'" + join_path(path, *found) + "'" + of_gguf;
 }
 
 // Returns " (did you mean 'm/bert'?)" from the names in the parent folder of a missing path, or "".
@@ -344,7 +344,7 @@ void load_trained_adapter(Model& model, const std::string& folder) {
   const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
   for (const auto& [dtype, name] :
        {std::pair(DType::kBF16, "bfloat16"), {DType::kF16, "float16"}}) {
-    const auto has_it = [&](const TensorInfo& info) { return info.dtype == dtype; };
+    const auto has_it = [wanted = dtype](const TensorInfo& info) { return info.dtype == wanted; };
     if (!std::ranges::any_of(tensors.tensors(), has_it)) continue;
     log::info(format_text("'{}' holds an adapter in {}: training continues from these values in {}",
                           folder, name, name_of(model.store().weight_format())));

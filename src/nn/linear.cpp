@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/nn/linear.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 
@@ -275,13 +277,13 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
     const bool is_together =
         has_trained_adapter && kernels::has_adapter_products(input, p.factor(matrix.lora->a));
     if (is_together) {
-      give_adapter_together(matrix, std::move(input), d_low, dx.get(), p);
+      give_adapter_together(matrix, std::exchange(input, {}), d_low, dx.get(), p);
     } else if (has_trained_adapter) {
       p.add_product(matrix.lora->a, d_low, rows_of(masked(input, matrix.dropout(), p)));
     }
     if (dx) {
       const Tensor spare =
-          dx->has_gradient() ? Tensor() : memory_for(std::move(input), shape, options);
+          dx->has_gradient() ? Tensor() : memory_for(std::exchange(input, {}), shape, options);
       give_input(matrix, dy, shape, spare, *dx, p);
       if (matrix.lora && !is_together) give_adapter(matrix, d_low, shape, *dx, p);
     }

@@ -101,7 +101,7 @@ class Prediction {
       largest_ = std::max(largest_, shape.count());
       if (shape.trains) trained_ += shape.count();
       if (shape.trains && shape.name.ends_with(".lora_embedding_A")) {
-        embedding_sums_ = std::max(embedding_sums_, 2 * 4 * shape.count());
+        embedding_sums_ = std::max(embedding_sums_, int64_t{2} * 4 * shape.count());
       }
       if (shape.role != ParameterRole::kWordEmbedding) continue;
       embedding_ = shape.count();
@@ -111,7 +111,7 @@ class Prediction {
     kernels_ = kernels::layer_scratch(table_of(work_), layer_sizes());
   }
 
-  MemoryParts parts() const {
+  [[nodiscard]] MemoryParts parts() const {
     Moment most;
     for (Moment moment : {after_forward(), in_head(), in_layer_backward(), in_last_layer_backward(),
                           in_embedding_backward()}) {
@@ -431,7 +431,7 @@ class Prediction {
   // Update in chunks: gradient, weight, two moments. On a device AdamW in float32 is one call
   // without temporary memory; other formats need rounding and codes (measured, in bytes per value).
   [[nodiscard]] int64_t update() const {
-    if (!work_.is_device) return 4 * 4 * kernels::chunk_values(kernels::KernelTable::kCpu);
+    if (!work_.is_device) return int64_t{4} * 4 * kernels::chunk_values(kernels::KernelTable::kCpu);
     if (work_.has_kernels) return 0;  // lists of parameters, in registers
     const bool is_wide = choices_.weights == WeightFormat::kFloat32 &&
                          choices_.gradients == GradientFormat::kFloat32;
@@ -452,7 +452,7 @@ class Prediction {
   // a save.
   [[nodiscard]] int64_t host() const {
     const int64_t offloaded = keeps_groups() && again_.offload ? groups() * hidden(element_) : 0;
-    return work_.program + work_.data + 2 * 4 * largest_ + offloaded;
+    return work_.program + work_.data + int64_t{2} * 4 * largest_ + offloaded;
   }
 
   const MemoryWorkload& work_;

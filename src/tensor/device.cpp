@@ -271,7 +271,8 @@ void release_startup_code() {
     if (!(fields >> std::hex >> begin >> dash >> end >> permissions)) continue;
     // Read-only code of a file: it can be read again, so dropping it loses nothing.
     if (permissions != "r-xp" || line.find('/') == std::string::npos) continue;
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    void* const code = reinterpret_cast<void*>(begin);  // NOLINT: /proc names addresses
+    ::madvise(code, end - begin, MADV_DONTNEED);
   }
 }
 

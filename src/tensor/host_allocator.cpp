@@ -68,7 +68,7 @@ class HostAllocator final : public c10::Allocator {
     if (block == nullptr) throw std::bad_alloc();
     // malloc's blocks begin at multiples of 16, so there is room for a pointer before the data.
     const auto address = reinterpret_cast<uintptr_t>(block);
-    void* data = reinterpret_cast<void*>((address / kHostAlignment + 1) * kHostAlignment);
+    void* data = static_cast<char*>(block) + (kHostAlignment - address % kHostAlignment);
     block_of(data) = block;
     if (poisons) std::memset(data, kPoison, bytes);
     return {data, data, &release, device};

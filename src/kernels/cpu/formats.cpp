@@ -27,12 +27,12 @@ void round_stochastically(const Tensor& target, const Tensor& values, const Roun
 }
 
 void add_all_stochastically(const std::vector<RoundedSum>& sums) {
-  for (const auto& [target, values, key] : sums) {
-    const float* source = values.const_data_ptr<float>();
-    uint16_t* result = bits_of(target);
-    at::parallel_for(0, values.numel(), kFormatGrain, [&](int64_t begin, int64_t end) {
-      kernels::add_stochastically(source + begin, result + begin, end - begin, key.key,
-                                  key.first_element + static_cast<uint64_t>(begin));
+  for (const RoundedSum& sum : sums) {
+    const float* source = sum.values.const_data_ptr<float>();
+    uint16_t* result = bits_of(sum.target);
+    at::parallel_for(0, sum.values.numel(), kFormatGrain, [&](int64_t begin, int64_t end) {
+      kernels::add_stochastically(source + begin, result + begin, end - begin, sum.key.key,
+                                  sum.key.first_element + static_cast<uint64_t>(begin));
     });
   }
 }

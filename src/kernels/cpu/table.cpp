@@ -13,7 +13,7 @@ bool add_rows_stochastically(const Tensor& /*target*/, const Tensor& /*indices*/
 
 constinit const Kernels kKernels = {
     .name = "cpu",
-#define FINETUNE_OPERATION(operation) .operation = operation,
+#define FINETUNE_OPERATION(operation) .operation = operation,  // NOLINT: a member
 #include "kernels/operations.def"
     // Weight and gradient of a chunk then fit the L2 caches of two cores.
     .chunk_values = int64_t{1} << 18,

@@ -26,7 +26,7 @@ Tensor dequantize_nf4(const Tensor& codes, const Tensor& scales, int64_t first, 
                             .is_aligned = is_aligned(count, {values}, 8),
                             .map = {}};
   std::ranges::copy(nf4_map(), arguments.map);
-  constexpr int64_t kValuesOfBlock = 8 * kThreads;
+  constexpr int64_t kValuesOfBlock = int64_t{8} * kThreads;
   launch.run<kernel::dequantize_nf4>(
       value_type_of(values), 0, {.x = (count + kValuesOfBlock - 1) / kValuesOfBlock}, arguments);
   return values;

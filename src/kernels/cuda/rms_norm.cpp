@@ -9,7 +9,7 @@ namespace finetune::kernels::cuda {
 namespace {
 
 constexpr int64_t kRowsOfBlock = kThreads / kWarp;
-constexpr int64_t kLongestOfWarp = 4 * 2 * kWarp;
+constexpr int64_t kLongestOfWarp = int64_t{4} * 2 * kWarp;
 
 // How rows are divided among warps or blocks, and which types they have.
 struct Division {

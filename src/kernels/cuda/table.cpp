@@ -5,7 +5,7 @@ namespace finetune::kernels::cuda {
 
 constinit const Kernels kKernels = {
     .name = "cuda",
-#define FINETUNE_OPERATION(operation) .operation = operation,
+#define FINETUNE_OPERATION(operation) .operation = operation,  // NOLINT: a member
 #include "kernels/operations.def"
     .chunk_values = int64_t{1} << 22,
     .is_asynchronous = true,

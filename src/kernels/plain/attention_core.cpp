@@ -236,10 +236,10 @@ LayerScratch layer_scratch(const LayerSizes& sizes) {
   const int64_t masked =
       std::max(std::min(scores, std::max(kScoresAtOnce, fewest)), sizes.tokens * sizes.hidden);
   const int64_t bytes =
-      std::max(kBytesPerMaskElement * masked, 3 * 4 * sizes.tokens * sizes.intermediate);
+      std::max(kBytesPerMaskElement * masked, int64_t{3} * 4 * sizes.tokens * sizes.intermediate);
   // The gradient of the context, and eight tensors of block_attention_backward() in float32.
   const int64_t blocks =
-      sizes.block > 0 ? sizes.tokens * sizes.hidden * (sizes.element + 8 * 4) : 0;
+      sizes.block > 0 ? sizes.tokens * sizes.hidden * (sizes.element + int64_t{8} * 4) : 0;
   return {.forward = bytes, .backward = bytes, .block_backward = blocks};
 }
 

@@ -15,7 +15,7 @@ bool add_rows_stochastically(const Tensor& /*target*/, const Tensor& /*indices*/
 
 constinit const Kernels kKernels = {
     .name = "plain",
-#define FINETUNE_OPERATION(operation) .operation = operation,
+#define FINETUNE_OPERATION(operation) .operation = operation,  // NOLINT: a member
 #include "kernels/operations.def"
     // Chunks are so large that the cost of each call is negligible.
     .chunk_values = int64_t{1} << 22,

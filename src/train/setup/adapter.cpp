@@ -43,16 +43,16 @@ std::vector<std::pair<std::string, T>> pattern_values(const LoadedConfig& config
   if (text.empty()) return values;
   const Json mapping = parse_json(text.text, key, ErrorKind::kConfig);
   if (!mapping.is_object()) refuse_key(config, key, "is no mapping of names to numbers");
-  constexpr bool is_whole = std::is_integral_v<T>;
+  constexpr bool kIsWhole = std::is_integral_v<T>;
   constexpr int64_t kMost = int64_t{1} << 16;
   for (const auto& [pattern, value] : mapping.items()) {
-    if (is_whole ? value.is_number_integer() && value >= 1 && value <= kMost
+    if (kIsWhole ? value.is_number_integer() && value >= 1 && value <= kMost
                  : value.is_number() && value >= 0) {
       values.emplace_back(pattern, value.template get<T>());
     } else {
       refuse_key(config, key,
                  "'" + pattern + "' has " + value.dump() + ", which is no " +
-                     (is_whole ? "rank (a whole number from 1)" : "alpha (a number from 0)"));
+                     (kIsWhole ? "rank (a whole number from 1)" : "alpha (a number from 0)"));
     }
   }
   return values;

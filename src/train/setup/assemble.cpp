@@ -512,7 +512,8 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                  .chat_template = parts.chat_template,
                                  .chat_date = parts.chat_date});
   for (auto& [name, content] : parts.setup->model_files(parts.copied_files)) {
-    std::erase_if(parts.copied_files, [&](const auto& file) { return file.first == name; });
+    std::erase_if(parts.copied_files,
+                  [&name = name](const auto& file) { return file.first == name; });
     parts.copied_files.emplace_back(name, std::move(content));
   }
   if (!request.train && !parts.pretrained.empty()) {
