@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/nn/dora.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>

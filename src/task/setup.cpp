@@ -2,6 +2,7 @@
 #include "finetune/task/setup.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "finetune/base/error.h"

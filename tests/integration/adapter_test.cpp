@@ -8,6 +8,8 @@
 namespace finetune::testing {
 namespace {
 
+namespace fs = std::filesystem;
+
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;

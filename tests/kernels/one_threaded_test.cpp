@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "finetune/tensor/tensor.h"
+
 namespace finetune {
 namespace {
 

@@ -235,7 +235,8 @@ TEST_P(LoraModel, StartsAsItsBase) {
 
 // A frozen base of 16 bits computes as its values do in float32.
 void expect_values_alone_to_matter(const ModelConfig& config, WeightFormat format) {
-  const auto narrow = make_language_model(config, 7, kLoraDevice, {.fused = true, .base = format});
+  const auto narrow =
+      make_language_model(config, 7, kLoraDevice, {.fused = true, .base = {.weights = format}});
   const auto wide = make_language_model(config, 7, kLoraDevice, {.fused = true});
   for (size_t i = 0; i < wide->weights().size(); ++i) {
     Parameter& parameter = wide->store().parameters()[i];

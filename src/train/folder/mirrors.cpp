@@ -451,7 +451,8 @@ std::string Mirrors::held_of_another(const Location& location) const {
 
 void Mirrors::copy_results(checkpoint::Mirror& mirror) const {
   const std::string& folder = folder_.path();
-  const FinishedModel model = checkpoint::inspect_finished_model(folder_.files(), folder, false);
+  const checkpoint::FinishedModel model =
+      checkpoint::inspect_finished_model(folder_.files(), folder, false);
   const auto copy = [&](const std::string& name) {
     std::optional<checkpoint::FileRecord> record;
     if (model.manifest && name != checkpoint::kModelCardFile) {

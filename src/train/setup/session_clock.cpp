@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/config/session_time.h"
 
