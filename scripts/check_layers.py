@@ -156,7 +156,7 @@ def check_members(root):
 
 # Sources and headers of src/ and include/, and their lines, at most. A feature that needs more raises them in
 # its own commit, with the reason; what becomes shorter lowers them.
-MOST_FILES, MOST_LINES = 1174, 124314
+MOST_FILES, MOST_LINES = 1174, 124304
 
 
 def check_weight(root):
