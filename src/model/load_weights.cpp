@@ -214,7 +214,7 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
       const bool is_rounded =
           options.quantized_from && traits_of(parameter.format.weight).unpack != nullptr;
       const Tensor rounded = is_rounded ? value.to(*options.quantized_from) : value;
-      if (!is_finite(rounded)) {
+      if (is_rounded && !is_finite(rounded)) {
         faults.add("tensor '" + name + "' has values that " +
                    c10::toString(*options.quantized_from) + " cannot hold; leave dtype out");
       } else {

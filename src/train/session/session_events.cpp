@@ -14,6 +14,7 @@
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/owner.h"
 #include "finetune/config/dump.h"
+#include "finetune/config/fields.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/tensor/device.h"
 
@@ -50,9 +51,8 @@ void add_logged_step(const TrainingRun& run, Json& event) {
 // The keys that the configuration or the command line sets.
 Json set_keys(const TrainingRun& run) {
   Json names = Json::array();
-  const Json all = to_json(run.args);
-  for (const auto& [key, value] : all.items()) {
-    if (run.config.is_set(key)) names.push_back(key);
+  for (const Field& field : all_fields()) {
+    if (run.config.is_set(field.name)) names.push_back(field.name);
   }
   return names;
 }
