@@ -38,7 +38,7 @@ TEST(HostAllocator, FillsAHoleWithATensorOfItsSize) {
   EXPECT_EQ(address_of(at::empty({kBytes}, at::kByte)), hole);
 }
 
-// Sanitizers have allocators of their own, which end the program where there is no more.
+// Sanitizers replace the allocator, and end the program where there is no more.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // What a long step kept for itself is not the next one's.
 TEST(HostAllocator, GivesBackWhatWasKeptForAWhile) {
