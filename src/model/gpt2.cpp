@@ -49,8 +49,7 @@ class Gpt2Layer {
  private:
   static double scale_of(const ModelConfig& config, int64_t layer) {
     const int64_t size = config.hidden_size / config.num_attention_heads;
-    const double scale =
-        config.decoder.scale_attn_weights ? 1.0 / std::sqrt(static_cast<double>(size)) : 1.0;
+    const double scale = config.decoder.scale_attn_weights ? 1.0 / std::sqrt(size) : 1.0;
     return config.decoder.scale_attn_by_inverse_layer_idx ? scale / static_cast<double>(layer + 1)
                                                           : scale;
   }

@@ -182,12 +182,13 @@ int checkpoints_command(const Arguments& arguments) {
   }
   const std::string folder = line.rest()[0];
   const std::shared_ptr<FileSystem> files = checkpoint::files_of_location(folder);
-  for (const std::string& path : {folder, named.value_or(folder)}) {
-    const auto there = path == folder ? files : checkpoint::files_of_location(path);
-    if (there->type(path) != FileType::kMissing) continue;
+  const auto require = [](FileSystem& there, const std::string& path) {
+    if (there.type(path) != FileType::kMissing) return;
     throw Error(ErrorKind::kUsage,
                 "there is no folder '" + path + "'; name a run's output_dir or mirror_dir");
-  }
+  };
+  require(*files, folder);
+  if (named) require(*checkpoint::files_of_location(*named), *named);
   const bool is_mirror = files->object_store() != nullptr;
   const Findings here = list_folder(*files, folder, verify, is_mirror);
   bool is_good = !here.has_damaged_model && (here.checkpoints == 0 || here.valid_checkpoints > 0);
