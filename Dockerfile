@@ -15,9 +15,9 @@ RUN apt-get update \
 RUN python3 -m venv /opt/finetune \
  && useradd --create-home --uid 1000 finetune \
  && mkdir /work && chown finetune:finetune /work
-COPY finetune-*+torch${TORCH_VERSION}-*.whl /tmp/wheels/
-# The file, not the name: the package index has another project called finetune.
-RUN /opt/finetune/bin/pip install --no-cache-dir /tmp/wheels/finetune-*.whl \
+COPY finetune_cpp-*+torch${TORCH_VERSION}-*.whl /tmp/wheels/
+# The file, not a name: the package index has another project called finetune.
+RUN /opt/finetune/bin/pip install --no-cache-dir /tmp/wheels/finetune_cpp-*.whl \
  && rm -rf /tmp/wheels
 ENV PATH=/opt/finetune/bin:$PATH
 USER finetune

@@ -82,7 +82,7 @@ use_kept_or_compiled() {
 
 wheel=${FINETUNE_WHEEL:-}
 if [[ -z $wheel ]]; then
-  for file in "$folder"/bin/finetune-*"+torch$torch_minor-"*.whl; do
+  for file in "$folder"/bin/finetune_cpp-*"+torch$torch_minor-"*.whl; do
     if [[ -f $file && ( -z $wheel || $file -nt $wheel ) ]]; then wheel=$file; fi
   done
 fi

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Measures, in a bare Debian root, what a new user waits for: the first loss line.
 
-    scripts/bench/first_loss.py wheel --wheel dist/finetune-*.whl --torch DIR [--suite trixie]
+    scripts/bench/first_loss.py wheel --wheel dist/finetune_cpp-*.whl --torch DIR [--suite trixie]
         installs the wheel into a fresh virtual environment that already has torch (DIR is a folder
         site-packages/torch; its libraries serve every Python) and trains configs/smoke.yaml
     scripts/bench/first_loss.py deb --deb dist/finetune_*.deb --torch DIR

@@ -19,5 +19,5 @@ site=$("$folder/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
 "$python" -c 'import sys; print("\n".join(path for path in sys.path if path.endswith("-packages")))' \
   >"$site/zz_lent.pth"
 mkdir "$folder/drive"
-"$python" "$root/tests/scripts/run_notebook.py" --wheel "$folder"/finetune-*.whl \
+"$python" "$root/tests/scripts/run_notebook.py" --wheel "$folder"/finetune_cpp-*.whl \
   --python "$folder/env/bin/python" --folder "$folder/drive" ${FINETUNE_SAVE_NOTEBOOK:+--save "$FINETUNE_SAVE_NOTEBOOK"}

@@ -21,7 +21,7 @@ wanted=$(sed -n "s/^__version__ = '\([0-9]*\.[0-9]*\).*/\1/p" "$torch/version.py
 if [[ -z ${FINETUNE_WHEEL:-} ]]; then
   FINETUNE_PREBUILT=$FINETUNE_BUILD_DIR "${FINETUNE_PACKAGE_PYTHON:-${FINETUNE_TEST_PYTHON:-$python}}" -m pip wheel --quiet \
     --disable-pip-version-check --no-deps --no-index --no-build-isolation --wheel-dir "$folder/dist" "$root"
-  FINETUNE_WHEEL=$(echo "$folder"/dist/finetune-*.whl)
+  FINETUNE_WHEEL=$(echo "$folder"/dist/finetune_cpp-*.whl)
 fi
 [[ $FINETUNE_WHEEL == *"+torch$wanted-py3-none-"* ]] || fail "the name $FINETUNE_WHEEL"
 
@@ -39,7 +39,7 @@ fresh() {
 }
 install() {
   "$folder/$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \
-    --find-links "$(dirname "$FINETUNE_WHEEL")" finetune
+    --find-links "$(dirname "$FINETUNE_WHEEL")" finetune-cpp
 }
 now() { date +%s.%N; }
 
@@ -104,9 +104,9 @@ expect "==> using the wheel $folder/drive/bin/" "$output"
 mkdir -p "$folder/index"
 "$python" - "$folder/index" <<'EOF'
 import sys, zipfile
-with zipfile.ZipFile(sys.argv[1] + "/finetune-99.0-py3-none-any.whl", "w") as wheel:
-    info = "finetune-99.0.dist-info/"
-    wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: finetune\nVersion: 99.0\n")
+with zipfile.ZipFile(sys.argv[1] + "/finetune_cpp-99.0-py3-none-any.whl", "w") as wheel:
+    info = "finetune_cpp-99.0.dist-info/"
+    wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: finetune-cpp\nVersion: 99.0\n")
     wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     wheel.writestr(info + "RECORD", "")
 EOF
@@ -131,6 +131,6 @@ rm -r "$(dirname "$version")" "$(dirname "$(dirname "$version")")/zz_lent.pth"
 output=$("$finetune" train x.yaml 2>&1) && fail "trains without torch"
 expect "error: finetune needs torch $wanted, which " "$output"
 
-"$folder/$name/bin/python" -m pip uninstall --quiet --yes finetune 2>/dev/null
+"$folder/$name/bin/python" -m pip uninstall --quiet --yes finetune-cpp 2>/dev/null
 [[ ! -e $installed/bin/finetune && ! -e $share/man/man1/finetune.1 ]] || fail "pip uninstall leaves files"
 echo "wheel_test: passed with ${FINETUNE_WHEEL##*/}"
