@@ -10,7 +10,7 @@ ARG TORCH_VERSION=2.13
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 RUN apt-get update \
- && apt-get install -y --no-install-recommends python3 python3-venv ca-certificates \
+ && apt-get install -y --no-install-recommends python3 python3-venv ca-certificates rclone \
  && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/finetune \
  && useradd --create-home --uid 1000 finetune \
