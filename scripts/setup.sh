@@ -87,7 +87,7 @@ ensure_packages() {
   local cmake_version
   cmake_version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
   version_at_least "$cmake_version" 3.22 ||
-    fail "cmake $cmake_version is too old, 3.22 or newer is needed (pip install cmake has one)"
+    fail "cmake $cmake_version is too old, 3.22 or newer is needed ('pip install cmake' installs one)"
 }
 
 # Where that is possible without asking anybody.

@@ -60,7 +60,7 @@ for version in 3.10 3.11 3.12 3.13 3.14; do
   seconds=$(awk -v a="$start" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }')
   wait "$run" || fail "the smoke run failed: $(tail -n 5 "$folder/log")"
   [[ -f $folder/$name-run/model.safetensors ]] || fail "no model"
-  echo "Python $version: $seconds s from pip install to the first loss"
+  echo "Python $version: $seconds s from the start of pip to the first loss"
   report=$("$finetune" doctor) || [[ $report == *"no device is seen"* ]] || fail "doctor: $report"
   expect "built for torch $wanted" "$report"
   [[ $report == *"/$name/lib/"*"/torch/lib"* ]] || fail "another torch: $report"
