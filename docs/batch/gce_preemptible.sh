@@ -23,7 +23,7 @@
 set -eu
 bucket=${FINETUNE_BUCKET:-gs://my-bucket}
 work=${FINETUNE_WORK:-/var/finetune}
-child='' stopping='' passed='' waiting='' watcher='' name=''
+child='' stopping='' passed='' waiting='' watcher='' name='' tee=''
 
 metadata() {
   curl --silent --fail --max-time 10 --header 'Metadata-Flavor: Google' \
@@ -48,7 +48,7 @@ stop_child() {
 run() {
   local status
   [ -z "$stopping" ] || return 75
-  "$@" &
+  "$@" 3>&- &
   child=$!
   pass_on
   echo "$child" >"$work/child.pid"
@@ -91,6 +91,10 @@ end_machine() {
   set +e
   [ -z "$watcher" ] || kill "$watcher" 2>/dev/null
   echo "finetune: exit code $code, the machine ends"
+  if [ -n "$tee" ]; then
+    exec >&3 2>&3
+    timeout 5 tail --pid="$tee" -f /dev/null  # the log has everything that was printed
+  fi
   [ -z "$name" ] || timeout 60 gcloud storage cp "$work/log" "$bucket/logs/$name.log"
   case $code in
     0 | 4) group resize --size=0 ;;
@@ -108,7 +112,8 @@ trap stop_child TERM INT HUP
 mkdir -p "$work"
 cd "$work"
 echo $$ >script.pid
-exec > >(trap '' TERM INT HUP && exec tee -a "$work/log") 2>&1
+exec 3>&1 > >(trap '' TERM INT HUP && exec tee -a "$work/log") 2>&1
+tee=$!
 name=$(metadata name)
 
 # The notice of a preemption, which gce_shutdown.sh gets as well.
@@ -116,7 +121,7 @@ name=$(metadata name)
   trap - EXIT
   until [ "$(metadata preempted)" = TRUE ]; do sleep "${FINETUNE_POLL_SECONDS:-2}"; done
   kill -TERM $$
-) >/dev/null 2>&1 &
+) >/dev/null 2>&1 3>&- &
 watcher=$!
 
 [ -e input/run.yaml ] || run gcloud storage cp --recursive "$bucket/input" .
