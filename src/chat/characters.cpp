@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "finetune/base/utf8.h"
 
@@ -75,15 +76,18 @@ ByteRange stripped(std::string_view text, Ends ends, const std::string* chars) {
     return chars->find(text.substr(begin, end - begin)) != std::string::npos;
   };
   ByteRange range{0, text.size()};
+  const size_t of_character = chars == nullptr ? 4 : 8 + chars->size() / 4;
   while (ends != Ends::kRight && range.begin < range.end) {
     size_t next = range.begin;
     next = next_character(text, next);
+    Limits::work(of_character);
     if (!is_stripped(range.begin, next)) break;
     range.begin = next;
   }
   while (ends != Ends::kLeft && range.end > range.begin) {
     size_t last = range.end - 1;
     while ((static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
+    Limits::work(of_character);
     if (!is_stripped(last, range.end)) break;
     range.end = last;
   }
@@ -96,6 +100,7 @@ size_t next_character(std::string_view text, size_t offset) {
 }
 
 int64_t length(std::string_view text) {
+  Limits::work(text.size() / 8);
   return std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
@@ -103,7 +108,30 @@ int64_t length(std::string_view text) {
 size_t byte_offset(std::string_view text, int64_t index) {
   size_t at = 0;
   for (; index > 0 && at < text.size(); --index) at = next_character(text, at);
+  Limits::work(2 * at);
   return at;
+}
+
+size_t find_text(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (part.empty()) return from;
+  // memmem() is linear; std::string::find() takes size * part.size() on repetitive text.
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  const size_t at = found == nullptr
+                        ? text.size()
+                        : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  Limits::work(8 + (at - from) / 2 + part.size() / 2);
+  return found == nullptr ? std::string_view::npos : at;
+}
+
+size_t find_last_text(std::string_view text, std::string_view part) {
+  if (part.size() > text.size()) return std::string_view::npos;
+  for (size_t at = text.size() - part.size() + 1; at-- > 0;) {
+    const bool may_be = part.empty() || text[at] == part[0];
+    Limits::work(may_be ? 4 + part.size() / 8 : 1);
+    if (may_be && text.substr(at, part.size()) == part) return at;
+  }
+  return std::string_view::npos;
 }
 
 TracedText with_case(const TracedText& text, Case wanted) {
@@ -124,6 +152,7 @@ TracedText with_case(const TracedText& text, Case wanted) {
 bool is_all(std::string_view text, Class wanted) {
   bool has_cased = wanted != Class::kUpper && wanted != Class::kLower;
   for (size_t at = 0; at < text.size();) {
+    Limits::work(8);
     const char32_t c = utf8::decode(text, at);
     if (!has_class(c, wanted)) return false;
     has_cased = has_cased || is_upper(c) || is_lower(c);

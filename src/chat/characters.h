@@ -10,6 +10,8 @@
 // Python's view of text: str methods count and test code points.
 namespace finetune::chat {
 
+using Texts = Counted<TracedText>;
+
 // str.isspace() of one character.
 [[nodiscard]] bool is_space(char32_t c);
 
@@ -24,6 +26,11 @@ enum class Ends { kBoth, kLeft, kRight };
 [[nodiscard]] int64_t length(std::string_view text);
 // Returns the byte offset of code point `index`, at most text.size().
 [[nodiscard]] size_t byte_offset(std::string_view text, int64_t index);
+
+// Offset of the first `part` at or after `from`, or of the last one; npos if there is none. In
+// linear time, or counted as work.
+[[nodiscard]] size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
+[[nodiscard]] size_t find_last_text(std::string_view text, std::string_view part);
 
 enum class Case { kUpper, kLower, kTitle, kCapitalized };
 // str.upper(), lower(), title() and capitalize().

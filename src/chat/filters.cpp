@@ -14,26 +14,27 @@ namespace {
 
 bool given(const Value& value) { return !value.is_undefined() && !value.is_none(); }
 
-Value as_list(std::vector<Value> items) { return List{.items = std::move(items)}; }
+Value as_list(Values items) { return List{.items = std::move(items)}; }
 
 // Returns item.a.b or item.0 for "a.b" or "0", as make_attrgetter() of jinja2.
-Value attribute_path(const Value& item, const Value& path, Limits& limits) {
-  if (path.integer() != nullptr) return item_of(item, path, limits);
+Value attribute_path(const Value& item, const Value& path) {
+  if (path.integer() != nullptr) return item_of(item, path);
   Value value = item;
   const std::string& names = as_text(path).str();
   for (size_t begin = 0; begin <= names.size();) {
     const size_t end = std::min(names.find('.', begin), names.size());
+    Limits::step();
     const std::string name = names.substr(begin, end - begin);
     int64_t index = 0;
     const auto parsed = std::from_chars(name.data(), name.data() + name.size(), index);
     const bool is_index = !name.empty() && parsed.ptr == name.data() + name.size();
-    value = item_of(value, is_index ? Value(index) : Value(name), limits);
+    value = item_of(value, is_index ? Value(index) : Value(name));
     begin = end + 1;
   }
   return value;
 }
 
-Value to_json_filter(const Value& value, const Arguments& arguments, Limits& limits) {
+Value to_json_filter(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonFormat format{.ensure_ascii = values[0].truth(), .sort_keys = values[3].truth()};
   if (given(values[1])) {
@@ -46,14 +47,12 @@ Value to_json_filter(const Value& value, const Arguments& arguments, Limits& lim
     format.item_separator = ",";
   }
   if (given(values[2])) {
-    const std::vector<Value> parts = items_of(values[2], limits);
+    const Values parts = items_of(values[2]);
     if (parts.size() != 2) fail("separators must be two texts");
     format.item_separator = as_text(parts[0]).str();
     format.key_separator = as_text(parts[1]).str();
   }
-  TracedText text = to_json(value, format);
-  limits.check_text(text.size());
-  return text;
+  return to_json(value, format);
 }
 
 // jinja2's title(): words begin behind white space, hyphens and opening brackets.
@@ -69,6 +68,7 @@ TracedText title(const TracedText& text) {
     begin = end;
   };
   for (size_t at = 0; at < text.size();) {
+    Limits::work(4);
     const size_t here = at;
     const char32_t c = utf8::decode(text.str(), at);
     const bool separates =
@@ -107,6 +107,7 @@ TracedText escape(const TracedText& text) {
   size_t begin = 0;
   static constexpr std::pair<char, std::string_view> kEntities[] = {
       {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
+  Limits::work(text.size());
   for (size_t at = 0; at < text.size(); ++at) {
     for (const auto& [c, entity] : kEntities) {
       if (text.str()[at] != c) continue;
@@ -125,12 +126,11 @@ Value sort_key(const Value& value, bool case_sensitive) {
   return with_case(*value.text(), Case::kLower);
 }
 
-std::vector<Value> sorted(std::vector<Value> items, bool reverse, bool case_sensitive,
-                          const std::function<Value(const Value&)>& key, Limits& limits) {
-  std::vector<std::pair<Value, Value>> keyed;
+Values sorted(Values items, bool reverse, bool case_sensitive,
+              const std::function<Value(const Value&)>& key) {
+  Counted<std::pair<Value, Value>> keyed;
   for (Value& item : items) keyed.emplace_back(sort_key(key(item), case_sensitive), item);
   const auto before = [&](const auto& a, const auto& b) {
-    limits.count();
     return reverse ? compare("<", b.first, a.first) : compare("<", a.first, b.first);
   };
   std::stable_sort(keyed.begin(), keyed.end(), before);
@@ -138,30 +138,27 @@ std::vector<Value> sorted(std::vector<Value> items, bool reverse, bool case_sens
   return items;
 }
 
-Value sort(const Value& value, const Arguments& arguments, Limits& limits) {
+Value sort(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"reverse", "case_sensitive", "attribute"});
-  return as_list(sorted(
-      items_of(value, limits), values[0].truth(), values[1].truth(),
-      [&](const Value& item) {
-        return given(values[2]) ? attribute_path(item, values[2], limits) : item;
-      },
-      limits));
+  return as_list(
+      sorted(items_of(value), values[0].truth(), values[1].truth(), [&](const Value& item) {
+        return given(values[2]) ? attribute_path(item, values[2]) : item;
+      }));
 }
 
-Value dict_sort(const Value& value, const Arguments& arguments, Limits& limits) {
+Value dict_sort(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"case_sensitive", "by", "reverse"});
   if (value.dict() == nullptr) fail(std::string("needs a dict, not ") + value.type_name());
-  std::vector<Value> items;
+  Values items;
   for (const auto& [key, item] : value.dict()->items) {
     items.emplace_back(List{.items = {key, item}, .is_tuple = true});
   }
   const size_t by = given(values[1]) && as_text(values[1]).str() == "value" ? 1 : 0;
-  return as_list(sorted(
-      std::move(items), values[2].truth(), values[0].truth(),
-      [&](const Value& item) { return item.list()->items[by]; }, limits));
+  return as_list(sorted(std::move(items), values[2].truth(), values[0].truth(),
+                        [&](const Value& item) { return item.list()->items[by]; }));
 }
 
-Value items_filter(const Value& value, const Arguments& arguments, Limits&) {
+Value items_filter(const Value& value, const Arguments& arguments) {
   take_none(arguments);
   if (value.is_undefined()) return List{};
   if (value.dict() == nullptr) fail("Can only get item pairs from a mapping.");
@@ -177,21 +174,20 @@ Arguments rest_of(const Arguments& arguments, size_t count) {
   rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(count),
                          arguments.positional.end());
   rest.named = arguments.named;
+  rest.names = arguments.names;
   return rest;
 }
 
 // Of a false value, even one that cannot be iterated, map(), select() and the like give nothing.
-std::vector<Value> items_if_true(const Value& value, Limits& limits) {
-  return value.truth() ? items_of(value, limits) : std::vector<Value>();
-}
+Values items_if_true(const Value& value) { return value.truth() ? items_of(value) : Values(); }
 
-Value map(const Value& value, const Arguments& arguments, Limits& limits) {
-  std::vector<Value> items = items_if_true(value, limits);
+Value map(const Value& value, const Arguments& arguments) {
+  Values items = items_if_true(value);
   if (arguments.positional.empty()) {
     const auto values = bind(arguments, {"attribute", "default"});
     if (values[0].is_undefined()) fail("needs the name of a filter, or attribute=");
     for (Value& item : items) {
-      Value member = attribute_path(item, values[0], limits);
+      Value member = attribute_path(item, values[0]);
       item = member.is_undefined() && !values[1].is_undefined() ? values[1] : member;
     }
     return as_list(std::move(items));
@@ -200,14 +196,17 @@ Value map(const Value& value, const Arguments& arguments, Limits& limits) {
   const Filter* filter = find_filter(name);
   if (filter == nullptr) fail("no filter named '" + name + "'");
   const Arguments rest = rest_of(arguments, 1);
-  for (Value& item : items) item = filter->call(item, rest, limits);
+  for (Value& item : items) {
+    const Limits::Deeper deeper;  // map('map', 'map', ...)
+    Limits::step();
+    item = filter->call(item, rest);
+  }
   return as_list(std::move(items));
 }
 
 // select(), reject(), selectattr() and rejectattr().
-Value select(const Value& value, const Arguments& arguments, Limits& limits, bool wanted,
-             bool by_attribute) {
-  std::vector<Value> kept;
+Value select(const Value& value, const Arguments& arguments, bool wanted, bool by_attribute) {
+  Values kept;
   const size_t first = by_attribute ? 1 : 0;
   if (arguments.positional.size() < first) fail("needs the name of an attribute");
   const Test* test = nullptr;
@@ -218,9 +217,9 @@ Value select(const Value& value, const Arguments& arguments, Limits& limits, boo
     if (test == nullptr) fail("no test named '" + name + "'");
     rest = rest_of(arguments, first + 1);
   }
-  for (const Value& item : items_if_true(value, limits)) {
-    const Value tested =
-        by_attribute ? attribute_path(item, arguments.positional[0], limits) : item;
+  for (const Value& item : items_if_true(value)) {
+    Limits::step();
+    const Value tested = by_attribute ? attribute_path(item, arguments.positional[0]) : item;
     if ((test != nullptr ? test->call(tested, rest) : tested.truth()) == wanted) {
       kept.push_back(item);
     }
@@ -228,16 +227,16 @@ Value select(const Value& value, const Arguments& arguments, Limits& limits, boo
   return as_list(std::move(kept));
 }
 
-Value join_filter(const Value& value, const Arguments& arguments, Limits& limits) {
+Value join_filter(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"d", "attribute"});
-  std::vector<Value> items = items_of(value, limits);
+  Values items = items_of(value);
   if (given(values[1])) {
-    for (Value& item : items) item = attribute_path(item, values[1], limits);
+    for (Value& item : items) item = attribute_path(item, values[1]);
   }
-  return join_items(items, to_text(values[0]), limits, false);
+  return join_items(items, to_text(values[0]), false);
 }
 
-Value to_integer(const Value& value, const Arguments& arguments, Limits&) {
+Value to_integer(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"default", "base"});
   const Value otherwise = values[0].is_undefined() ? Value(int64_t{0}) : values[0];
   if (value.is_undefined()) fail_undefined(value);
@@ -247,6 +246,7 @@ Value to_integer(const Value& value, const Arguments& arguments, Limits&) {
     return static_cast<int64_t>(*number);
   }
   if (value.text() == nullptr) return otherwise;
+  Limits::work(value.text()->size());
   const int64_t base = given(values[1]) ? as_integer(values[1]) : 10;
   if (base < 2 || base > 36) fail("base must be 2 to 36");
   const ByteRange range = stripped(value.text()->str(), Ends::kBoth);
@@ -265,12 +265,13 @@ Value to_integer(const Value& value, const Arguments& arguments, Limits&) {
   return is_real && base == 10 ? Value(static_cast<int64_t>(real)) : otherwise;
 }
 
-Value to_real(const Value& value, const Arguments& arguments, Limits&) {
+Value to_real(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"default"});
   if (value.is_undefined()) fail_undefined(value);
   if (const double* number = value.number()) return *number;
   if (const auto whole = value.whole()) return static_cast<double>(*whole);
   if (value.text() != nullptr) {
+    Limits::work(value.text()->size());
     const ByteRange range = stripped(value.text()->str(), Ends::kBoth);
     const std::string_view digits =
         std::string_view(value.text()->str()).substr(range.begin, range.end - range.begin);
@@ -302,12 +303,11 @@ Value rounded(const Value& value, const Arguments& arguments) {
   return std::nearbyint(number * scale) / scale;
 }
 
-Value extreme(const Value& value, const Arguments& arguments, Limits& limits, bool smallest) {
+Value extreme(const Value& value, const Arguments& arguments, bool smallest) {
   const auto values = bind(arguments, {"case_sensitive", "attribute"});
-  const std::vector<Value> items = items_of(value, limits);
+  const Values items = items_of(value);
   const auto key = [&](const Value& item) {
-    return sort_key(given(values[1]) ? attribute_path(item, values[1], limits) : item,
-                    values[0].truth());
+    return sort_key(given(values[1]) ? attribute_path(item, values[1]) : item, values[0].truth());
   };
   if (items.empty()) return Value::undefined("No aggregated item, sequence was empty.");
   Value best = items.front();
@@ -317,24 +317,22 @@ Value extreme(const Value& value, const Arguments& arguments, Limits& limits, bo
   return best;
 }
 
-Value sum(const Value& value, const Arguments& arguments, Limits& limits) {
+Value sum(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"attribute", "start"});
   Value total = values[1].is_undefined() ? Value(int64_t{0}) : values[1];
-  for (const Value& item : items_of(value, limits)) {
-    total = arithmetic("+", total,
-                       given(values[0]) ? attribute_path(item, values[0], limits) : item, limits);
+  for (const Value& item : items_of(value)) {
+    total = arithmetic("+", total, given(values[0]) ? attribute_path(item, values[0]) : item);
   }
   return total;
 }
 
-Value unique(const Value& value, const Arguments& arguments, Limits& limits) {
+Value unique(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"case_sensitive", "attribute"});
-  std::vector<Value> kept;
-  std::vector<Value> seen;
-  for (const Value& item : items_of(value, limits)) {
-    const Value key = sort_key(given(values[1]) ? attribute_path(item, values[1], limits) : item,
-                               values[0].truth());
-    limits.count(seen.size());
+  Values kept;
+  Values seen;
+  for (const Value& item : items_of(value)) {
+    const Value key =
+        sort_key(given(values[1]) ? attribute_path(item, values[1]) : item, values[0].truth());
     if (std::ranges::any_of(seen, [&](const Value& other) { return equal(other, key); })) continue;
     seen.push_back(key);
     kept.push_back(item);
@@ -342,19 +340,19 @@ Value unique(const Value& value, const Arguments& arguments, Limits& limits) {
   return as_list(std::move(kept));
 }
 
-Value end_item(const Value& value, Limits& limits, bool first) {
-  std::vector<Value> items = items_of(value, limits);
+Value end_item(const Value& value, bool first) {
+  Values items = items_of(value);
   if (items.empty())
     return Value::undefined(first ? "No first item, sequence was empty."
                                   : "No last item, sequence was empty.");
   return first ? items.front() : items.back();
 }
 
-Value reversed(const Value& value, Limits& limits) {
-  std::vector<Value> items = items_of(value, limits);
+Value reversed(const Value& value) {
+  Values items = items_of(value);
   std::ranges::reverse(items);
   if (value.text() == nullptr) return as_list(std::move(items));
-  return join_items(items, TracedText(), limits, false);
+  return join_items(items, TracedText(), false);
 }
 
 Value default_filter(const Value& value, const Arguments& arguments) {
@@ -365,9 +363,10 @@ Value default_filter(const Value& value, const Arguments& arguments) {
   return value;
 }
 
-#define FT_FILTER(expression)                                         \
-  [](const Value& value, [[maybe_unused]] const Arguments& arguments, \
-     [[maybe_unused]] Limits& limits) -> Value { return expression; }
+#define FT_FILTER(expression)                                                    \
+  [](const Value& value, [[maybe_unused]] const Arguments& arguments) -> Value { \
+    return expression;                                                           \
+  }
 
 const Filter kFilters[] = {
     {"tojson", to_json_filter},
@@ -388,27 +387,27 @@ const Filter kFilters[] = {
     {"capitalize",
      FT_FILTER((take_none(arguments), with_case(to_text(value), Case::kCapitalized)))},
     {"title", FT_FILTER((take_none(arguments), title(to_text(value))))},
-    {"list", FT_FILTER((take_none(arguments), as_list(items_of(value, limits))))},
+    {"list", FT_FILTER((take_none(arguments), as_list(items_of(value))))},
     {"dictsort", dict_sort},
-    {"replace", FT_FILTER(replace_method(to_text(value), arguments, limits))},
-    {"select", FT_FILTER(select(value, arguments, limits, true, false))},
-    {"reject", FT_FILTER(select(value, arguments, limits, false, false))},
-    {"selectattr", FT_FILTER(select(value, arguments, limits, true, true))},
-    {"rejectattr", FT_FILTER(select(value, arguments, limits, false, true))},
-    {"first", FT_FILTER(end_item(value, limits, true))},
-    {"last", FT_FILTER(end_item(value, limits, false))},
-    {"reverse", FT_FILTER(reversed(value, limits))},
+    {"replace", FT_FILTER(replace_method(to_text(value), arguments))},
+    {"select", FT_FILTER(select(value, arguments, true, false))},
+    {"reject", FT_FILTER(select(value, arguments, false, false))},
+    {"selectattr", FT_FILTER(select(value, arguments, true, true))},
+    {"rejectattr", FT_FILTER(select(value, arguments, false, true))},
+    {"first", FT_FILTER(end_item(value, true))},
+    {"last", FT_FILTER(end_item(value, false))},
+    {"reverse", FT_FILTER(reversed(value))},
     {"sort", sort},
     {"unique", unique},
     {"int", to_integer},
     {"float", to_real},
     {"abs", FT_FILTER((take_none(arguments), absolute(value)))},
     {"round", FT_FILTER(rounded(value, arguments))},
-    {"min", FT_FILTER(extreme(value, arguments, limits, true))},
-    {"max", FT_FILTER(extreme(value, arguments, limits, false))},
+    {"min", FT_FILTER(extreme(value, arguments, true))},
+    {"max", FT_FILTER(extreme(value, arguments, false))},
     {"sum", sum},
     {"indent", FT_FILTER(indent(to_text(value), arguments))},
-    {"attr", FT_FILTER(attribute_of(value, bind(arguments, {"name"}, 1)[0], limits))},
+    {"attr", FT_FILTER(attribute_of(value, bind(arguments, {"name"}, 1)[0]))},
 };
 #undef FT_FILTER
 
@@ -422,8 +421,7 @@ bool is_same(const Value& value, const Value& other) {
 }
 
 int64_t remainder(const Value& value, const Value& divisor) {
-  Limits limits;
-  return as_integer(arithmetic("%", Value(as_integer(value)), divisor, limits));
+  return as_integer(arithmetic("%", Value(as_integer(value)), divisor));
 }
 
 #define FT_TEST(expression) \
@@ -474,6 +472,18 @@ const Test kTests[] = {
 #undef FT_TEST
 
 }  // namespace
+
+std::vector<std::string_view> filter_names() {
+  std::vector<std::string_view> names;
+  for (const Filter& filter : kFilters) names.push_back(filter.name);
+  return names;
+}
+
+std::vector<std::string_view> test_names() {
+  std::vector<std::string_view> names;
+  for (const Test& test : kTests) names.push_back(test.name);
+  return names;
+}
 
 const Filter* find_filter(std::string_view name) {
   const auto found = std::ranges::find(kFilters, name, &Filter::name);

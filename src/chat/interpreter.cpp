@@ -6,6 +6,7 @@
 #include "chat/arguments.h"
 #include "chat/filters.h"
 #include "chat/syntax.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/chat/chat_template.h"
 
@@ -23,9 +24,10 @@ class PositionedError : public Error {
 // Variables that statements of one block set; a loop makes one for each iteration.
 struct Scope {
   std::shared_ptr<Scope> parent;
-  std::vector<std::pair<int32_t, Value>> values = {};
+  Counted<std::pair<int32_t, Value>> values = {};
 
   void set(int32_t symbol, Value value) {
+    Limits::work(values.size());
     for (auto& [name, old] : values) {
       if (name != symbol) continue;
       old = std::move(value);
@@ -49,13 +51,17 @@ class Interpreter {
     for (size_t i = 0; i < globals_.size(); ++i) {
       if (!globals_[i].is_undefined()) continue;
       globals_[i] = builtin(syntax.symbols[i]);
+      if (globals_[i].is_undefined()) globals_[i] = Value::undefined(syntax.symbols[i]);
     }
+    loop_symbol_ = symbol_of("loop");
+    caller_symbol_ = symbol_of("caller");
   }
 
   ~Interpreter() {
     // Macros refer to the scopes that hold them, and namespaces may hold themselves.
     for (const auto& scope : macro_scopes_) scope->values.clear();
     for (const auto& members : namespaces_) members->members.clear();
+    for (const auto& loop : changing_loops_) loop->last_change.reset();
   }
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -72,7 +78,8 @@ class Interpreter {
     explicit Inner(Interpreter& interpreter) : Inner(interpreter, interpreter.scope_) {}
     Inner(Interpreter& interpreter, std::shared_ptr<Scope> parent)
         : interpreter_(interpreter), before_(interpreter.scope_) {
-      interpreter.scope_ = std::make_shared<Scope>(Scope{std::move(parent)});
+      interpreter.scope_ =
+          std::allocate_shared<Scope>(CountedAllocator<Scope>(), Scope{std::move(parent)});
     }
     ~Inner() { interpreter_.scope_ = std::move(before_); }
     Inner(const Inner&) = delete;
@@ -83,18 +90,11 @@ class Interpreter {
     std::shared_ptr<Scope> before_;
   };
 
-  class Deeper {
-   public:
-    explicit Deeper(Limits& limits) : limits_(limits) {
-      if (++limits_.depth > Limits::kMaxDepth) fail("the template recurses too deeply");
-    }
-    ~Deeper() { --limits_.depth; }
-    Deeper(const Deeper&) = delete;
-    Deeper& operator=(const Deeper&) = delete;
-
-   private:
-    Limits& limits_;
-  };
+  [[nodiscard]] int32_t symbol_of(std::string_view name) const {
+    const auto found = std::ranges::find(syntax_.symbols, name);
+    return found == syntax_.symbols.end() ? -1
+                                          : static_cast<int32_t>(found - syntax_.symbols.begin());
+  }
 
   // --- Statements ------------------------------------------------------------------------------
 
@@ -113,14 +113,15 @@ class Interpreter {
   template <class Run>
   std::invoke_result_t<Run> within(const Node& node, const Run& run) {
     try {
-      const Deeper deeper(limits_);
-      limits_.count();
+      const Limits::Deeper deeper;
+      Limits::step();
       return run();
     } catch (const PositionedError&) {
       throw;
     } catch (const Error& error) {
-      throw PositionedError(ErrorKind::kData, format_text("{}:{}:{}: {}", where_, node.at.line,
-                                                          node.at.column, error.what()));
+      throw PositionedError(ErrorKind::kData,
+                            format_text("{}:{}:{}: {}", where_, node.at.line, node.at.column,
+                                        shortened(error.what(), Limits::kMaxMessage)));
     }
   }
 
@@ -169,7 +170,6 @@ class Interpreter {
       default:
         fail("an expression where a statement is expected");
     }
-    limits_.check_text(output_.size() > Limits::kMaxBytes ? output_.size() : 0);
     return Flow::kNormal;
   }
 
@@ -182,7 +182,7 @@ class Interpreter {
   }
 
   void execute_with(const Node& node) {
-    std::vector<Value> values;
+    Values values;
     for (size_t i = 1; i < node.children.size(); i += 2) {
       values.push_back(evaluate(*node.children[i]));
     }
@@ -200,7 +200,7 @@ class Interpreter {
       return set_member(*members, target.name, std::move(value));
     }
     if (target.kind != Kind::kTuple) fail("this cannot be assigned to");
-    const std::vector<Value> items = items_of(value, limits_);
+    const Values items = items_of(value);
     if (items.size() != target.children.size()) {
       fail(format_text("cannot unpack {} values into {} names", items.size(),
                        target.children.size()));
@@ -210,22 +210,24 @@ class Interpreter {
 
   static void set_member(Namespace& members, const std::string& name, Value value) {
     if (name.starts_with('_')) fail("a namespace has no member '" + name + "'");
+    Limits::work(4 * members.members.size());
     for (auto& [other, old] : members.members) {
       if (other != name) continue;
       old = std::move(value);
       return;
     }
+    members.names.add(name.size());
     members.members.emplace_back(name, std::move(value));
   }
 
   struct Loop {
-    std::vector<Value> items;
+    Values items;
     size_t index = 0;
     std::optional<Value> last_change = {};
+    int nesting = 0;  // of the items
   };
 
-  static std::optional<Value> loop_member(const std::shared_ptr<Loop>& loop,
-                                          std::string_view name) {
+  std::optional<Value> loop_member(const std::shared_ptr<Loop>& loop, std::string_view name) {
     const auto index = static_cast<int64_t>(loop->index);
     const int64_t size = std::ssize(loop->items);
     if (name == "index") return index + 1;
@@ -246,25 +248,30 @@ class Interpreter {
                               : Value::undefined("there is no next item");
     }
     if (name == "cycle") {
-      return Callable{.name = "cycle", .call = [loop](const Arguments& arguments) -> Value {
+      return Callable{.name = "cycle",
+                      .call = [loop](const Arguments& arguments) -> Value {
                         if (arguments.positional.empty()) fail("no items for cycling given");
                         return arguments.positional[loop->index % arguments.positional.size()];
-                      }};
+                      },
+                      .nesting = loop->nesting};
     }
     if (name == "changed") {
-      return Callable{.name = "changed", .call = [loop](const Arguments& arguments) -> Value {
+      return Callable{.name = "changed",
+                      .call = [this, loop](const Arguments& arguments) -> Value {
                         Value now = List{.items = arguments.positional, .is_tuple = true};
                         const bool changed = !loop->last_change || !equal(*loop->last_change, now);
+                        if (!loop->last_change) changing_loops_.push_back(loop);
                         loop->last_change = std::move(now);
                         return changed;
-                      }};
+                      },
+                      .nesting = loop->nesting};
     }
     return std::nullopt;
   }
 
   Flow execute_loop(const Node& node) {
-    auto loop = std::make_shared<Loop>();
-    loop->items = items_of(evaluate(*node.children[1]), limits_);
+    auto loop = std::allocate_shared<Loop>(CountedAllocator<Loop>());
+    loop->items = items_of(evaluate(*node.children[1]));
     if (node.children[2] != nullptr) {
       const auto is_left_out = [&](const Value& item) {
         const Inner inner(*this);
@@ -277,21 +284,22 @@ class Interpreter {
       const Inner inner(*this);
       return execute(node.other);
     }
-    const auto symbol = std::ranges::find(syntax_.symbols, "loop") - syntax_.symbols.begin();
-    const bool uses_loop = symbol < std::ssize(syntax_.symbols);
+    const bool uses_loop = loop_symbol_ >= 0;
     Value object;
     if (uses_loop) {
-      object = Object{.name = "LoopContext",
-                      .member = [loop](std::string_view name) { return loop_member(loop, name); }};
+      for (const Value& item : loop->items) loop->nesting = std::max(loop->nesting, item.nesting());
+      object =
+          Object{.name = "LoopContext",
+                 .member = [this, loop](std::string_view name) { return loop_member(loop, name); },
+                 .nesting = loop->nesting};
     }
     for (; loop->index < loop->items.size(); ++loop->index) {
-      limits_.count();
+      Limits::step();
       const Inner inner(*this);
-      if (uses_loop) scope_->set(static_cast<int32_t>(symbol), object);
+      if (uses_loop) scope_->set(loop_symbol_, object);
       assign(*node.children[0], loop->items[loop->index]);
       if (execute(node.body) == Flow::kBreak) break;
     }
-    loop->last_change.reset();  // it may hold the loop
     return Flow::kNormal;
   }
 
@@ -321,10 +329,10 @@ class Interpreter {
         return dict;
       }
       case Kind::kAttribute:
-        return attribute_of(evaluate(*node.children[0]), node.value, limits_);
+        return attribute_of(evaluate(*node.children[0]), node.value);
       case Kind::kItem: {
         const Value container = evaluate(*node.children[0]);
-        return item_of(container, evaluate(*node.children[1]), limits_);
+        return item_of(container, evaluate(*node.children[1]));
       }
       case Kind::kSlice: {
         const Value container = evaluate(*node.children[0]);
@@ -332,7 +340,7 @@ class Interpreter {
         for (size_t i = 0; i < 3; ++i) {
           if (node.children[i + 1] != nullptr) bounds[i] = evaluate(*node.children[i + 1]);
         }
-        return slice(container, bounds[0], bounds[1], bounds[2], limits_);
+        return slice(container, bounds[0], bounds[1], bounds[2]);
       }
       case Kind::kCall:
         return call(node, {});
@@ -340,7 +348,7 @@ class Interpreter {
         const Value value = evaluate(*node.children[0]);
         if (node.filter == nullptr) fail("no filter named '" + node.name + "'");
         return naming("filter", node.name,
-                      [&] { return node.filter->call(value, arguments(node), limits_); });
+                      [&] { return node.filter->call(value, arguments(node)); });
       }
       case Kind::kTest: {
         const Value value = evaluate(*node.children[0]);
@@ -365,13 +373,12 @@ class Interpreter {
     switch (node.kind) {
       case Kind::kArithmetic: {
         const Value left = evaluate(*node.children[0]);
-        return arithmetic(node.name, left, evaluate(*node.children[1]), limits_);
+        return arithmetic(node.name, left, evaluate(*node.children[1]));
       }
       case Kind::kConcat: {
         TracedText text;
         for (const NodePointer& child : node.children) {
           text.append(to_text(evaluate(*child)));
-          limits_.check_text(text.size());
         }
         return text;
       }
@@ -426,12 +433,12 @@ class Interpreter {
 
   Value variable(const Node& node) {
     for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+      Limits::work(scope->values.size());
       for (const auto& [symbol, value] : scope->values) {
         if (symbol == node.symbol) return value;
       }
     }
-    const Value& global = globals_[static_cast<size_t>(node.symbol)];
-    return global.is_undefined() ? Value::undefined(node.name) : global;
+    return globals_[static_cast<size_t>(node.symbol)];
   }
 
   Arguments arguments(const Node& node) {
@@ -443,15 +450,16 @@ class Interpreter {
           result.positional.push_back(std::move(value));
           break;
         case ArgumentNode::Kind::kNamed:
-          result.named.emplace_back(argument.name, std::move(value));
+          result.add(argument.name, std::move(value));
           break;
         case ArgumentNode::Kind::kSpreadList:
-          for (Value& item : items_of(value, limits_)) result.positional.push_back(std::move(item));
+          Limits::work(value.list() == nullptr ? 0 : 16 * value.list()->items.size());
+          for (Value& item : items_of(value)) result.positional.push_back(std::move(item));
           break;
         case ArgumentNode::Kind::kSpreadDict:
           if (value.dict() == nullptr) fail("argument after ** must be a mapping");
           for (const auto& [key, item] : value.dict()->items) {
-            result.named.emplace_back(as_text(key).str(), item);
+            result.add(as_text(key).str(), item);
           }
           break;
       }
@@ -467,13 +475,13 @@ class Interpreter {
     if (callable == nullptr)
       fail(std::string("'") + function.type_name() + "' object is not callable");
     Arguments given = arguments(node);
-    if (!caller.is_undefined()) given.named.emplace_back("caller", caller);
+    if (!caller.is_undefined()) given.add("caller", caller);
     if (callable->name == "raise_exception") return callable->call(given);
     return naming("function", callable->name, [&] { return callable->call(given); });
   }
 
   Value macro(const Node& node) {
-    macro_scopes_.push_back(scope_);
+    if (macro_scopes_.empty() || macro_scopes_.back() != scope_) macro_scopes_.push_back(scope_);
     return Callable{.name = node.name,
                     .call = [this, &node, scope = scope_](const Arguments& given) {
                       return call_macro(node, scope, given);
@@ -482,7 +490,7 @@ class Interpreter {
 
   Value call_macro(const Node& node, const std::shared_ptr<Scope>& defined_in,
                    const Arguments& given) {
-    const Deeper deeper(limits_);
+    const Limits::Deeper deeper;
     const Inner inner(*this, defined_in);
     if (given.positional.size() > node.parameters.size()) {
       fail(format_text("takes not more than {} arguments", node.parameters.size()));
@@ -494,10 +502,10 @@ class Interpreter {
     }
     for (const auto& [name, value] : given.named) {
       if (name == "caller") {
-        const auto symbol = std::ranges::find(syntax_.symbols, name) - syntax_.symbols.begin();
-        scope_->set(static_cast<int32_t>(symbol), value);
+        if (caller_symbol_ >= 0) scope_->set(caller_symbol_, value);
         continue;
       }
+      Limits::work(8 * node.parameters.size());
       const auto found = std::ranges::find_if(node.parameters, [&, &name = name](int32_t symbol) {
         return syntax_.symbols[static_cast<size_t>(symbol)] == name;
       });
@@ -550,17 +558,17 @@ class Interpreter {
         for (const auto& [key, item] : value.dict()->items) add_item(dict, key, item);
         continue;
       }
-      for (const Value& pair : items_of(value, limits_)) {
-        const std::vector<Value> items = items_of(pair, limits_);
+      for (const Value& pair : items_of(value)) {
+        const Values items = items_of(pair);
         if (items.size() != 2) fail("needs pairs of a key and a value");
         add_item(dict, items[0], items[1]);
       }
     }
     for (const auto& [name, value] : arguments.named) add_item(dict, Value(name), value);
     if (!is_namespace) return dict;
-    auto members = std::make_shared<Namespace>();
-    for (const auto& [key, value] : dict.items) set_member(*members, as_text(key).str(), value);
+    auto members = std::allocate_shared<Namespace>(CountedAllocator<Namespace>());
     namespaces_.push_back(members);
+    for (const auto& [key, value] : dict.items) set_member(*members, as_text(key).str(), value);
     return members;
   }
 
@@ -579,7 +587,6 @@ class Interpreter {
       list.items.emplace_back(i);
       if (__builtin_add_overflow(i, step, &i)) break;
     }
-    limits_.check_list(list.items.size());
     return list;
   }
 
@@ -595,11 +602,13 @@ class Interpreter {
   const Syntax& syntax_;
   const std::string& where_;
   const Variables& variables_;
-  std::vector<Value> globals_;  // by symbol
-  Limits limits_;
+  Values globals_;  // by symbol
   std::shared_ptr<Scope> scope_ = std::make_shared<Scope>();
-  std::vector<std::shared_ptr<Scope>> macro_scopes_;
-  std::vector<std::shared_ptr<Namespace>> namespaces_;
+  int32_t loop_symbol_ = -1;  // -1: the template does not use it
+  int32_t caller_symbol_ = -1;
+  Counted<std::shared_ptr<Scope>> macro_scopes_;
+  Counted<std::shared_ptr<Namespace>> namespaces_;
+  Counted<std::shared_ptr<Loop>> changing_loops_;
   TracedText output_;
   Value block_;  // the text of the enclosing filter or set block
 };
@@ -616,6 +625,7 @@ ChatTemplate::ChatTemplate(std::string text, std::string where,
 ChatTemplate::~ChatTemplate() = default;
 
 TracedText ChatTemplate::render(const Variables& variables) const {
+  const Limits::Rendering rendering;
   return Interpreter(*syntax_, where_, variables).run();
 }
 

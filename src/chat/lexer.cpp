@@ -7,13 +7,15 @@
 
 #include "chat/characters.h"
 #include "finetune/base/error.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::chat {
 
 void fail_at(const std::string& where, Position at, const std::string& problem) {
-  throw Error(ErrorKind::kData, format_text("{}:{}:{}: {}", where, at.line, at.column, problem));
+  throw Error(ErrorKind::kData, format_text("{}:{}:{}: {}", where, at.line, at.column,
+                                            shortened(problem, Limits::kMaxMessage)));
 }
 
 namespace {

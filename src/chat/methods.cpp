@@ -5,6 +5,7 @@
 #include "chat/arguments.h"
 #include "chat/characters.h"
 #include "chat/filters.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::chat {
@@ -12,15 +13,15 @@ namespace {
 
 bool given(const Value& value) { return !value.is_undefined() && !value.is_none(); }
 
-Value list_of(std::vector<TracedText> texts) {
+Value list_of(Texts texts) {
   List list;
   for (TracedText& text : texts) list.items.emplace_back(std::move(text));
   return list;
 }
 
 // str.split() without a separator: words between white space.
-std::vector<TracedText> words(const TracedText& text, int64_t most) {
-  std::vector<TracedText> parts;
+Texts words(const TracedText& text, int64_t most) {
+  Texts parts;
   const std::string_view bytes = text.str();
   size_t at = stripped(bytes, Ends::kLeft).begin;
   while (at < bytes.size()) {
@@ -30,6 +31,7 @@ std::vector<TracedText> words(const TracedText& text, int64_t most) {
     }
     size_t end = at;
     while (end < bytes.size()) {
+      Limits::work(4);
       size_t next = end;
       if (is_space(utf8::decode(bytes, next))) break;
       end = next;
@@ -40,11 +42,11 @@ std::vector<TracedText> words(const TracedText& text, int64_t most) {
   return parts;
 }
 
-std::vector<TracedText> words_from_right(const TracedText& text, int64_t most) {
-  std::vector<TracedText> parts = words(text, -1);
+Texts words_from_right(const TracedText& text, int64_t most) {
+  Texts parts = words(text, -1);
   if (most < 0 || std::ssize(parts) <= most) return parts;
   // The first part keeps the white space between its words.
-  std::vector<TracedText> last(parts.end() - most, parts.end());
+  Texts last(parts.end() - most, parts.end());
   size_t end = text.size();
   for (int64_t i = 0; i < most; ++i) {
     end = stripped(std::string_view(text.str()).substr(0, end), Ends::kRight).end;
@@ -55,11 +57,11 @@ std::vector<TracedText> words_from_right(const TracedText& text, int64_t most) {
   return last;
 }
 
-std::vector<TracedText> split(const TracedText& text, const std::string& separator, int64_t most) {
-  std::vector<TracedText> parts;
+Texts split(const TracedText& text, const std::string& separator, int64_t most) {
+  Texts parts;
   size_t begin = 0;
   while (most < 0 || std::ssize(parts) < most) {
-    const size_t found = text.str().find(separator, begin);
+    const size_t found = find_text(text.str(), separator, begin);
     if (found == std::string::npos) break;
     parts.push_back(text.slice(begin, found));
     begin = found + separator.size();
@@ -68,13 +70,12 @@ std::vector<TracedText> split(const TracedText& text, const std::string& separat
   return parts;
 }
 
-std::vector<TracedText> split_from_right(const TracedText& text, const std::string& separator,
-                                         int64_t most) {
-  std::vector<TracedText> parts;
+Texts split_from_right(const TracedText& text, const std::string& separator, int64_t most) {
+  Texts parts;
   size_t end = text.size();
   while (most < 0 || std::ssize(parts) < most) {
     if (end < separator.size()) break;
-    const size_t found = text.str().rfind(separator, end - separator.size());
+    const size_t found = find_last_text(std::string_view(text.str()).substr(0, end), separator);
     if (found == std::string::npos) break;
     parts.push_back(text.slice(found + separator.size(), end));
     end = found;
@@ -97,9 +98,10 @@ Value split_method(const TracedText& text, const Arguments& arguments, bool from
 
 Value split_lines(const TracedText& text, const Arguments& arguments) {
   const bool keeps_ends = bind(arguments, {"keepends"})[0].truth();
-  std::vector<TracedText> lines;
+  Texts lines;
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
+    Limits::work(4);
     const size_t end = at;
     const char32_t c = utf8::decode(text.str(), at);
     const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 ||
@@ -124,6 +126,7 @@ Value matches_end(const TracedText& text, const Arguments& arguments, bool at_st
   std::string_view bytes = text.str();
   if (given(values[1]) || given(values[2])) fail("start and end are not available");
   const auto matches = [&](const Value& affix) {
+    Limits::work(8 + as_text(affix).size() / 8);
     const std::string& other = as_text(affix).str();
     return at_start ? bytes.starts_with(other) : bytes.ends_with(other);
   };
@@ -137,7 +140,7 @@ Value find_method(const TracedText& text, const Arguments& arguments, bool last,
   if (start < 0) fail("a negative start is not available");
   const size_t from = byte_offset(text.str(), start);
   const std::string& part = as_text(values[0]).str();
-  size_t found = last ? text.str().rfind(part) : text.str().find(part, from);
+  size_t found = last ? find_last_text(text.str(), part) : find_text(text.str(), part, from);
   if (last && found != std::string::npos && found < from) found = std::string::npos;
   if (found == std::string::npos) {
     if (required) fail("substring not found");
@@ -151,8 +154,8 @@ Value count_method(const TracedText& text, const Arguments& arguments) {
   const std::string& part = as_text(values[0]).str();
   if (part.empty()) return length(text.str()) + 1;
   int64_t count = 0;
-  for (size_t at = text.str().find(part); at != std::string::npos;
-       at = text.str().find(part, at + part.size())) {
+  for (size_t at = find_text(text.str(), part); at != std::string::npos;
+       at = find_text(text.str(), part, at + part.size())) {
     ++count;
   }
   return count;
@@ -162,7 +165,8 @@ Value partition(const TracedText& text, const Arguments& arguments, bool last) {
   const auto values = bind(arguments, {"sep"}, 1);
   const TracedText& separator = as_text(values[0]);
   if (separator.empty()) fail("empty separator");
-  const size_t found = last ? text.str().rfind(separator.str()) : text.str().find(separator.str());
+  const size_t found =
+      last ? find_last_text(text.str(), separator.str()) : find_text(text.str(), separator.str());
   List parts{.items = {}, .is_tuple = true};
   if (found == std::string::npos) {
     parts.items = {Value(TracedText()), Value(TracedText()), Value(TracedText())};
@@ -182,11 +186,10 @@ Value without_affix(const TracedText& text, const Arguments& arguments, bool at_
   return text;
 }
 
-using TextMethod = Value (*)(const TracedText&, const Arguments&, Limits&);
+using TextMethod = Value (*)(const TracedText&, const Arguments&);
 
-#define FT_TEXT_METHOD(expression)                       \
-  [](const TracedText& text, const Arguments& arguments, \
-     [[maybe_unused]] Limits& limits) -> Value { return expression; }
+#define FT_TEXT_METHOD(expression) \
+  [](const TracedText& text, const Arguments& arguments) -> Value { return expression; }
 
 const std::pair<std::string_view, TextMethod> kTextMethods[] = {
     {"split", FT_TEXT_METHOD(split_method(text, arguments, false))},
@@ -201,14 +204,13 @@ const std::pair<std::string_view, TextMethod> kTextMethods[] = {
     {"lower", FT_TEXT_METHOD((take_none(arguments), with_case(text, Case::kLower)))},
     {"title", FT_TEXT_METHOD((take_none(arguments), with_case(text, Case::kTitle)))},
     {"capitalize", FT_TEXT_METHOD((take_none(arguments), with_case(text, Case::kCapitalized)))},
-    {"replace", FT_TEXT_METHOD(replace_method(text, arguments, limits))},
+    {"replace", FT_TEXT_METHOD(replace_method(text, arguments))},
     {"find", FT_TEXT_METHOD(find_method(text, arguments, false, false))},
     {"rfind", FT_TEXT_METHOD(find_method(text, arguments, true, false))},
     {"index", FT_TEXT_METHOD(find_method(text, arguments, false, true))},
     {"rindex", FT_TEXT_METHOD(find_method(text, arguments, true, true))},
     {"count", FT_TEXT_METHOD(count_method(text, arguments))},
-    {"join", FT_TEXT_METHOD(join_items(items_of(bind(arguments, {"iterable"}, 1)[0], limits), text,
-                                       limits, true))},
+    {"join", FT_TEXT_METHOD(join_items(items_of(bind(arguments, {"iterable"}, 1)[0]), text, true))},
     {"partition", FT_TEXT_METHOD(partition(text, arguments, false))},
     {"rpartition", FT_TEXT_METHOD(partition(text, arguments, true))},
     {"removeprefix", FT_TEXT_METHOD(without_affix(text, arguments, true))},
@@ -227,6 +229,9 @@ const std::pair<std::string_view, TextMethod> kTextMethods[] = {
 constexpr std::array<std::string_view, 9> kUnavailableOfText = {
     "format", "format_map", "encode", "translate", "zfill",
     "center", "ljust",      "rjust",  "expandtabs"};
+
+constexpr std::array<std::string_view, 5> kOfDict = {"get", "items", "keys", "values", "copy"};
+constexpr std::array<std::string_view, 3> kOfList = {"index", "count", "copy"};
 
 Value dict_method(const Value& self, const std::string& name, const Arguments& arguments) {
   const Dict& dict = *self.dict();
@@ -282,8 +287,7 @@ TracedText strip(const TracedText& text, Ends ends, const Value& chars) {
   return text.slice(range.begin, range.end);
 }
 
-TracedText join_items(const std::vector<Value>& items, const TracedText& separator, Limits& limits,
-                      bool only_text) {
+TracedText join_items(const Values& items, const TracedText& separator, bool only_text) {
   TracedText result;
   for (size_t i = 0; i < items.size(); ++i) {
     if (only_text && items[i].text() == nullptr) {
@@ -291,12 +295,11 @@ TracedText join_items(const std::vector<Value>& items, const TracedText& separat
     }
     if (i > 0) result.append(separator);
     result.append(to_text(items[i]));
-    limits.check_text(result.size());
   }
   return result;
 }
 
-TracedText replace_method(const TracedText& text, const Arguments& arguments, Limits& limits) {
+TracedText replace_method(const TracedText& text, const Arguments& arguments) {
   const auto values = bind(arguments, {"old", "new", "count"}, 2);
   const TracedText& before = as_text(values[0]);
   const TracedText& after = as_text(values[1]);
@@ -305,11 +308,10 @@ TracedText replace_method(const TracedText& text, const Arguments& arguments, Li
   size_t begin = 0;
   size_t at = 0;
   for (int64_t count = 0; most < 0 || count < most; ++count) {
-    const size_t found = text.str().find(before.str(), at);
+    const size_t found = find_text(text.str(), before.str(), at);
     if (found == std::string::npos) break;
     result.append(text, begin, found);
     result.append(after);
-    limits.check_text(result.size());
     begin = found + before.size();
     at = begin;
     if (before.empty()) {  // between all characters, and at both ends
@@ -321,35 +323,40 @@ TracedText replace_method(const TracedText& text, const Arguments& arguments, Li
   return result;
 }
 
-Value bound_method(const Value& value, const std::string& name, Limits& limits) {
+std::vector<std::string_view> method_names() {
+  std::vector<std::string_view> names(kOfDict.begin(), kOfDict.end());
+  names.insert(names.end(), kOfList.begin(), kOfList.end());
+  for (const auto& [name, method] : kTextMethods) names.push_back(name);
+  return names;
+}
+
+Value bound_method(const Value& value, const std::string& name) {
   if (value.text() != nullptr) {
     const auto found = std::ranges::find(kTextMethods, name, [](const auto& m) { return m.first; });
     if (found != std::end(kTextMethods)) {
       return Callable{.name = name,
-                      .call = [value, method = found->second, &limits](const Arguments& arguments) {
-                        limits.check_text(value.text()->size());
-                        return method(*value.text(), arguments, limits);
+                      .call = [value, method = found->second](const Arguments& arguments) {
+                        return method(*value.text(), arguments);
                       }};
     }
     if (is_one_of(kUnavailableOfText, name)) return refusing(name, "is not available");
   }
-  static constexpr std::array<std::string_view, 5> kOfDict = {"get", "items", "keys", "values",
-                                                              "copy"};
-  static constexpr std::array<std::string_view, 3> kOfList = {"index", "count", "copy"};
   static constexpr std::array<std::string_view, 11> kChanging = {
       "append", "extend",  "insert", "remove",  "pop",       "clear",
       "sort",   "reverse", "update", "popitem", "setdefault"};
   if (value.dict() != nullptr && is_one_of(kOfDict, name)) {
-    return Callable{.name = name, .call = [value, name, &limits](const Arguments& arguments) {
-                      limits.check_list(value.dict()->items.size());
-                      return dict_method(value, name, arguments);
-                    }};
+    return Callable{
+        .name = name,
+        .call = [value,
+                 name](const Arguments& arguments) { return dict_method(value, name, arguments); },
+        .nesting = value.nesting()};
   }
   if (value.list() != nullptr && is_one_of(kOfList, name)) {
-    return Callable{.name = name, .call = [value, name, &limits](const Arguments& arguments) {
-                      limits.check_list(value.list()->items.size());
-                      return list_method(value, name, arguments);
-                    }};
+    return Callable{
+        .name = name,
+        .call = [value,
+                 name](const Arguments& arguments) { return list_method(value, name, arguments); },
+        .nesting = value.nesting()};
   }
   if ((value.dict() != nullptr || value.list() != nullptr) && is_one_of(kChanging, name)) {
     return refusing(name, "is not available: a template cannot change lists and dicts");
@@ -382,35 +389,37 @@ Value member_of(const Value& value, const Value& key) {
   return {};
 }
 
-Value attribute_only(const Value& value, const std::string& name, Limits& limits) {
+Value attribute_only(const Value& value, const std::string& name) {
   if (const Namespace* members = value.members()) {
+    Limits::work(4 * members->members.size());
     const auto found =
         std::ranges::find(members->members, name,
                           [](const auto& member) -> const std::string& { return member.first; });
     return found == members->members.end() ? Value() : found->second;
   }
   if (const Object* object = value.object()) return object->member(name).value_or(Value());
-  return bound_method(value, name, limits);
+  return bound_method(value, name);
 }
 
 Value named_undefined(const Value& key) {
-  return Value::undefined(key.text() != nullptr ? key.text()->str() : to_text(key).str());
+  const std::string name = key.text() != nullptr ? key.text()->str() : to_text(key).str();
+  return Value::undefined(shortened(name, Limits::kMaxMessage));
 }
 
 }  // namespace
 
-Value attribute_of(const Value& value, const Value& name, Limits& limits) {
+Value attribute_of(const Value& value, const Value& name) {
   if (value.is_undefined()) fail_undefined(value);
-  Value result = attribute_only(value, as_text(name).str(), limits);
+  Value result = attribute_only(value, as_text(name).str());
   if (result.is_undefined()) result = member_of(value, name);
   return result.is_undefined() ? named_undefined(name) : result;
 }
 
-Value item_of(const Value& value, const Value& key, Limits& limits) {
+Value item_of(const Value& value, const Value& key) {
   if (value.is_undefined()) fail_undefined(value);
   Value result = member_of(value, key);
   if (result.is_undefined() && key.text() != nullptr) {
-    result = attribute_only(value, key.text()->str(), limits);
+    result = attribute_only(value, key.text()->str());
   }
   return result.is_undefined() ? named_undefined(key) : result;
 }

@@ -8,13 +8,13 @@
 
 namespace finetune::chat {
 
-std::vector<Value> bind(const Arguments& arguments, std::initializer_list<std::string_view> names,
-                        size_t required) {
+Values bind(const Arguments& arguments, std::initializer_list<std::string_view> names,
+            size_t required) {
   if (arguments.positional.size() > names.size()) {
     fail("takes at most " + std::to_string(names.size()) + " arguments, not " +
          std::to_string(arguments.positional.size()));
   }
-  std::vector<Value> values(names.size());
+  Values values(names.size());
   std::vector<bool> is_set(names.size());
   for (size_t i = 0; i < arguments.positional.size(); ++i) {
     values[i] = arguments.positional[i];
@@ -48,21 +48,21 @@ int64_t as_integer(const Value& value) {
   return *whole;
 }
 
-std::vector<Value> items_of(const Value& value, Limits& limits) {
+Values items_of(const Value& value) {
   if (value.is_undefined()) return {};
   if (const List* list = value.list()) {
-    limits.check_list(list->items.size());
+    Limits::check_items(list->items.size());
     return list->items;
   }
-  std::vector<Value> items;
+  Values items;
   if (const Dict* dict = value.dict()) {
-    limits.check_list(dict->items.size());
+    Limits::check_items(dict->items.size());
     for (const auto& item : dict->items) items.push_back(item.first);
     return items;
   }
   const TracedText* text = value.text();
   if (text == nullptr) fail(std::string("'") + value.type_name() + "' object is not iterable");
-  limits.check_list(text->size());
+  Limits::check_items(text->size());
   for (size_t at = 0; at < text->size();) {
     const size_t begin = at;
     at = next_character(text->str(), at);
@@ -144,23 +144,28 @@ Value of_reals(std::string_view name, double a, double b) {
   return rest != 0.0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-Value repeated(const Value& value, int64_t times, Limits& limits) {
+Value repeated(const Value& value, int64_t times) {
   const auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
   if (const TracedText* text = value.text()) {
-    if (!text->empty() && count > Limits::kMaxBytes / text->size()) {
-      limits.check_text(Limits::kMaxBytes + 1);
-    }
-    limits.check_text(text->size() * count);
+    if (text->empty() || count == 0) return TracedText();
+    if (count > Limits::kMaxBytes / text->size()) Limits::check_text(Limits::kMaxBytes + 1);
+    // Doubled, so that many copies of a short text take few steps.
     TracedText result;
-    for (size_t i = 0; i < count && !text->empty(); ++i) result.append(*text);
-    return result;
+    TracedText power = *text;
+    for (size_t rest = count;;) {
+      if ((rest & 1) != 0) result.append(power);
+      rest >>= 1;
+      if (rest == 0) return result;
+      const TracedText half = power;
+      power.append(half);
+    }
   }
   List result{.items = {}, .is_tuple = value.list()->is_tuple};
   const auto& items = value.list()->items;
   if (!items.empty() && count > Limits::kMaxItems / items.size()) {
-    limits.check_list(Limits::kMaxItems + 1);
+    Limits::check_items(Limits::kMaxItems + 1);
   }
-  limits.check_list(items.size() * count);
+  Limits::check_items(items.size() * count);
   for (size_t i = 0; i < count && !items.empty(); ++i) {
     result.items.insert(result.items.end(), items.begin(), items.end());
   }
@@ -174,13 +179,13 @@ Value repeated(const Value& value, int64_t times, Limits& limits) {
 
 }  // namespace
 
-Value arithmetic(std::string_view name, const Value& a, const Value& b, Limits& limits) {
+Value arithmetic(std::string_view name, const Value& a, const Value& b) {
   if (a.is_undefined()) fail_undefined(a);
   if (b.is_undefined()) fail_undefined(b);
   if (a.whole() && b.whole()) return of_integers(name, *a.whole(), *b.whole());
   if (is_number(a) && is_number(b)) return of_reals(name, as_real(a), as_real(b));
   if (name == "+" && a.text() != nullptr && b.text() != nullptr) {
-    limits.check_text(a.text()->size() + b.text()->size());
+    Limits::check_text(a.text()->size() + b.text()->size());
     TracedText text = *a.text();
     text.append(*b.text());
     return text;
@@ -188,7 +193,7 @@ Value arithmetic(std::string_view name, const Value& a, const Value& b, Limits& 
   const List* list = a.list();
   if (name == "+" && list != nullptr && b.list() != nullptr &&
       list->is_tuple == b.list()->is_tuple) {
-    limits.check_list(list->items.size() + b.list()->items.size());
+    Limits::check_items(list->items.size() + b.list()->items.size());
     List result = *list;
     result.items.insert(result.items.end(), b.list()->items.begin(), b.list()->items.end());
     return result;
@@ -196,8 +201,8 @@ Value arithmetic(std::string_view name, const Value& a, const Value& b, Limits& 
   const auto repeats = [](const Value& value) {
     return value.text() != nullptr || value.list() != nullptr;
   };
-  if (name == "*" && repeats(a) && b.whole()) return repeated(a, *b.whole(), limits);
-  if (name == "*" && repeats(b) && a.whole()) return repeated(b, *a.whole(), limits);
+  if (name == "*" && repeats(a) && b.whole()) return repeated(a, *b.whole());
+  if (name == "*" && repeats(b) && a.whole()) return repeated(b, *a.whole());
   if (name == "%" && a.text() != nullptr) {
     fail("formatting with % is not available; use ~ to join text");
   }
@@ -218,6 +223,7 @@ namespace {
 
 // Returns -1, 0 or 1; nullopt for NaN. Throws for types without an order.
 std::optional<int> order_of(std::string_view name, const Value& a, const Value& b) {
+  Limits::work(8);
   if (a.is_undefined()) fail_undefined(a);
   if (b.is_undefined()) fail_undefined(b);
   if (a.whole() && b.whole()) return (*a.whole() > *b.whole()) - (*a.whole() < *b.whole());
@@ -228,6 +234,7 @@ std::optional<int> order_of(std::string_view name, const Value& a, const Value& 
     return (x > y) - (x < y);
   }
   if (a.text() != nullptr && b.text() != nullptr) {
+    Limits::work(std::min(a.text()->size(), b.text()->size()) / 8);
     const int order = a.text()->str().compare(b.text()->str());
     return (order > 0) - (order < 0);
   }
@@ -263,7 +270,7 @@ bool contains(const Value& container, const Value& item) {
     if (item.text() == nullptr) {
       fail(std::string("'in <string>' requires string as left operand, not ") + item.type_name());
     }
-    return text->str().find(item.text()->str()) != std::string::npos;
+    return find_text(text->str(), item.text()->str()) != std::string::npos;
   }
   if (const List* list = container.list()) {
     return std::ranges::any_of(list->items, [&](const Value& other) { return equal(other, item); });
@@ -272,14 +279,12 @@ bool contains(const Value& container, const Value& item) {
   fail(std::string("argument of type '") + container.type_name() + "' is not iterable");
 }
 
-Value slice(const Value& value, const Value& begin, const Value& end, const Value& step,
-            Limits& limits) {
+Value slice(const Value& value, const Value& begin, const Value& end, const Value& step) {
   if (value.is_undefined()) fail_undefined(value);
   const TracedText* text = value.text();
   const List* list = value.list();
   if (text == nullptr && list == nullptr) return Value::undefined("slice");
   const int64_t size = size_of(value);
-  limits.check_list(static_cast<size_t>(size) / 8);
   const auto given = [](const Value& bound) { return !bound.is_none() && !bound.is_undefined(); };
   const int64_t stride = given(step) ? as_integer(step) : 1;
   if (stride == 0) fail("slice step cannot be zero");
@@ -299,10 +304,11 @@ Value slice(const Value& value, const Value& begin, const Value& end, const Valu
     const size_t to = from + byte_offset(std::string_view(text->str()).substr(from), last - first);
     return text->slice(from, to);
   }
-  const std::vector<Value> items = items_of(value, limits);
+  const Values items = items_of(value);
   List result{.items = {}, .is_tuple = list != nullptr && list->is_tuple};
   TracedText joined;
   for (int64_t i = first; stride > 0 ? i < last : i > last; i += stride) {
+    Limits::work(4);
     const Value& item = items[static_cast<size_t>(i)];
     if (text != nullptr) {
       joined.append(*item.text());

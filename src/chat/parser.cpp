@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <initializer_list>
+#include <unordered_map>
 
 #include "chat/filters.h"
 #include "chat/syntax.h"
@@ -89,11 +90,10 @@ class Parser {
     return node;
   }
   int32_t symbol(const std::string& name) {
-    auto& names = syntax_.symbols;
-    const auto found = std::ranges::find(names, name);
-    if (found != names.end()) return static_cast<int32_t>(found - names.begin());
-    names.push_back(name);
-    return static_cast<int32_t>(names.size()) - 1;
+    const auto [found, is_new] =
+        numbers_.emplace(name, static_cast<int32_t>(syntax_.symbols.size()));
+    if (is_new) syntax_.symbols.push_back(name);
+    return found->second;
   }
   NodePointer make_name(const std::string& name, Position at) {
     NodePointer node = make(Kind::kName, at);
@@ -643,6 +643,7 @@ class Parser {
   int loops_ = 0;
   std::string end_;  // name of the tag that ended the last body
   Syntax syntax_;
+  std::unordered_map<std::string, int32_t> numbers_;  // of the symbols
 };
 
 }  // namespace

@@ -5,8 +5,17 @@
 
 namespace finetune::chat {
 
+TracedText::TracedText(std::string text) : text_(std::move(text)) { count_memory(); }
+
 TracedText::TracedText(std::string text, Source source) : text_(std::move(text)) {
   if (!text_.empty()) pieces_.push_back({{0, text_.size()}, source});
+  count_memory();
+}
+
+void TracedText::count_memory() {
+  static const size_t kInside = std::string().capacity();  // stored in the string object
+  const size_t text = text_.capacity() > kInside ? text_.capacity() : 0;
+  memory_.set(text + pieces_.capacity() * sizeof(Piece));
 }
 
 std::vector<TracedText::Piece> TracedText::pieces() const {
@@ -35,8 +44,11 @@ void TracedText::extend(size_t bytes, Source source) {
 }
 
 void TracedText::append(std::string_view text, Source source) {
+  Limits::check_text(text_.size() + text.size());
+  Limits::work(8 + text.size() / 8);
   text_.append(text);
   extend(text.size(), source);
+  count_memory();
 }
 
 void TracedText::append(const TracedText& other) { append(other, 0, other.size()); }
@@ -56,6 +68,7 @@ void TracedText::append(const TracedText& other, size_t begin, size_t end) {
 void TracedText::mark_generated() {
   pieces_ = pieces();
   for (Piece& piece : pieces_) piece.source.generated = true;
+  count_memory();
 }
 
 TracedText TracedText::slice(size_t begin, size_t end) const {

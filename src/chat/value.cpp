@@ -14,13 +14,59 @@
 
 namespace finetune::chat {
 
+constexpr size_t kMemoryOfFunction = 96;  // what std::function allocates, at most
+
 Value Value::undefined(std::string name) {
   Value value;
-  value.value_ = Undefined{std::make_shared<const std::string>(std::move(name))};
+  value.value_ = Undefined{counted(TracedText(std::move(name)))};
   return value;
 }
 
-Value Value::from_json(const nlohmann::ordered_json& json, Source source) {
+Value::Value(List list) {
+  Limits::check_items(list.items.size());
+  Limits::work(list.items.size());
+  int nesting = 0;
+  for (const Value& item : list.items) nesting = std::max(nesting, item.nesting());
+  list.nesting = Limits::nested(nesting + 1);
+  value_ = counted(std::move(list));
+}
+
+Value::Value(Dict dict) {
+  Limits::check_items(dict.items.size());
+  Limits::work(dict.items.size());
+  int nesting = 0;
+  for (const auto& [key, item] : dict.items) {
+    nesting = std::max({nesting, key.nesting(), item.nesting()});
+  }
+  dict.nesting = Limits::nested(nesting + 1);
+  value_ = counted(std::move(dict));
+}
+
+Value::Value(Callable callable) {
+  callable.nesting = Limits::nested(callable.nesting + 1);
+  callable.memory.set(kMemoryOfFunction + callable.name.size());
+  value_ = counted(std::move(callable));
+}
+
+Value::Value(Object object) {
+  object.nesting = Limits::nested(object.nesting + 1);
+  object.memory.set(kMemoryOfFunction + object.name.size());
+  value_ = counted(std::move(object));
+}
+
+int Value::nesting() const {
+  if (const List* value = list()) return value->nesting;
+  if (const Dict* value = dict()) return value->nesting;
+  if (const Callable* value = callable()) return value->nesting;
+  if (const Object* value = object()) return value->nesting;
+  return 0;
+}
+
+namespace {
+
+// `depth`: levels around `json`, counted on the way down, since the recursion has to end.
+Value value_of(const nlohmann::ordered_json& json, Source source, int depth) {
+  Limits::nested(depth);
   switch (json.type()) {
     case nlohmann::ordered_json::value_t::null:
       return None{};
@@ -40,18 +86,24 @@ Value Value::from_json(const nlohmann::ordered_json& json, Source source) {
     case nlohmann::ordered_json::value_t::array: {
       List list;
       list.items.reserve(json.size());
-      for (const auto& item : json) list.items.push_back(from_json(item, source));
+      for (const auto& item : json) list.items.push_back(value_of(item, source, depth + 1));
       return list;
     }
     default: {
       Dict dict;
       dict.items.reserve(json.size());
       for (const auto& [key, item] : json.items()) {
-        dict.items.emplace_back(TracedText(key, source), from_json(item, source));
+        dict.items.emplace_back(TracedText(key, source), value_of(item, source, depth + 1));
       }
       return dict;
     }
   }
+}
+
+}  // namespace
+
+Value Value::from_json(const nlohmann::ordered_json& json, Source source) {
+  return value_of(json, source, 0);
 }
 
 std::optional<int64_t> Value::whole() const {
@@ -62,7 +114,7 @@ std::optional<int64_t> Value::whole() const {
 
 std::string Value::undefined_name() const {
   const auto* undefined = std::get_if<Undefined>(&value_);
-  return undefined == nullptr || !undefined->name ? "a value" : *undefined->name;
+  return undefined == nullptr || !undefined->name ? "a value" : undefined->name->str();
 }
 
 const char* Value::type_name() const {
@@ -92,11 +144,15 @@ std::optional<double> real(const Value& value) {
   return std::nullopt;
 }
 
+// As in Python, an object equals itself. Values may share parts, so that the work is not bounded by
+// the memory: each comparison counts.
 bool equal_items(const List& a, const List& b) {
+  if (&a == &b) return true;
   return a.is_tuple == b.is_tuple && std::ranges::equal(a.items, b.items, equal);
 }
 
 bool equal_items(const Dict& a, const Dict& b) {
+  if (&a == &b) return true;
   return a.items.size() == b.items.size() && std::ranges::all_of(a.items, [&](const auto& item) {
            const Value* other = find(b, item.first);
            return other != nullptr && equal(item.second, *other);
@@ -139,6 +195,7 @@ void append_escaped(TracedText& to, const TracedText& text, const Spell& spell_c
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t here = at;
+    Limits::work(8);
     const std::string other = spell_character(utf8::decode(text.str(), at));
     if (other.empty()) continue;
     to.append(text, begin, here);
@@ -163,25 +220,22 @@ void append_repr(TracedText& to, const TracedText& text) {
   to.append({&quote, 1});
 }
 
-constexpr int kMaxNesting = 200;
-
-void append_repr(TracedText& to, const Value& value, int depth) {
-  if (depth > kMaxNesting) throw Error(ErrorKind::kData, "the value is nested too deeply");
+void append_repr(TracedText& to, const Value& value) {
   if (const TracedText* text = value.text()) return append_repr(to, *text);
   if (const List* list = value.list()) {
     to.append(list->is_tuple ? "(" : "[");
     for (size_t i = 0; i < list->items.size(); ++i) {
       if (i > 0) to.append(", ");
-      append_repr(to, list->items[i], depth + 1);
+      append_repr(to, list->items[i]);
     }
     to.append(!list->is_tuple ? "]" : list->items.size() == 1 ? ",)" : ")");
   } else if (const Dict* dict = value.dict()) {
     to.append("{");
     for (size_t i = 0; i < dict->items.size(); ++i) {
       if (i > 0) to.append(", ");
-      append_repr(to, dict->items[i].first, depth + 1);
+      append_repr(to, dict->items[i].first);
       to.append(": ");
-      append_repr(to, dict->items[i].second, depth + 1);
+      append_repr(to, dict->items[i].second);
     }
     to.append("}");
   } else if (value.is_undefined()) {
@@ -196,7 +250,6 @@ class JsonWriter {
   explicit JsonWriter(const JsonFormat& format) : format_(format) {}
 
   void write(const Value& value, int depth) {
-    if (depth > kMaxNesting) throw Error(ErrorKind::kData, "the value is nested too deeply");
     if (const TracedText* text = value.text()) {
       write_text(*text);
     } else if (const List* list = value.list()) {
@@ -273,7 +326,7 @@ class JsonWriter {
   }
 
   void write_dict(const Dict& dict, int depth) {
-    std::vector<std::pair<Value, Value>> sorted;
+    Counted<std::pair<Value, Value>> sorted;
     if (format_.sort_keys) {
       sorted = dict.items;
       for (const auto& item : sorted) {
@@ -281,6 +334,7 @@ class JsonWriter {
           throw Error(ErrorKind::kData, "only keys that are text can be sorted");
       }
       std::ranges::stable_sort(sorted, {}, [](const auto& item) -> const std::string& {
+        Limits::work(8 + item.first.text()->size() / 8);
         return item.first.text()->str();
       });
     }
@@ -299,8 +353,11 @@ class JsonWriter {
 }  // namespace
 
 bool equal(const Value& a, const Value& b) {
+  Limits::work(16);
   if (const TracedText* text = a.text()) {
-    return b.text() != nullptr && text->str() == b.text()->str();
+    if (b.text() == nullptr || text->size() != b.text()->size()) return false;
+    Limits::work(text->size() / 8);
+    return text->str() == b.text()->str();
   }
   if (a.whole() && b.whole()) return *a.whole() == *b.whole();
   if (real(a) && real(b)) return *real(a) == *real(b);
@@ -321,6 +378,7 @@ const Value* find(const Dict& dict, const Value& key) {
 const Value* find(const Dict& dict, std::string_view key) {
   const auto found = std::ranges::find_if(dict.items, [&](const auto& item) {
     const TracedText* text = item.first.text();
+    Limits::work(4);
     return text != nullptr && text->str() == key;
   });
   return found == dict.items.end() ? nullptr : &found->second;
@@ -343,7 +401,7 @@ TracedText to_text(const Value& value) {
 
 TracedText to_repr(const Value& value) {
   TracedText text;
-  append_repr(text, value, 0);
+  append_repr(text, value);
   return text;
 }
 

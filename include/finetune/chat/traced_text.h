@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "finetune/chat/limits.h"
+
 namespace finetune::chat {
 
 // Where a piece of rendered text comes from.
@@ -33,7 +35,7 @@ class TracedText {
   };
 
   TracedText() = default;
-  explicit TracedText(std::string text) : text_(std::move(text)) {}  // from the template
+  explicit TracedText(std::string text);  // from the template
   TracedText(std::string text, Source source);
 
   [[nodiscard]] const std::string& str() const { return text_; }
@@ -52,7 +54,9 @@ class TracedText {
 
  private:
   void extend(size_t bytes, Source source);
+  void count_memory();
 
+  CountedMemory memory_;  // first: a copy is counted before it is made
   std::string text_;
   std::vector<Piece> pieces_;  // empty: all from the template
 };

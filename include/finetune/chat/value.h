@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "finetune/chat/limits.h"
 #include "finetune/chat/traced_text.h"
 
 namespace finetune::chat {
@@ -25,28 +26,40 @@ struct None {
 // A variable or member that does not exist: empty, false, without items; any other use is an error
 // that names it (jinja2.Undefined).
 struct Undefined {
-  std::shared_ptr<const std::string> name;  // null: unnamed
+  std::shared_ptr<const TracedText> name;  // null: unnamed
 };
+// Value containers count their memory (limits.h). `nesting`: levels of values within values, set
+// by Value's constructors, which refuse more than Limits::kMaxNesting: destruction, comparison and
+// output recurse.
+using Values = Counted<Value>;
 struct List {
-  std::vector<Value> items;
+  Values items;
   bool is_tuple = false;  // only its spelling differs
+  int nesting = 0;
 };
 // Keys keep their order. Any value may be a key, as in Python, but most are text.
 struct Dict {
-  std::vector<std::pair<Value, Value>> items;
+  Counted<std::pair<Value, Value>> items;
+  int nesting = 0;
 };
-// namespace(): the only object that a template can change.
+// namespace(): the only object that a template can change. Whoever makes one keeps it alive until
+// the end of the rendering, so that a chain of them is not destroyed recursively.
 struct Namespace {
-  std::vector<std::pair<std::string, Value>> members;
+  Counted<std::pair<std::string, Value>> members;
+  CountedMemory names = {};
 };
 struct Callable {
   std::string name;
   std::function<Value(const Arguments&)> call;
+  int nesting = 0;  // of the values that `call` holds
+  CountedMemory memory = {};
 };
 // An object with its own named members: `loop`, `cycler`.
 struct Object {
   std::string name;
   std::function<std::optional<Value>(std::string_view)> member;
+  int nesting = 0;  // of the values that `member` holds
+  CountedMemory memory = {};
 };
 
 // A value of the template language, with Python's meaning. Cheap to copy; immutable except for
@@ -64,17 +77,19 @@ class Value {
   Value(bool flag) : value_(flag) {}
   Value(int64_t number) : value_(number) {}
   Value(double number) : value_(number) {}
-  Value(TracedText text) : value_(std::make_shared<const TracedText>(std::move(text))) {}
+  Value(TracedText text) : value_(counted(std::move(text))) {}
   Value(std::string text) : Value(TracedText(std::move(text))) {}
   Value(const char* text) : Value(std::string(text)) {}
-  Value(List list) : value_(std::make_shared<const List>(std::move(list))) {}
-  Value(Dict dict) : value_(std::make_shared<const Dict>(std::move(dict))) {}
+  // Throw Error(kData) for too many levels of values, or more items than a rendering may make.
+  Value(List list);
+  Value(Dict dict);
   Value(std::shared_ptr<Namespace> members) : value_(std::move(members)) {}
-  Value(Callable callable) : value_(std::make_shared<const Callable>(std::move(callable))) {}
-  Value(Object object) : value_(std::make_shared<const Object>(std::move(object))) {}
+  Value(Callable callable);
+  Value(Object object);
   [[nodiscard]] static Value undefined(std::string name);
 
-  // Converts JSON. Text gets `source`. Throws Error(kData) for an integer that 64 bits cannot hold.
+  // Converts JSON. Text gets `source`. Throws Error(kData) for an integer that 64 bits cannot hold
+  // and for too many levels.
   [[nodiscard]] static Value from_json(const nlohmann::ordered_json& json, Source source = {});
 
   template <class T>
@@ -99,8 +114,15 @@ class Value {
   // Returns Python's name of the type: "str", "NoneType", "dict".
   [[nodiscard]] const char* type_name() const;
   [[nodiscard]] bool truth() const;
+  // Levels of values within this one: 1 for a list of numbers.
+  [[nodiscard]] int nesting() const;
 
  private:
+  template <class T>
+  [[nodiscard]] static std::shared_ptr<const T> counted(T object) {
+    return std::allocate_shared<const T>(CountedAllocator<T>(), std::move(object));
+  }
+
   template <class T>
   [[nodiscard]] T* pointer() const {
     const auto* found = std::get_if<std::shared_ptr<T>>(&value_);
@@ -112,8 +134,14 @@ class Value {
 
 // Arguments of a call or filter.
 struct Arguments {
-  std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
+  Values positional;
+  Counted<std::pair<std::string, Value>> named;
+  CountedMemory names = {};
+
+  void add(std::string name, Value value) {
+    names.add(name.size());
+    named.emplace_back(std::move(name), std::move(value));
+  }
 };
 
 // Python's ==.
