@@ -66,6 +66,18 @@ LINES = r"""
 """
 
 TEMPLATES = [
+    "{% macro f() %}<m>{% endmacro %}{{ f() ~ '<x>' }}{{ f() + '<x>' }}",
+    "{{ '{} {}'.format(1, 'a') }}|{{ '{0} {1} {0}'.format(1, 'a') }}|{{ '{a} {b[0]}'.format(a=1, b=[5]) }}",
+    "{{ '{:>5}|{:<5}|{:^5}|{:05d}|{:.2f}|{:,}|{:x}|{:e}|{:%}'.format('a','b','c',42,3.14159,1234567,255,12345.678,0.25) }}",
+    "{{ '{{}} {!r} {!s}'.format('a','b') }}",
+    "{{ '{0.__class__}'.format(1) }}",
+    "{{ '%s %d %r %.2f %05d %x %%' % ('a', 3, 'b', 2.5, 42, 255) }}|{{ '%s' % 'a' }}|{{ '%(a)s' % {'a': 1} }}|{{ '%-5s|%5s' % ('a','b') }}",
+    "{{ [1,2,3,4,5] | batch(2) | list }}{{ [1,2,3] | batch(2, 'x') | list }}",
+    "{% for k, l in [{'a':1,'b':2},{'a':1,'b':3},{'a':2,'b':4}] | groupby('a') %}{{ k }}:{{ l }};{% endfor %}",
+    "{% for g in [{'a':'x'},{'a':'X'},{'a':'b'}] | groupby('a') %}{{ g.grouper }}:{{ g.list }};{{ g }}{% endfor %}",
+    "{{ 'foo bar baz qux' | truncate(9) }}|{{ 'foo bar baz qux' | truncate(9, True) }}|{{ 'foo bar baz qux' | truncate(11) }}|{{ 'foo bar baz qux' | truncate(11, False, '...', 0) }}",
+    "{{ 'a b  c_d ñ-x' | wordcount }}",
+    "{% for x in [{'n':1,'c':[{'n':2,'c':[]}]}] recursive %}{{ loop.depth }}{{ x.n }}[{{ loop(x.c) }}]{% endfor %}",
     "{% for m in ms %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}"
     "{{ loop.last }}{{ loop.length }}{{ loop.depth }}{{ loop.cycle('x', 'y') }}{{ loop.previtem.role if loop.previtem is defined else '-' }}"
     "{{ loop.nextitem.role }}{{ loop.changed(m.role) }}\n{% endfor %}",

@@ -7,6 +7,7 @@
 
 #include "chat/arguments.h"
 #include "chat/characters.h"
+#include "chat/formatting.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::chat {
@@ -236,14 +237,21 @@ Value join_filter(const Value& value, const Arguments& arguments) {
   return join_items(items, to_text(values[0]), false);
 }
 
+// int() of a number. Python's integers have no bound, these have 64 bits.
+int64_t whole_of(double number) {
+  if (std::isinf(number)) fail("cannot convert float infinity to integer");
+  if (std::fabs(number) >= 0x1p63) fail("the integer needs more than 64 bits");
+  return static_cast<int64_t>(number);
+}
+
 Value to_integer(const Value& value, const Arguments& arguments) {
   const auto values = bind(arguments, {"default", "base"});
   const Value otherwise = values[0].is_undefined() ? Value(int64_t{0}) : values[0];
   if (value.is_undefined()) fail_undefined(value);
   if (const auto whole = value.whole()) return *whole;
   if (const double* number = value.number()) {
-    if (!std::isfinite(*number) || std::fabs(*number) >= 9e18) return otherwise;
-    return static_cast<int64_t>(*number);
+    if (std::isnan(*number)) return otherwise;
+    return whole_of(*number);
   }
   if (value.text() == nullptr) return otherwise;
   Limits::work(value.text()->size());
@@ -258,11 +266,14 @@ Value to_integer(const Value& value, const Arguments& arguments) {
       std::from_chars(digits.data(), digits.data() + digits.size(), number, static_cast<int>(base));
   if (!digits.empty() && parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size())
     return number;
+  if (parsed.ec == std::errc::result_out_of_range && parsed.ptr == digits.data() + digits.size()) {
+    fail("the integer needs more than 64 bits");
+  }
   double real = 0;
   const auto other = std::from_chars(digits.data(), digits.data() + digits.size(), real);
   const bool is_real = !digits.empty() && other.ec == std::errc() &&
-                       other.ptr == digits.data() + digits.size() && std::fabs(real) < 9e18;
-  return is_real && base == 10 ? Value(static_cast<int64_t>(real)) : otherwise;
+                       other.ptr == digits.data() + digits.size() && std::isfinite(real);
+  return is_real && base == 10 ? Value(whole_of(real)) : otherwise;
 }
 
 Value to_real(const Value& value, const Arguments& arguments) {
@@ -340,6 +351,87 @@ Value unique(const Value& value, const Arguments& arguments) {
   return as_list(std::move(kept));
 }
 
+Value batch(const Value& value, const Arguments& arguments) {
+  const auto values = bind(arguments, {"linecount", "fill_with"}, 1);
+  const int64_t size = as_integer(values[0]);
+  if (size < 1) fail("linecount must be at least 1");
+  List lines;
+  List line;
+  for (Value& item : items_of(value)) {
+    if (std::ssize(line.items) == size) lines.items.emplace_back(std::exchange(line, {}));
+    line.items.push_back(std::move(item));
+  }
+  if (line.items.empty()) return lines;
+  if (given(values[1]) && std::ssize(line.items) < size) {
+    Limits::check_items(static_cast<size_t>(size));
+    line.items.resize(static_cast<size_t>(size), values[1]);
+  }
+  lines.items.emplace_back(std::move(line));
+  return lines;
+}
+
+// Groups of items whose attribute is equal, sorted by it. Without case_sensitive, the spelling of
+// the first one names the group.
+Value group_by(const Value& value, const Arguments& arguments) {
+  const auto values = bind(arguments, {"attribute", "default", "case_sensitive"}, 1);
+  const bool case_sensitive = values[2].truth();
+  const auto key = [&](const Value& item) {
+    Value found = attribute_path(item, values[0]);
+    return found.is_undefined() && given(values[1]) ? values[1] : found;
+  };
+  List groups;
+  Value grouper;
+  List group;
+  const auto add = [&] {
+    groups.items.emplace_back(List{
+        .items = {grouper, Value(std::exchange(group, {}))}, .is_tuple = true, .is_group = true});
+  };
+  for (Value& item : sorted(items_of(value), false, case_sensitive, key)) {
+    const Value own = key(item);
+    if (!group.items.empty() &&
+        !equal(sort_key(own, case_sensitive), sort_key(grouper, case_sensitive))) {
+      add();
+    }
+    if (group.items.empty()) grouper = own;
+    group.items.push_back(std::move(item));
+  }
+  if (!group.items.empty()) add();
+  return groups;
+}
+
+TracedText truncate(const TracedText& text, const Arguments& arguments) {
+  const auto values = bind(arguments, {"length", "killwords", "end", "leeway"});
+  const int64_t most = given(values[0]) ? as_integer(values[0]) : 255;
+  const TracedText end = given(values[2]) ? as_text(values[2]) : TracedText("...");
+  const int64_t leeway = given(values[3]) ? as_integer(values[3]) : 5;
+  const int64_t kept = most - length(end.str());
+  if (kept < 0) fail("expected length >= " + std::to_string(length(end.str())));
+  if (leeway < 0) fail("expected leeway >= 0");
+  if (length(text.str()) - leeway <= most) return text;
+  TracedText result = text.slice(0, byte_offset(text.str(), kept));
+  if (!values[1].truth()) {
+    const size_t space = result.str().rfind(' ');
+    if (space != std::string::npos) result = result.slice(0, space);
+  }
+  result.append(end);
+  return result;
+}
+
+// Runs of letters, digits and underscores.
+int64_t word_count(const std::string& text) {
+  int64_t count = 0;
+  bool in_word = false;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    at = next_character(text, at);
+    const bool is_word = text[begin] == '_' ||
+                         is_all(std::string_view(text).substr(begin, at - begin), Class::kAlnum);
+    count += is_word && !in_word ? 1 : 0;
+    in_word = is_word;
+  }
+  return count;
+}
+
 Value end_item(const Value& value, bool first) {
   Values items = items_of(value);
   if (items.empty())
@@ -407,6 +499,10 @@ const Filter kFilters[] = {
     {"max", FT_FILTER(extreme(value, arguments, false))},
     {"sum", sum},
     {"indent", FT_FILTER(indent(to_text(value), arguments))},
+    {"batch", batch},
+    {"groupby", group_by},
+    {"truncate", FT_FILTER(truncate(to_text(value), arguments))},
+    {"wordcount", FT_FILTER((take_none(arguments), word_count(to_text(value).str())))},
     {"attr", FT_FILTER(attribute_of(value, bind(arguments, {"name"}, 1)[0]))},
 };
 #undef FT_FILTER

@@ -224,7 +224,8 @@ class Interpreter {
     Values items;
     size_t index = 0;
     std::optional<Value> last_change = {};
-    int nesting = 0;  // of the items
+    int nesting = 0;    // of the items
+    int64_t depth = 0;  // of recursion
   };
 
   std::optional<Value> loop_member(const std::shared_ptr<Loop>& loop, std::string_view name) {
@@ -237,8 +238,8 @@ class Interpreter {
     if (name == "first") return index == 0;
     if (name == "last") return index == size - 1;
     if (name == "length") return size;
-    if (name == "depth") return int64_t{1};
-    if (name == "depth0") return int64_t{0};
+    if (name == "depth") return loop->depth + 1;
+    if (name == "depth0") return loop->depth;
     if (name == "previtem") {
       return index > 0 ? loop->items[loop->index - 1]
                        : Value::undefined("there is no previous item");
@@ -269,9 +270,13 @@ class Interpreter {
     return std::nullopt;
   }
 
-  Flow execute_loop(const Node& node) {
+  Flow execute_loop(const Node& node) { return execute_loop(node, evaluate(*node.children[1]), 0); }
+
+  // `depth`: of loop(items) within a recursive loop.
+  Flow execute_loop(const Node& node, const Value& items, int64_t depth) {
     auto loop = std::allocate_shared<Loop>(CountedAllocator<Loop>());
-    loop->items = items_of(evaluate(*node.children[1]));
+    loop->items = items_of(items);
+    loop->depth = depth;
     if (node.children[2] != nullptr) {
       const auto is_left_out = [&](const Value& item) {
         const Inner inner(*this);
@@ -291,6 +296,7 @@ class Interpreter {
       object =
           Object{.name = "LoopContext",
                  .member = [this, loop](std::string_view name) { return loop_member(loop, name); },
+                 .call = recursion(node, depth),
                  .nesting = loop->nesting};
     }
     for (; loop->index < loop->items.size(); ++loop->index) {
@@ -301,6 +307,30 @@ class Interpreter {
       if (execute(node.body) == Flow::kBreak) break;
     }
     return Flow::kNormal;
+  }
+
+  // Returns what loop(items) does: the loop's text for other items, seeing what the loop sees.
+  std::function<Value(const Arguments&)> recursion(const Node& node, int64_t depth) {
+    if (node.name.empty()) {
+      return [](const Arguments&) -> Value {
+        fail("The loop must have the 'recursive' marker to be called recursively.");
+      };
+    }
+    keep_scope();
+    return [this, &node, scope = scope_, depth](const Arguments& given) -> Value {
+      const Limits::Deeper deeper;
+      const Value items = bind(given, {"iterable"}, 1)[0];
+      const Inner inner(*this, scope);
+      TracedText before = std::exchange(output_, {});
+      execute_loop(node, items, depth + 1);
+      return std::exchange(output_, std::move(before));
+    };
+  }
+
+  // Scopes that functions refer to live until the end, so that chains are not destroyed
+  // recursively.
+  void keep_scope() {
+    if (macro_scopes_.empty() || macro_scopes_.back() != scope_) macro_scopes_.push_back(scope_);
   }
 
   // --- Expressions -----------------------------------------------------------------------------
@@ -471,6 +501,9 @@ class Interpreter {
   Value call(const Node& node, const Value& caller) {
     const Value function = evaluate(*node.children[0]);
     if (function.is_undefined()) fail_undefined(function);
+    if (const Object* object = function.object(); object != nullptr && object->call) {
+      return naming("function", "loop", [&] { return object->call(arguments(node)); });
+    }
     const Callable* callable = function.callable();
     if (callable == nullptr)
       fail(std::string("'") + function.type_name() + "' object is not callable");
@@ -481,7 +514,7 @@ class Interpreter {
   }
 
   Value macro(const Node& node) {
-    if (macro_scopes_.empty() || macro_scopes_.back() != scope_) macro_scopes_.push_back(scope_);
+    keep_scope();
     return Callable{.name = node.name,
                     .call = [this, &node, scope = scope_](const Arguments& given) {
                       return call_macro(node, scope, given);

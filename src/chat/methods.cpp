@@ -5,6 +5,7 @@
 #include "chat/arguments.h"
 #include "chat/characters.h"
 #include "chat/filters.h"
+#include "chat/formatting.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/utf8.h"
 
@@ -211,6 +212,7 @@ const std::pair<std::string_view, TextMethod> kTextMethods[] = {
     {"rindex", FT_TEXT_METHOD(find_method(text, arguments, true, true))},
     {"count", FT_TEXT_METHOD(count_method(text, arguments))},
     {"join", FT_TEXT_METHOD(join_items(items_of(bind(arguments, {"iterable"}, 1)[0]), text, true))},
+    {"format", FT_TEXT_METHOD(formatted(text, arguments))},
     {"partition", FT_TEXT_METHOD(partition(text, arguments, false))},
     {"rpartition", FT_TEXT_METHOD(partition(text, arguments, true))},
     {"removeprefix", FT_TEXT_METHOD(without_affix(text, arguments, true))},
@@ -226,9 +228,8 @@ const std::pair<std::string_view, TextMethod> kTextMethods[] = {
 };
 #undef FT_TEXT_METHOD
 
-constexpr std::array<std::string_view, 9> kUnavailableOfText = {
-    "format", "format_map", "encode", "translate", "zfill",
-    "center", "ljust",      "rjust",  "expandtabs"};
+constexpr std::array<std::string_view, 8> kUnavailableOfText = {
+    "format_map", "encode", "translate", "zfill", "center", "ljust", "rjust", "expandtabs"};
 
 constexpr std::array<std::string_view, 5> kOfDict = {"get", "items", "keys", "values", "copy"};
 constexpr std::array<std::string_view, 3> kOfList = {"index", "count", "copy"};
@@ -396,6 +397,10 @@ Value attribute_only(const Value& value, const std::string& name) {
         std::ranges::find(members->members, name,
                           [](const auto& member) -> const std::string& { return member.first; });
     return found == members->members.end() ? Value() : found->second;
+  }
+  if (const List* list = value.list(); list != nullptr && list->is_group) {
+    if (name == "grouper") return list->items[0];
+    if (name == "list") return list->items[1];
   }
   if (const Object* object = value.object()) return object->member(name).value_or(Value());
   return bound_method(value, name);

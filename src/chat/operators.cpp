@@ -4,6 +4,7 @@
 
 #include "chat/arguments.h"
 #include "chat/characters.h"
+#include "chat/formatting.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::chat {
@@ -180,6 +181,7 @@ Value repeated(const Value& value, int64_t times) {
 }  // namespace
 
 Value arithmetic(std::string_view name, const Value& a, const Value& b) {
+  if (name == "%" && a.text() != nullptr) return percent_formatted(*a.text(), b);
   if (a.is_undefined()) fail_undefined(a);
   if (b.is_undefined()) fail_undefined(b);
   if (a.whole() && b.whole()) return of_integers(name, *a.whole(), *b.whole());
@@ -203,9 +205,6 @@ Value arithmetic(std::string_view name, const Value& a, const Value& b) {
   };
   if (name == "*" && repeats(a) && b.whole()) return repeated(a, *b.whole());
   if (name == "*" && repeats(b) && a.whole()) return repeated(b, *a.whole());
-  if (name == "%" && a.text() != nullptr) {
-    fail("formatting with % is not available; use ~ to join text");
-  }
   fail_operands(name, a, b);
 }
 

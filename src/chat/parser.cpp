@@ -542,9 +542,10 @@ class Parser {
     if (!skip_word("in")) fail("expected 'in', not " + described(token()));
     NodePointer items = tuple(false, false);
     NodePointer condition = skip_word("if") ? expression() : nullptr;
-    if (is_word("recursive")) fail("recursive loops are not available in chat templates");
+    const bool is_recursive = skip_word("recursive");
     NodePointer node =
         make(Kind::kFor, at, std::move(target), std::move(items), std::move(condition));
+    if (is_recursive) node->name = "recursive";
     ++loops_;
     node->body = parse_block({"else", "endfor"});
     --loops_;

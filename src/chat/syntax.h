@@ -51,11 +51,11 @@ struct Node {
     kCompare,    // child operators[0] child operators[1] child ...
     kCondition,  // child[1] if child[0] else child[2]; the last may be null
     // Statements
-    kData,         // value
-    kOutput,       // {{ child }}
-    kIf,           // children[0], body, other
-    kFor,          // children: target, iterable, condition or null; body, other
-    kSet,          // children: target, value
+    kData,    // value
+    kOutput,  // {{ child }}
+    kIf,      // children[0], body, other
+    kFor,  // children: target, iterable, condition or null; body, other; name: "recursive" or empty
+    kSet,  // children: target, value
     kSetBlock,     // children[0]: target; filters: arguments of kFilter nodes in `other`; body
     kMacro,        // symbol; children: defaults or null; parameters; body
     kGeneration,   // body

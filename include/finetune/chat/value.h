@@ -35,6 +35,7 @@ using Values = Counted<Value>;
 struct List {
   Values items;
   bool is_tuple = false;  // only its spelling differs
+  bool is_group = false;  // of groupby(): its two items are also members, grouper and list
   int nesting = 0;
 };
 // Keys keep their order. Any value may be a key, as in Python, but most are text.
@@ -58,7 +59,8 @@ struct Callable {
 struct Object {
   std::string name;
   std::function<std::optional<Value>(std::string_view)> member;
-  int nesting = 0;  // of the values that `member` holds
+  std::function<Value(const Arguments&)> call = {};  // empty: it cannot be called
+  int nesting = 0;                                   // of the values that `member` holds
   CountedMemory memory = {};
 };
 
