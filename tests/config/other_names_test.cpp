@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "config/reading/aliases.h"
+#include "finetune/config/dump.h"
 #include "finetune/config/fields.h"
 #include "load_helpers.h"
 
@@ -94,6 +96,40 @@ TEST(OtherNames, AreAnsweredWithTheKeyOrTheReason) {
   }
   EXPECT_EQ(load_error("use_tpu: true\n"),
             "run.yaml:1: unknown key 'use_tpu': libtorch has no TPU device");
+}
+
+// As scripts write them that print TrainingArguments.
+TEST(OtherValues, MembersOfEnumerationsAreTheirValues) {
+  const std::array<std::array<std::string, 3>, 6> expected = {
+      {{"optim", "OptimizerNames.ADAMW_TORCH", "adamw_torch"},
+       {"optim", "OptimizerNames.ADAMW_BNB", "adamw_bnb_8bit"},
+       {"save_strategy", "SaveStrategy.STEPS", "steps"},
+       {"eval_strategy", "<IntervalStrategy.STEPS: 'steps'>", "steps"},
+       {"lr_scheduler_type", "SchedulerType.REDUCE_ON_PLATEAU", "reduce_lr_on_plateau"},
+       {"hub_strategy", "HubStrategy.EVERY_SAVE", "every_save"}}};
+  for (const auto& [key, written, value] : expected) {
+    const LoadedConfig config = testing::load_yaml(key + ": \"" + written + "\"\n");
+    EXPECT_EQ(to_json(config.args).at(key), value) << written;
+  }
+  EXPECT_THAT(load_error("save_strategy: IntervalStrategy.NEVER\n"),
+              HasSubstr("must be one of no, steps, epoch, best, not 'IntervalStrategy.NEVER'"));
+}
+
+TEST(OtherValues, HaveTheirNearestValueOrAnAdvice) {
+  EXPECT_THAT(load_error("dtype: bf16\n"), HasSubstr("(did you mean 'bfloat16'?)"));
+  EXPECT_THAT(load_error("export_gguf: Q4_K_M\n"), HasSubstr("convert it with llama-quantize"));
+  EXPECT_THAT(load_error("gradient_checkpointing: unsloth\n"),
+              HasSubstr("must be true or false, not 'unsloth' (did you mean 'true'?)"));
+  EXPECT_THAT(load_error("adapter: qlora\n"), HasSubstr("for qlora also load_in_4bit: true"));
+}
+
+TEST(OtherValues, NamesOfModulesWithCommasAreToBeAList) {
+  EXPECT_EQ(load_error("lora_target_modules: q_proj,v_proj\n"),
+            "run.yaml:1: 'lora_target_modules' has one text with commas, 'q_proj,v_proj'; write "
+            "a list: [q_proj, v_proj]");
+  EXPECT_THAT(load_error("", "run.yaml", {"--lora_target_modules", "q_proj,v_proj"}),
+              HasSubstr("write a list: --lora_target_modules q_proj v_proj"));
+  EXPECT_EQ(load_error("use_peft: true\nlora_target_modules: '.*[qv]_proj{1,2}'\n"), "");
 }
 
 }  // namespace

@@ -79,7 +79,14 @@ class Assignment {
              Problems& problems)
       : field_(field), setting_(setting), folder_(folder), problems_(problems) {}
 
-  bool operator()(bool& member) { return take(parse_bool(spelled(setting_.value)), member); }
+  bool operator()(bool& member) {
+    const Node value = spelled(setting_.value);
+    Parsed<bool> parsed = parse_bool(value);
+    if (!parsed.value && value.is_scalar()) {
+      parsed.expected += explain_other_value(field_.name, value.text, {});
+    }
+    return take(parsed, member);
+  }
 
   bool operator()(int64_t& member) {
     int64_t value = 0;
@@ -123,6 +130,11 @@ class Assignment {
             "must be a list of the program and its arguments, as in [\"program\", \"word\"]");
       }
       if (!text(value, values.emplace_back())) return false;
+    }
+    for (const std::string& name : values) {
+      if (names_several(name)) {
+        return fail("has one text with commas, '" + name + "'; write a list: " + as_list(name));
+      }
     }
     member = std::move(values);
     return true;
@@ -187,9 +199,13 @@ class Assignment {
 
   bool text(const Node& written, std::string& member) {
     const Node value = spelled(written);
-    const Parsed<std::string> parsed = parse_string(value);
+    Parsed<std::string> parsed = parse_string(value);
     if (!parsed.value) return fail(parsed.expected);
     const FieldSpec& spec = field_.spec;
+    if (!spec.choices.empty() && !contains(spec.choices, *parsed.value)) {
+      const std::optional<std::string> of_enum = value_of_enum(*parsed.value);
+      if (of_enum && contains(spec.choices, *of_enum)) parsed.value = of_enum;
+    }
     const bool is_choice = contains(spec.choices, *parsed.value);
     if (spec.path == PathKind::kNone) {
       if (!spec.choices.empty() && !is_choice) {
@@ -221,6 +237,25 @@ class Assignment {
     if (!problem.empty()) return fail(problem);
     member = resolve_path(*expanded, folder_, kind);
     return true;
+  }
+
+  // Whether a text joins names of modules with commas: "q_proj,v_proj". Other lists hold files and
+  // columns, whose names may have commas, as regular expressions may.
+  [[nodiscard]] bool names_several(std::string_view text) const {
+    if (!field_.name.starts_with("lora_")) return false;
+    return text.find(',') != std::string_view::npos &&
+           text.find_first_of("()[]{}|*+?^$\\") == std::string_view::npos;
+  }
+
+  // "q_proj,v_proj" as "[q_proj, v_proj]", or as words of a command line.
+  [[nodiscard]] std::string as_list(const std::string& names) const {
+    const bool is_option = setting_.where == "command line";
+    std::string list;
+    for (const char c : names) {
+      if (c == ' ') continue;
+      list += c == ',' ? std::string(is_option ? " " : ", ") : std::string(1, c);
+    }
+    return is_option ? "--" + field_.name + " " + list : "[" + list + "]";
   }
 
   bool mapping_from_text(const std::string& written, JsonText& member) {

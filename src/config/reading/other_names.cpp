@@ -2,6 +2,7 @@
 #include "config/reading/other_names.h"
 
 #include <algorithm>
+#include <array>
 
 #include "finetune/base/error.h"
 #include "finetune/base/nearest.h"
@@ -93,6 +94,42 @@ std::string explain_other_name(std::string_view name) {
     text += (text.empty() ? " (did you mean '" : " or '") + std::string(key) + "'";
   }
   return text + "?" + (reason.empty() ? "" : " " + reason) + ")";
+}
+
+std::optional<std::string> value_of_enum(std::string_view text) {
+  // "<IntervalStrategy.STEPS: 'steps'>", as repr() writes it, holds the value.
+  if (text.starts_with('<') && text.ends_with("'>")) {
+    const size_t quote = text.find(": '");
+    if (quote == std::string_view::npos || quote + 5 > text.size()) return std::nullopt;
+    return std::string(text.substr(quote + 3, text.size() - quote - 5));
+  }
+  const size_t point = text.find('.');
+  if (point == std::string_view::npos || point == 0) return std::nullopt;
+  const std::string_view type = text.substr(0, point);
+  const std::string_view member = text.substr(point + 1);
+  const auto is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
+  const auto is_letter = [&](char c) { return is_upper(c) || (c >= 'a' && c <= 'z'); };
+  const auto is_member = [&](char c) { return is_upper(c) || (c >= '0' && c <= '9') || c == '_'; };
+  if (!is_upper(type.front()) || !std::ranges::all_of(type, is_letter)) return std::nullopt;
+  if (member.empty() || !std::ranges::all_of(member, is_member)) return std::nullopt;
+  // Members of transformers' enumerations whose value is not their name in lower case.
+  constexpr std::array<std::array<std::string_view, 2>, 8> kOthers = {
+      {{"ADAMW_BNB", "adamw_bnb_8bit"},
+       {"LION", "lion_32bit"},
+       {"PAGED_ADAMW", "paged_adamw_32bit"},
+       {"PAGED_ADEMAMIX", "paged_ademamix_32bit"},
+       {"PAGED_LION", "paged_lion_32bit"},
+       {"RMSPROP_8BIT", "rmsprop_bnb_8bit"},
+       {"RMSPROP_32BIT", "rmsprop_bnb_32bit"},
+       {"REDUCE_ON_PLATEAU", "reduce_lr_on_plateau"}}};
+  for (const auto& [name, value] : kOthers) {
+    if (member == name) return std::string(value);
+  }
+  std::string value(member);
+  for (char& c : value) {
+    if (is_upper(c)) c = static_cast<char>(c - 'A' + 'a');
+  }
+  return value;
 }
 
 std::string explain_other_value(std::string_view key, std::string_view value,
