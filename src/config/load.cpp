@@ -12,14 +12,17 @@
 #include "config/reading/problems.h"
 #include "config/reading/scalars.h"
 #include "config/reading/text.h"
+#include "config/reading/typography.h"
 #include "config/reading/weighted_files.h"
 #include "config/rules/derive.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "finetune/config/fields.h"
+#include "finetune/config/optimizer_names.h"
 
 namespace finetune {
 namespace {
@@ -109,6 +112,27 @@ void apply(const std::vector<Setting>& settings, const std::string& folder, Load
   }
 }
 
+// Rejects typographic quotes and the like, which become part of keys and values.
+void refuse_typography(const std::vector<Setting>& settings, std::string_view text,
+                       const std::string& name) {
+  Problems problems;
+  for (const Setting& setting : settings) {
+    const std::optional<Typographic> found = find_mistake(setting);
+    if (!found) continue;
+    if (text.empty()) {
+      problems.add(setting.where, "--" + setting.key + ": " + found->advice);
+      continue;
+    }
+    // The value may be on a later line than its key.
+    const size_t lines = std::stoul(setting.where.substr(name.size() + 1)) - 1;
+    size_t begin = 0;
+    for (size_t i = 0; i < lines; ++i) begin = text.find('\n', begin) + 1;
+    const size_t offset = text.find(found->bytes, begin);
+    problems.add(name, line_and_column(text, offset) + ": " + found->advice);
+  }
+  problems.throw_if_any();
+}
+
 std::vector<Setting> read_text(std::string_view text, const std::string& name) {
   const auto fail = [&](const std::string& message) {
     throw Error(ErrorKind::kConfig, name + message);
@@ -128,7 +152,79 @@ std::vector<Setting> read_text(std::string_view text, const std::string& name) {
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n');
     fail(format_text(":{}: holds bytes that are not text in UTF-8", line + 1));
   }
-  return name.ends_with(".json") ? read_json(text, name) : read_yaml(text, name);
+  const bool is_json = name.ends_with(".json");
+  std::vector<Setting> settings;
+  try {
+    settings = is_json ? read_json(text, name) : read_yaml(text, name);
+  } catch (const Error& error) {
+    const auto found = is_json ? find_typographic(text) : find_typographic_in_yaml(text);
+    if (!found) throw;
+    throw Error(error.kind(), std::string(error.what()) + "; " +
+                                  line_and_column(text, found->offset) + ": " + found->advice);
+  }
+  refuse_typography(settings, text, name);
+  return settings;
+}
+
+std::string plain_number(double value) {
+  return value < 1e15 ? format_text("{}", static_cast<int64_t>(value)) : format_double(value);
+}
+
+// A learning rate whose exponent lost its sign, such as 2e5 for 2e-5, or one at which these
+// optimizers diverge.
+void check_learning_rate(const std::vector<Setting>& settings, LoadedConfig& config,
+                         Problems& problems) {
+  const OptimizerNames* optimizer = find_optimizer_of(config.args.optim);
+  if (optimizer == nullptr || !optimizer->name.starts_with("adamw")) return;
+  const auto last = std::ranges::find_if(settings.rbegin(), settings.rend(), [](const auto& one) {
+    return one.key == "learning_rate";
+  });
+  if (last == settings.rend() || config.args.learning_rate <= 0.1) return;
+  const std::string text = lower_case(last->value.text);
+  const size_t exponent = text.find('e');
+  const bool lost_sign = exponent != std::string::npos && exponent + 1 < text.size() &&
+                         config.args.learning_rate >= 10 && text[exponent + 1] != '-';
+  if (lost_sign) {
+    const size_t digits = text[exponent + 1] == '+' ? exponent + 2 : exponent + 1;
+    problems.add(last->where, "'learning_rate: " + last->value.text + "' is " +
+                                  plain_number(config.args.learning_rate) + "; did you mean " +
+                                  text.substr(0, exponent + 1) + "-" + text.substr(digits) + "?");
+    return;
+  }
+  config.notes.push_back(last->where + ": 'learning_rate: " + last->value.text +
+                         "' is far above what 'optim: " + config.args.optim +
+                         "' trains with (1e-5 to 1e-3); such a run usually diverges");
+}
+
+// Returns " (did you mean 'dir/run.yaml'?)" from the names in the folder of a missing path, or "".
+std::string nearest_file(const std::string& path) {
+  FileSystem& files = FileSystem::local();
+  const std::string folder = parent_path(path);
+  if (files.type(folder) != FileType::kDirectory) return "";
+  const std::string near = nearest_name(file_name(path), files.list(folder));
+  if (near.empty()) return "";
+  const bool is_here = path.find('/') == std::string::npos;
+  return " (did you mean '" + (is_here ? near : join_path(folder, near)) + "'?)";
+}
+
+// Returns what a file is that is no configuration, and where it belongs; "" if it may be one.
+std::string what_other_file(const std::string& path) {
+  const std::string name = lower_case(file_name(path));
+  const auto ends_in = [&](const std::vector<std::string_view>& endings) {
+    return std::ranges::any_of(endings, [&](const auto& one) { return name.ends_with(one); });
+  };
+  if (ends_in({".py"})) return "a Python program";
+  if (ends_in({".ipynb"})) return "a notebook";
+  if (ends_in({".sh"})) return "a shell script";
+  if (ends_in({".toml"})) return "in TOML";
+  if (ends_in({".safetensors", ".gguf", ".bin", ".pt", ".pth"})) {
+    return "a file of weights, whose folder model_name_or_path names";
+  }
+  if (ends_in({".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow", ".tfrecord", ".gz",
+               ".zst", ".xz", ".bz2"})) {
+    return "a data file, which train_file names";
+  }
+  return "";
 }
 
 LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& path,
@@ -137,6 +233,7 @@ LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& p
   config.path = path;
   Problems problems;
   const std::vector<Setting> given = read_overrides(overrides);
+  refuse_typography(given, "", "");
   const std::string task(task_in(from_file, given));
   const std::vector<Setting> file =
       settle(split_weighted_files(from_file, problems), true, task, config.notes, problems);
@@ -154,6 +251,8 @@ LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& p
   const std::string folder = path.empty() ? "" : parent_path(path);
   apply(kept, folder == "." ? "" : folder, config, problems);
   apply(words, "", config, problems);
+  kept.insert(kept.end(), words.begin(), words.end());
+  check_learning_rate(kept, config, problems);
   problems.throw_if_any();
   derive(config, problems);
   problems.throw_if_any();
@@ -192,18 +291,28 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
   FileSystem& files = FileSystem::local();
   try {
     if (files.type(path) == FileType::kMissing) {
+      if (const auto found = find_typographic(path); found && found->offset == 0) {
+        throw Error(ErrorKind::kUsage, "'" + path + "': " + found->advice);
+      }
       if (path == "help" || (path.size() == 2 && path.front() == '-')) {
         throw Error(ErrorKind::kUsage, "unknown option '" + path +
                                            "': keys are written as '--output_dir FOLDER'; add "
                                            "--help for all of them");
       }
+      const std::string near = nearest_file(path);
       throw Error(ErrorKind::kConfig,
-                  "there is no configuration '" + path +
-                      "'; check the path, or write one with 'finetune config init'");
+                  "there is no configuration '" + path + "'" + near +
+                      "; check the path, or write one with 'finetune config init'");
     }
     if (files.type(path) == FileType::kDirectory) {
       throw Error(ErrorKind::kConfig,
                   "'" + path + "' is a folder; name a configuration, a YAML or JSON file");
+    }
+    if (const std::string other = what_other_file(path); !other.empty()) {
+      throw Error(ErrorKind::kConfig,
+                  "'" + path + "' is " + other +
+                      "; a configuration is a YAML or JSON file with keys, which 'finetune config "
+                      "init > run.yaml' writes");
     }
     text = files.read_all(path, kMaxConfigBytes);
   } catch (const Error& error) {

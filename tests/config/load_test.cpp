@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "../base/temporary_folder.h"
@@ -424,6 +425,54 @@ TEST(LoadConfig, TakesRunClmsBlockSizeForTaskClmAlone) {
                 .args.max_seq_length,
             32);
   EXPECT_THAT(load_error("block_size: 64\n"), HasSubstr("unknown key 'block_size'"));
+}
+
+std::string error_of_file(const std::string& path) {
+  try {
+    (void)load_config(path, {});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LoadConfig, SaysWhatAnotherKindOfFileIs) {
+  const TemporaryFolder folder;
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"train.py", "is a Python program; a configuration is a YAML or JSON file with keys"},
+      {"data.jsonl", "is a data file, which train_file names; a configuration is"},
+      {"data.CSV", "is a data file, which train_file names; a configuration is"},
+      {"model.safetensors", "is a file of weights, whose folder model_name_or_path names"}};
+  for (const auto& [name, answer] : expected) {
+    const std::string path = folder.path() + "/" + name;
+    std::ofstream(path) << "a,b\n";
+    EXPECT_THAT(error_of_file(path), HasSubstr("'" + path + "' " + answer));
+  }
+}
+
+TEST(LoadConfig, NamesTheNearestFile) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/bert.yaml") << "seed: 1\n";
+  EXPECT_THAT(error_of_file(folder.path() + "/brt.yaml"),
+              HasSubstr("(did you mean '" + folder.path() + "/bert.yaml'?)"));
+}
+
+TEST(LoadConfig, AsksWhereALearningRateLostItsSign) {
+  EXPECT_EQ(load_error("learning_rate: 2e5\n"),
+            "run.yaml:1: 'learning_rate: 2e5' is 200000; did you mean 2e-5?");
+  EXPECT_THAT(load_error("", "run.yaml", {"--learning_rate", "1E+4"}),
+              HasSubstr("did you mean 1e-4?"));
+  EXPECT_EQ(load_error("learning_rate: 2e5\noptim: sgd\n"), "");
+  const LoadedConfig high = load_yaml("learning_rate: 0.5\n");
+  ASSERT_EQ(high.notes.size(), 1U);
+  EXPECT_THAT(high.notes[0], HasSubstr("usually diverges"));
+  EXPECT_TRUE(load_yaml("learning_rate: 0.1\n").notes.empty());
+}
+
+TEST(LoadConfig, ShardedDdpLeadsToZeroStage) {
+  EXPECT_THAT(load_error("sharded_ddp: simple\n"), HasSubstr("'zero_stage: 1' divides"));
+  EXPECT_EQ(load_error("sharded_ddp: []\n"), "");
+  EXPECT_EQ(load_error("sharded_ddp: ''\n"), "");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ TEST(Scalars, ReadNumbersAsPeopleWriteThem) {
       {"2e-5", 2e-5}, {"2E-5", 2e-5}, {"0.1", 0.1}, {".5", .5}, {"5.", 5},      {"3", 3},
       {"+1e3", 1e3},  {"1e+2", 100},  {"0", 0},     {"0.0", 0}, {"1e-07", 1e-7}};
   for (const auto& [text, value] : table) {
-    EXPECT_EQ(load_yaml("learning_rate: " + text).args.learning_rate, value) << text;
+    EXPECT_EQ(load_yaml("optim: sgd\nlearning_rate: " + text).args.learning_rate, value) << text;
   }
 }
 

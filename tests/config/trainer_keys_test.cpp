@@ -22,8 +22,7 @@ TEST(TrainerKeys, AreKeysOrAreAnswered) {
     if (line.empty() || line.front() == '#') continue;
     const std::string name = line.substr(0, line.find(' '));
     const Alias* alias = find_alias(name);
-    const bool is_known =
-        find_field(name) != nullptr || (alias != nullptr && alias->task.empty());
+    const bool is_known = find_field(name) != nullptr || (alias != nullptr && alias->task.empty());
     EXPECT_TRUE(is_known || !explain_other_name(name).empty())
         << "no key and no line in other_names.txt: " << line;
     ++count;

@@ -42,7 +42,9 @@ const std::vector<Alias>& all_aliases() {
       {"eval_use_gather_objects", Action::kRename, "eval_use_gather_object"},
       {"dispatch_batches", Action::kIgnore, "", "each process prepares its own share"},
       {"split_batches", Action::kIgnore, "", "each process prepares its own share"},
-      {"sharded_ddp", Action::kRename, "fsdp"},
+      {"sharded_ddp", Action::kRefuse, "",
+       "is FairScale's, which transformers has removed; 'zero_stage: 1' divides the optimizer's "
+       "state among the processes, as 'simple' does"},
       {"fsdp_min_num_params", Action::kIgnore, "", "FSDP is a Python library"},
       {"fsdp_transformer_layer_cls_to_wrap", Action::kIgnore, "", "FSDP is a Python library"},
       // example scripts
@@ -105,6 +107,10 @@ std::optional<Setting> apply_warmup_ratio(const Setting& setting, std::vector<st
   return Setting{"warmup_steps", setting.where, setting.value};
 }
 
+bool is_empty(const Node& value) {
+  return value.is_scalar() ? value.text.empty() : value.items.empty();
+}
+
 }  // namespace
 
 std::optional<Setting> apply_alias(const Alias& alias, const Setting& setting,
@@ -143,6 +149,7 @@ std::optional<Setting> apply_alias(const Alias& alias, const Setting& setting,
         problems.add(setting.where, name + " must be true: " + reason);
       return std::nullopt;
     case Action::kRefuse:
+      if (unset || is_empty(setting.value)) return std::nullopt;
       problems.add(setting.where, name + " " + reason);
       return std::nullopt;
   }

@@ -5,6 +5,7 @@
 #include "config/reading/aliases.h"
 #include "config/reading/node.h"
 #include "config/reading/scalars.h"
+#include "config/reading/typography.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/utf8.h"
@@ -124,8 +125,10 @@ std::vector<Setting> read_overrides(const std::vector<std::string>& words) {
       throw Error(ErrorKind::kConfig, std::string(kWhere) + ": a word is not valid UTF-8");
     }
     if (!is_option(word)) {
+      const auto found = find_typographic(word);
       throw Error(ErrorKind::kConfig, std::string(kWhere) + ": '" + word +
-                                          "' is not of the form --key value or --key=value");
+                                          "' is not of the form --key value or --key=value" +
+                                          (found ? "; " + found->advice : ""));
     }
     const size_t equals = word.find('=');
     std::string key = key_of(word);

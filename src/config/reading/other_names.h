@@ -23,8 +23,8 @@ struct OtherName {
 // libtorch has no TPU device"; empty if the name is not in the list.
 [[nodiscard]] std::string explain_other_name(std::string_view name);
 
-// Returns the value of a member of an enumeration as Python prints it: "OptimizerNames.ADAMW_BNB" is
-// "adamw_bnb_8bit", "<IntervalStrategy.STEPS: 'steps'>" is "steps"; nullopt for other text.
+// Returns the value of a member of an enumeration as Python prints it: "OptimizerNames.ADAMW_BNB"
+// is "adamw_bnb_8bit", "<IntervalStrategy.STEPS: 'steps'>" is "steps"; nullopt for other text.
 [[nodiscard]] std::optional<std::string> value_of_enum(std::string_view text);
 
 // Returns the text after "must be one of ..., not 'value'": " (did you mean 'clm'?)" or "; <why>";
