@@ -153,7 +153,12 @@ TEST(MemoryBudget, IsCheckedBeforeAnythingIsLoaded) {
   EXPECT_EQ(load_error("seed: 1\nmemory_budget: much\n"),
             "run.yaml:2: 'memory_budget' must be a size such as 1000MiB, 1GiB or 900MB, not "
             "'much'");
-  EXPECT_THAT(load_error("memory_budget: 1000\n"), HasSubstr("must lie between 16MiB and"));
+  EXPECT_EQ(load_error("memory_budget: 1000\n"),
+            "run.yaml:1: 'memory_budget' must lie between 16MiB and 1024TiB, not '1000', which "
+            "counts bytes (did you mean 1000MiB?)");
+  EXPECT_THAT(problem_of_memory_size("4"), HasSubstr("(did you mean 4GiB?)"));
+  EXPECT_EQ(problem_of_memory_size("1MiB"), "must lie between 16MiB and 1024TiB, not '1MiB'");
+  EXPECT_EQ(problem_of_memory_size("4GiB"), "");
   EXPECT_THAT(load_error("memory_budget: 2000TiB\n"), HasSubstr("must lie between"));
 }
 

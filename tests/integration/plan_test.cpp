@@ -84,12 +84,12 @@ struct Case {
 };
 
 TEST(Plan, ExitsWith2WhereNotEvenOneRowFits) {
-  const TinyRun run;
-  const ProcessResult refused = finetune({"plan", run.config(), "--memory", "5MiB"});
+  const TinyRun run(planned({{"config_overrides", model_of(4000, 128, 2)}}));
+  const ProcessResult refused = finetune({"plan", run.config(), "--memory", "50MiB"});
   EXPECT_EQ(refused.code, 2) << refused.out;
-  EXPECT_THAT(refused.out, ::testing::HasSubstr("within 5 MiB: none"));
+  EXPECT_THAT(refused.out, ::testing::HasSubstr("within 50 MiB: none"));
   EXPECT_THAT(refused.err,
-              ::testing::HasSubstr("error: no batch fits in 5 MiB: one row at a time needs "));
+              ::testing::HasSubstr("error: no batch fits in 50 MiB: one row at a time needs "));
   EXPECT_EQ(finetune({"plan", run.config(), "--memory", "2GiB"}).code, 0);
 }
 
@@ -268,7 +268,10 @@ TEST(Plan, RefusesAMemoryThatIsNoSize) {
   const TinyRun run;
   const ProcessResult result = finetune({"plan", run.config(), "--memory", "much"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, ::testing::HasSubstr("--memory must be a size such as 16GiB"));
+  EXPECT_THAT(result.err, ::testing::HasSubstr("--memory must be a size such as 1000MiB"));
+  const ProcessResult bytes = finetune({"plan", run.config(), "--memory", "4"});
+  EXPECT_EQ(bytes.code, 2);
+  EXPECT_THAT(bytes.err, ::testing::HasSubstr("counts bytes (did you mean 4GiB?)"));
 }
 
 }  // namespace

@@ -34,4 +34,8 @@ struct OptimizerChoice {
 // not a size.
 [[nodiscard]] std::optional<int64_t> parse_memory_size(std::string_view text);
 
+// Returns what is wrong with the size of a memory, to follow the name of its key or option; empty
+// if it is a size from 16 MiB (libtorch alone needs more) to 1 PiB.
+[[nodiscard]] std::string problem_of_memory_size(std::string_view text);
+
 }  // namespace finetune

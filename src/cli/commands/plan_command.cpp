@@ -104,11 +104,9 @@ int plan_command(const Arguments& arguments) {
   if (!line.parse(arguments)) return kExitFinished;
   PlanOptions options;
   if (size) {
+    const std::string problem = problem_of_memory_size(*size);
+    if (!problem.empty()) throw Error(ErrorKind::kUsage, "--memory " + problem);
     options.memory = parse_memory_size(*size);
-    if (!options.memory) {
-      throw Error(ErrorKind::kUsage,
-                  "--memory must be a size such as 16GiB or 12GB, not '" + *size + "'");
-    }
   }
   const ConfigWords words = line.config();
   const LoadedConfig config = load_config(words.path, words.overrides);

@@ -107,16 +107,12 @@ OptimizerChoice read_optimizer(const TrainingArgs& args, Faults& faults) {
 
 std::optional<int64_t> read_budget(const TrainingArgs& args, Faults& faults) {
   if (!args.memory_budget) return std::nullopt;
-  const std::optional<int64_t> bytes = parse_memory_size(*args.memory_budget);
-  if (!bytes) {
-    faults.push_back("'memory_budget' must be a size such as 1000MiB, 1GiB or 900MB, not '" +
-                     *args.memory_budget + "'");
-  } else if (*bytes < kLeastBudget || *bytes > kMostBudget) {
-    faults.push_back("'memory_budget: " + *args.memory_budget + "' must lie between 16MiB and " +
-                     "1024TiB; a number without a unit counts bytes");
+  const std::string problem = problem_of_memory_size(*args.memory_budget);
+  if (!problem.empty()) {
+    faults.push_back("'memory_budget' " + problem);
     return std::nullopt;
   }
-  return bytes;
+  return parse_memory_size(*args.memory_budget);
 }
 
 template <class Read>
@@ -170,6 +166,19 @@ std::optional<int64_t> parse_memory_size(std::string_view text) {
   const double bytes = number * unit->second;
   if (bytes >= 0x1p62) return std::nullopt;
   return static_cast<int64_t>(bytes);
+}
+
+std::string problem_of_memory_size(std::string_view text) {
+  const std::string shown(text);
+  const std::optional<int64_t> bytes = parse_memory_size(text);
+  if (!bytes) return "must be a size such as 1000MiB, 1GiB or 900MB, not '" + shown + "'";
+  if (*bytes >= kLeastBudget && *bytes <= kMostBudget) return "";
+  std::string problem = "must lie between 16MiB and 1024TiB, not '" + shown + "'";
+  const bool has_unit = text.find_first_not_of("0123456789.") != std::string_view::npos;
+  if (has_unit || *bytes == 0 || *bytes > kMostBudget) return problem;
+  // Few are GiB, as in the name of a GPU, several hundred MiB.
+  return problem + ", which counts bytes (did you mean " + shown + (*bytes < 256 ? "GiB" : "MiB") +
+         "?)";
 }
 
 void check_techniques(LoadedConfig& config, Problems& problems) {
