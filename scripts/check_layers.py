@@ -48,7 +48,7 @@ KEPT = [
     (r"(torch|ATen|c10)/", {a for a in ARROWS if a not in ("base", "config", "tokenizer", "chat", "data", "report")}, True),
     (r"(spdlog|fmt)/", {"base"}, False),
     (r"CLI/", {"cli"}, False),
-    (r"yaml-cpp/", {"config"}, False),
+    (r"yaml-cpp/", {"config", "data"}, False),  # data: the card of a data set
     (r"sentencepiece", {"tokenizer"}, False),
     (r"nlohmann/json\.hpp", set(ARROWS), False),
     (r"finetune/config/training_args\.h", {"config", "task", "plan", "train", "cli"}, True),
@@ -156,7 +156,7 @@ def check_members(root):
 
 # Sources and headers of src/ and include/, and their lines, at most. A feature that needs more raises them in
 # its own commit, with the reason; what becomes shorter lowers them.
-MOST_FILES, MOST_LINES = 1174, 124304
+MOST_FILES, MOST_LINES = 1190, 127000
 
 
 def check_weight(root):

@@ -232,6 +232,22 @@ has_test_packages() {
   [[ -x $test_python && -f $stamp && $(<"$stamp") == "$(test_packages_stamp)" ]]
 }
 
+# The chat templates of 70 models in llama.cpp's sources, which tests compare on, into
+# $venv/chat_templates: out of a source package on PyPI (77 MB), of which nothing is built.
+install_chat_templates() {
+  local package=llama-cpp-python==0.3.36 folder
+  [[ ! -d $venv/chat_templates ]] || return 0
+  say "==> $test_python -m pip download $package   (77 MB, for its chat templates, once)"
+  folder=$(mktemp -d)
+  "$test_python" -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    --no-binary :all: --dest "$folder" "$package" >&2 || fail "$package could not be fetched"
+  tar -xzf "$folder"/llama_cpp_python-*.tar.gz -C "$folder" --wildcards '*/models/templates/*.jinja'
+  mkdir -p "$folder/found"
+  mv "$folder"/*/vendor/llama.cpp/models/templates/*.jinja "$folder/found"
+  mv "$folder/found" "$venv/chat_templates"
+  rm -rf "$folder"
+}
+
 # The second half, which may run while something else is compiled. Requires: ensure_test_venv.
 install_test_packages() {
   if has_test_packages; then return; fi
@@ -240,6 +256,7 @@ install_test_packages() {
   "$test_python" -m pip install --quiet --disable-pip-version-check \
     -r "$root/tests/requirements.txt" "torch==${found_torch%%+*}" >&2 ||
     fail "the packages that the tests compare with could not be installed into $venv"
+  install_chat_templates
   test_packages_stamp >"$venv/.finetune-test-packages"
 }
 

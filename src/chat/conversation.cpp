@@ -126,8 +126,10 @@ Json from_value(const Json& message, const ConversationNames& names, const std::
   return result;
 }
 
-// A call under OpenAI's former name, which templates do not read, as tool_calls.
-void take_function_call(Json& json, const std::string& what) {
+// Functions under OpenAI's former names, which templates do not read, as tool calls and their
+// results.
+void take_former_names(Json& json, const std::string& what) {
+  if (has_value(json, "role") && json["role"] == "function") json["role"] = "tool";
   if (!has_value(json, "function_call")) return;
   if (has_value(json, "tool_calls") && !json["tool_calls"].empty()) {
     fail(what + "has both 'tool_calls' and 'function_call', its former name; keep one");
@@ -140,17 +142,31 @@ void take_function_call(Json& json, const std::string& what) {
   json["tool_calls"] = Json::array({{{"type", "function"}, {"function", call}}});
 }
 
+// Whether a message has a key that can hold its text. Its value may be null.
+bool has_text_key(const Json& json) {
+  return json.contains("content") || json.contains("tool_calls") ||
+         std::ranges::any_of(kReasoningNames,
+                             [&](const char* name) { return has_value(json, name); });
+}
+
+// A key whose value is null is one that the message lacks (apply_chat_template() of transformers).
+// Many templates write "None" or fail where such a key is there.
+void drop_null_keys(Json& json) {
+  for (auto item = json.begin(); item != json.end();) {
+    item = item->is_null() ? json.erase(item) : std::next(item);
+  }
+}
+
 Message make_message(Json json, size_t index, const std::string& what) {
   Message message;
-  take_function_call(json, what);
+  take_former_names(json, what);
   if (has_value(json, "tool_calls")) {
     json["tool_calls"] = parsed(json["tool_calls"], what + "'tool_calls'");
   }
   if (!has_value(json, "role")) fail(what + "has no 'role'");
   if (!json["role"].is_string()) fail(what + "'role' must be text");
-  if (!json.contains("content") && !json.contains("tool_calls")) {
-    fail(what + "has neither 'content' nor 'tool_calls'");
-  }
+  if (!has_text_key(json)) fail(what + "has neither 'content' nor 'tool_calls'");
+  drop_null_keys(json);
   if (has_value(json, "tool_calls") && !is_list_of_objects(json["tool_calls"])) {
     fail(what + "'tool_calls' must be a list of calls");
   }
@@ -204,12 +220,31 @@ void append_text(std::vector<Message>& messages, const char* role, const std::st
   messages.push_back(make_message(json, messages.size(), "message: "));
 }
 
-Value read_tools(const Json& row, const std::string& column) {
-  if (!has_value(row, column)) return None{};
-  const Json tools = parsed(row[column], "'" + column + "'");
-  if (tools.is_null() || (tools.is_array() && tools.empty())) return None{};
+// OpenAI's former name of the column 'tools', whose items are bare functions.
+constexpr const char* kFormerTools = "functions";
+
+// Returns a column's list of functions; null if there is none.
+Json list_of_tools(const Json& row, const std::string& column) {
+  if (!has_value(row, column)) return nullptr;
+  Json tools = parsed(row[column], "'" + column + "'");
+  if (tools.is_null() || (tools.is_array() && tools.empty())) return nullptr;
   if (!is_list_of_objects(tools)) fail("'" + column + "' must be a list of functions");
-  return Value::from_json(tools);
+  return tools;
+}
+
+Value read_tools(const Json& row, const std::string& column) {
+  Json tools = list_of_tools(row, column);
+  const Json former = column == kFormerTools ? Json() : list_of_tools(row, kFormerTools);
+  if (!tools.is_null() && !former.is_null()) {
+    fail("the row has both '" + column + "' and 'functions', its former name; keep one");
+  }
+  if (!former.is_null()) {
+    tools = Json::array();
+    for (const Json& function : former) {
+      tools.push_back({{"type", "function"}, {"function", function}});
+    }
+  }
+  return tools.is_null() ? Value(None{}) : Value::from_json(tools);
 }
 
 Conversation read_alpaca(const Json& row, const ConversationNames& names) {
@@ -292,6 +327,25 @@ std::string conversation_columns(const Json& row, const ConversationNames& names
   }
 }
 
+bool has_empty_answer(const Conversation& conversation) {
+  if (conversation.messages.empty()) return conversation.prompt && conversation.text.empty();
+  return std::ranges::any_of(conversation.messages, [](const Message& message) {
+    const bool is_answer = message.role == "assistant" || message.role == "model";
+    if (!is_answer || !message.learns || message.has_tool_calls) return false;
+    if (!message.reasoning.value_or("").empty()) return false;
+    const Dict* fields = message.fields.dict();
+    const Value* content = fields == nullptr ? nullptr : find(*fields, std::string_view("content"));
+    if (content == nullptr || content->list() == nullptr) {
+      return content == nullptr || !content->truth();
+    }
+    return std::ranges::all_of(content->list()->items, [](const Value& part) {
+      const Value* text =
+          part.dict() == nullptr ? nullptr : find(*part.dict(), std::string_view("text"));
+      return text == nullptr || !text->truth();
+    });
+  });
+}
+
 std::vector<Message> read_messages(const Json& list, const ConversationNames& names) {
   std::vector<Message> messages;
   append_messages(messages, list, "messages", names);
@@ -325,6 +379,12 @@ Conversation read_conversation(const Json& row, const ConversationNames& names) 
       conversation.text = text_of(row, "text", "");
       break;
     case Shape::kNone: {
+      if (has_value(row, "chosen") && has_value(row, "rejected")) {
+        fail(
+            "the row is preference data (chosen, rejected), which this version does not compare; "
+            "learn the preferred answers alone: write them as 'messages', or as 'prompt' and "
+            "'completion'");
+      }
       std::vector<std::string> columns;
       for (const auto& [name, value] : row.items()) {
         columns.push_back("'" + name + (value.is_null() ? "' (null)" : "'"));

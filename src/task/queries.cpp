@@ -12,6 +12,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
+#include "finetune/base/read_line.h"
 #include "finetune/data/rows.h"
 #include "finetune/task/tasks.h"
 #include "task/query_columns.h"
@@ -58,9 +59,10 @@ void visit_lines(
   std::ifstream file;
   std::istream& lines = open_lines(path, file);
   int64_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
+  const std::string before = path == "-" ? "line " : path + ":";
+  for (std::string line; read_line(lines, line, before + std::to_string(number + 1));) {
     if (line.ends_with('\r')) line.pop_back();
-    visit(line, (path == "-" ? "line " : path + ":") + std::to_string(++number));
+    visit(line, before + std::to_string(++number));
   }
   interrupt::throw_if_requested("predicting");
   if (lines.bad()) throw Error(ErrorKind::kIo, "'" + path + "' could not be read to its end");

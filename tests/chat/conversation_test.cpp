@@ -40,7 +40,39 @@ TEST(Conversation, ReadsMessagesAsTheyAre) {
                                       {"role": "assistant", "content": null, "tool_calls": []}]})"),
             R"({"role": "user", "content": "a", "name": "x"})"
             "\n"
-            R"({"role": "assistant", "content": null, "tool_calls": []})");
+            R"({"role": "assistant", "tool_calls": []})");
+}
+
+// As transformers does: many templates write "None", or fail, where a key is there with null.
+TEST(Conversation, DropsTheNullKeysOfMessagesAndNothingDeeper) {
+  EXPECT_EQ(messages(R"({"messages": [
+                {"role": "user", "content": "a", "name": null, "tool_calls": null,
+                 "reasoning_content": null, "weight": null, "train": null, "function_call": null},
+                {"role": "assistant", "content": null, "thinking": null, "tool_calls": [
+                  {"id": null, "type": "function", "function": {"name": "f",
+                   "arguments": {"x": null}}}]},
+                {"role": "assistant", "content": null}]})"),
+            R"({"role": "user", "content": "a"})"
+            "\n"
+            R"({"role": "assistant", "tool_calls": [{"id": null, "type": "function", )"
+            R"("function": {"name": "f", "arguments": {"x": null}}}]})"
+            "\n"
+            R"({"role": "assistant"})");
+  EXPECT_EQ(messages(R"({"prompt": [{"role": "user", "content": "a", "name": null}],
+                         "completion": [{"role": "assistant", "content": "b", "name": null}]})"),
+            R"({"role": "user", "content": "a"})"
+            "\n"
+            R"({"role": "assistant", "content": "b"})");
+}
+
+// The values of an empty cell of a CSV file.
+TEST(Conversation, ReadsEmptyTextOfACellAsNothing) {
+  const Conversation conversation = read(
+      R"({"messages": "[{\"role\": \"user\", \"content\": \"a\", \"tool_calls\": \"\"}]",
+          "tools": "", "functions": "", "chat_template_kwargs": ""})");
+  EXPECT_EQ(to_json(conversation.messages[0].fields, {}).str(),
+            R"({"role": "user", "content": "a"})");
+  EXPECT_TRUE(conversation.tools.is_none());
 }
 
 TEST(Conversation, ReadsShareGptWithItsRolesAndCalls) {
@@ -104,11 +136,26 @@ TEST(Conversation, ReadsListsThatAFileSpellsAsText) {
 TEST(Conversation, ReadsFunctionCallAsATool) {
   EXPECT_EQ(messages(R"({"messages": [{"role": "assistant", "content": null,
                          "function_call": {"name": "f", "arguments": "{}"}}]})"),
-            R"({"role": "assistant", "content": null, "tool_calls": [{"type": "function", )"
+            R"({"role": "assistant", "tool_calls": [{"type": "function", )"
             R"("function": {"name": "f", "arguments": "{}"}}]})");
   EXPECT_THAT(
       refusal(R"({"messages": [{"role": "assistant", "content": "", "function_call": 3}]})"),
       HasSubstr("'function_call' must be an object with 'name' and 'arguments'"));
+}
+
+TEST(Conversation, ReadsOpenAisFormerFunctionsAsToolsAndTheirResults) {
+  const Conversation former =
+      read(R"({"messages": [{"role": "function", "name": "f", "content": "2.5"}],
+               "functions": [{"name": "f", "parameters": {"type": "object"}}]})");
+  EXPECT_EQ(former.messages[0].role, "tool");
+  EXPECT_EQ(to_json(former.messages[0].fields, {}).str(),
+            R"({"role": "tool", "name": "f", "content": "2.5"})");
+  EXPECT_EQ(to_json(former.tools, {}).str(),
+            R"([{"type": "function", "function": {"name": "f", "parameters": )"
+            R"({"type": "object"}}}])");
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a"}],
+                          "tools": [{"name": "f"}], "functions": [{"name": "f"}]})"),
+              HasSubstr("both 'tools' and 'functions', its former name; keep one"));
 }
 
 // As transformers does, before a template sees a message.

@@ -49,16 +49,160 @@ TEST(DataFiles, NamesKeyAndPathOfWhatCannotBeRead) {
   EXPECT_THAT(error_of("/dev/zero"), HasSubstr("is a pipe or device"));
 }
 
-TEST(DataFiles, ReplacesAFolderByItsFilesInOrder) {
-  const TemporaryFolder folder;
-  std::filesystem::create_directories(folder / "shards/inner");
-  EXPECT_THAT(error_of(folder / "shards"), HasSubstr("holds no file"));
-  for (const char* name :
-       {"shards/b.txt", "shards/a.jsonl.gz", "shards/.hidden", "shards/inner/c"}) {
-    folder.write(name, "x");
+class Folder {
+ public:
+  // Makes files that hold one byte.
+  explicit Folder(const std::vector<std::string>& names) {
+    for (const std::string& name : names) write(name, "x");
   }
-  EXPECT_THAT(expand_files({folder / "shards"}, "train_file"),
-              ElementsAre(folder / "shards/a.jsonl.gz", folder / "shards/b.txt"));
+  void write(const std::string& name, const std::string& content) const {
+    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    folder_.write(name, content);
+  }
+  [[nodiscard]] std::string path() const { return folder_ / "."; }
+
+  // The files that a key takes, by names relative to the folder; or the error.
+  [[nodiscard]] std::vector<std::string> taken(const std::string& key = "train_file",
+                                               const std::string& pattern = "") const {
+    std::vector<std::string> names;
+    try {
+      const std::string root = folder_ / "";
+      for (const std::string& path : expand_files({pattern.empty() ? root : root + pattern}, key)) {
+        names.push_back(path.substr(root.size()));
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+      names = {std::string("error: ") + error.what()};
+    }
+    return names;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST(DataFiles, TakesTheDataOfAFolderAndItsSubfoldersInOrder) {
+  const Folder folder({"b.jsonl", "a.jsonl.gz", ".hidden.jsonl", "inner/c.json", "__x__/d.jsonl",
+                       ".git/e.jsonl", "README.md", "LICENSE", "LICENSE.txt", "README.ja.txt",
+                       "dataset_infos.json", "cache-1f.arrow", "loader.py"});
+  EXPECT_THAT(folder.taken(), ElementsAre("a.jsonl.gz", "b.jsonl", "inner/c.json"));
+  EXPECT_THAT(folder.taken("validation_file"),
+              ElementsAre("a.jsonl.gz", "b.jsonl", "inner/c.json"));
+}
+
+TEST(DataFiles, ChoosesTheSplitOfAKeyByNames) {
+  const Folder hub({"README.md", "data/train-00000-of-00002.parquet",
+                    "data/train-00001-of-00002-9f.parquet", "data/test-00000-of-00001.parquet",
+                    "extra.parquet"});
+  EXPECT_THAT(hub.taken(), ElementsAre("data/train-00000-of-00002.parquet",
+                                       "data/train-00001-of-00002-9f.parquet"));
+  EXPECT_THAT(hub.taken("test_file"), ElementsAre("data/test-00000-of-00001.parquet"));
+  EXPECT_THAT(hub.taken("validation_file"),
+              ElementsAre(AllOf(HasSubstr("has the splits 'train', 'test' by the names of its "
+                                          "shards, and none for validation_file"),
+                                HasSubstr("data/train-00000"))));
+  const Folder files({"my_train.csv", "train_2.csv", "train_10.csv", "dev.csv", "latest.csv"});
+  EXPECT_THAT(files.taken(), ElementsAre("train_10.csv", "train_2.csv", "my_train.csv"));
+  EXPECT_THAT(files.taken("validation_file"), ElementsAre("dev.csv"));
+  const Folder folders({"train/b.txt", "train/deep/a.txt", "val/c.txt", "notes.txt"});
+  EXPECT_THAT(folders.taken(), ElementsAre("train/b.txt", "train/deep/a.txt"));
+  EXPECT_THAT(folders.taken("validation_file"), ElementsAre("val/c.txt"));
+  const Folder other(
+      {"data/train_sft-00000-of-00001.parquet", "data/test_sft-00000-of-00001.parquet"});
+  EXPECT_THAT(other.taken(), ElementsAre(HasSubstr("the splits 'test_sft', 'train_sft'")));
+  // Nobody evaluates on the training data without a word.
+  EXPECT_THAT(Folder({"train.jsonl"}).taken("validation_file"),
+              ElementsAre(HasSubstr("has the split 'train'")));
+  EXPECT_THAT(Folder({"test.jsonl"}).taken("validation_file"), ElementsAre("test.jsonl"));
+}
+
+TEST(DataFiles, ReadsTheConfigsOfADataCard) {
+  const Folder folder({"a/x-1.jsonl", "a/x-2.jsonl", "b/y.jsonl", "z.jsonl"});
+  folder.write("README.md",
+               "---\nlicense: mit\nconfigs:\n- config_name: other\n  data_files: z.jsonl\n"
+               "- config_name: default\n  data_files:\n  - split: train\n    path: a/*\n"
+               "  - split: test\n    path: [\"b/*.jsonl\"]\n---\n# Card\n");
+  EXPECT_THAT(folder.taken(), ElementsAre("a/x-1.jsonl", "a/x-2.jsonl"));
+  EXPECT_THAT(folder.taken("test_file"), ElementsAre("b/y.jsonl"));
+  folder.write("README.md", "---\nconfigs:\n- config_name: one\n  data_dir: a\n---\n");
+  EXPECT_THAT(folder.taken(), ElementsAre("a/x-1.jsonl", "a/x-2.jsonl"));
+  folder.write("README.md",
+               "---\nconfigs:\n- config_name: one\n  data_files: z.jsonl\n- config_name: two\n"
+               "  data_files: z.jsonl\n---\n");
+  EXPECT_THAT(folder.taken(),
+              ElementsAre(HasSubstr("several configurations ('one', 'two') and no default one")));
+  folder.write("README.md", "---\nconfigs: [\n---\n");
+  EXPECT_THAT(folder.taken(), ElementsAre(HasSubstr("the data card cannot be read")));
+  folder.write("README.md",
+               "---\nconfigs: [{data_files: [{split: train, path: gone/*}, {split: test, path: "
+               "z.jsonl}]}]\n---\n");
+  EXPECT_THAT(folder.taken(),
+              ElementsAre(HasSubstr("no file of the split 'train' that README.md")));
+}
+
+// A card that was copied from another folder.
+TEST(DataFiles, TakesNamesWhereNoFileOfTheDataCardIsThere) {
+  const Folder folder({"train.jsonl", "LICENSE"});
+  folder.write("README.md", "---\nconfigs: [{data_files: data/train-*}]\n---\n");
+  EXPECT_THAT(folder.taken(), ElementsAre("train.jsonl"));
+}
+
+TEST(DataFiles, ReadsWhatSaveToDiskWrote) {
+  const Folder folder({"data-00000-of-00001.arrow", "cache-77.arrow", "dataset_info.json"});
+  folder.write("state.json", R"({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]})");
+  EXPECT_THAT(folder.taken(), ElementsAre("data-00000-of-00001.arrow"));
+  EXPECT_THAT(folder.taken("validation_file"), ElementsAre("data-00000-of-00001.arrow"));
+  const Folder dict({"train/data-00000-of-00001.arrow", "test/data-00000-of-00001.arrow",
+                     "train/dataset_info.json", "train/cache-1.arrow"});
+  dict.write("dataset_dict.json", R"({"splits": ["train", "test"]})");
+  for (const char* split : {"train", "test"}) {
+    dict.write(std::string(split) + "/state.json",
+               R"({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]})");
+  }
+  EXPECT_THAT(dict.taken(), ElementsAre("train/data-00000-of-00001.arrow"));
+  EXPECT_THAT(dict.taken("test_file"), ElementsAre("test/data-00000-of-00001.arrow"));
+  EXPECT_THAT(dict.taken("validation_file"),
+              ElementsAre(HasSubstr("has the splits 'train', 'test' by dataset_dict.json")));
+}
+
+TEST(DataFiles, RefusesAFolderOfTwoKindsOrOfNone) {
+  EXPECT_THAT(Folder({"a.jsonl", "notes.txt"}).taken(),
+              ElementsAre(AllOf(HasSubstr("JSON ('a.jsonl')"), HasSubstr("text ('notes.txt')"))));
+  EXPECT_THAT(Folder({"README.md", "wiki_00"}).taken(),
+              ElementsAre(AllOf(HasSubstr("no file of data by a known ending"),
+                                HasSubstr("only 'README.md', 'wiki_00'"))));
+  EXPECT_THAT(Folder(std::vector<std::string>{}).taken(), ElementsAre(HasSubstr("holds no file")));
+}
+
+TEST(DataFiles, MatchesPatternsAsPythonsRecursiveGlob) {
+  const Folder folder({"a.jsonl", "b/c.jsonl", "b/d/e.jsonl", ".f.jsonl", ".g/h.jsonl",
+                       "b/README.md", "b/d/wiki_00"});
+  EXPECT_THAT(folder.taken("train_file", "**/*.jsonl"),
+              ElementsAre("a.jsonl", "b/c.jsonl", "b/d/e.jsonl"));
+  EXPECT_THAT(folder.taken("train_file", "*/*.jsonl"), ElementsAre("b/c.jsonl"));
+  EXPECT_THAT(folder.taken("train_file", "b/**/e.jsonl"), ElementsAre("b/d/e.jsonl"));
+  EXPECT_THAT(folder.taken("train_file", ".g/*"), ElementsAre(".g/h.jsonl"));
+  EXPECT_THAT(folder.taken("train_file", "b/d/wiki_*"), ElementsAre("b/d/wiki_00"));
+  EXPECT_THAT(folder.taken("train_file", "b/[!x].*"), ElementsAre("b/c.jsonl"));
+  EXPECT_THAT(folder.taken("train_file", "**.jsonl"),
+              ElementsAre(HasSubstr("must be a whole part of the path")));
+  EXPECT_THAT(folder.taken("train_file", "b/*"), ElementsAre("b/c.jsonl"));
+  EXPECT_THAT(folder.taken("train_file", "b/R*"), ElementsAre(HasSubstr("which is no data")));
+  EXPECT_THAT(folder.taken("train_file", "b/d/*"), ElementsAre(HasSubstr("different kinds")));
+}
+
+TEST(DataFiles, FollowsALinkThatLeadsBackOnlyOnce) {
+  const Folder folder({"a.jsonl", "b/c.jsonl"});
+  std::filesystem::create_directory_symlink("..", folder.path() + "/b/up");
+  EXPECT_THAT(folder.taken(), ElementsAre("a.jsonl", "b/c.jsonl"));
+  EXPECT_THAT(folder.taken("train_file", "**/c.jsonl"), ElementsAre("b/c.jsonl"));
+}
+
+TEST(DataFiles, NamesTheNearestFileAndSaysThatAddressesAreNotRead) {
+  const Folder folder({"lighthouse.txt"});
+  EXPECT_THAT(folder.taken("train_file", "lighthuose.txt"),
+              ElementsAre(HasSubstr("did you mean 'lighthouse.txt'?")));
+  EXPECT_THAT(error_of("https://example.com/a.jsonl"), HasSubstr("is an address"));
 }
 
 TEST(DataFiles, KnowsKindsByTheirEnding) {

@@ -31,9 +31,9 @@ std::string error_of(const std::string& name, const std::string& content,
 }
 
 TEST(Labels, AreSortedByValueOrCodePoint) {
-  EXPECT_THAT(survey("a.jsonl", "{\"label\": 10}\n{\"label\": 9}\n{\"label\": -1}\n{\"label\": 9}")
+  EXPECT_THAT(survey("a.jsonl", "{\"label\": 10}\n{\"label\": 9}\n{\"label\": -2}\n{\"label\": 9}")
                   .labels.names(),
-              ElementsAre("-1", "9", "10"));
+              ElementsAre("-2", "9", "10"));
   EXPECT_THAT(survey("a.jsonl", "{\"label\": \"ä\"}\n{\"label\": \"b\"}\n{\"label\": \"B\"}")
                   .labels.names(),
               ElementsAre("B", "b", "ä"));
@@ -41,6 +41,29 @@ TEST(Labels, AreSortedByValueOrCodePoint) {
               ElementsAre("False", "True"));
   EXPECT_THAT(survey("a.csv", "label\n10\n9\n007\n").labels.names(), ElementsAre("7", "9", "10"));
   EXPECT_THAT(survey("a.csv", "label\n10\n9\nx\n").labels.names(), ElementsAre("10", "9", "x"));
+}
+
+// Most programs write -1 or -100 where there is no label.
+TEST(Labels, AreNoNumbersThatMeanNone) {
+  for (const char* none : {"-1", "-100"}) {
+    const std::string row = std::string("{\"label\": ") + none + "}";
+    EXPECT_THAT(error_of("a.jsonl", "{\"label\": 0}\n" + row + "\n{\"label\": 1}"),
+                AllOf(HasSubstr("a.jsonl:2: column 'label' holds the number " + std::string(none)),
+                      HasSubstr("leave such rows out, or write the labels as text")));
+    EXPECT_THAT(error_of("a.csv", "label\n0\n1\n" + std::string(none) + "\n"),
+                HasSubstr("a.csv:4: column 'label' holds"));
+  }
+  EXPECT_THAT(survey("a.jsonl", "{\"label\": 1}\n{\"label\": -1}").labels.names(),
+              ElementsAre("-1", "1"));
+  EXPECT_THAT(survey("a.jsonl", "{\"label\": \"-1\"}\n{\"label\": \"0\"}").labels.names(),
+              ElementsAre("-1", "0"));
+}
+
+TEST(Labels, OfWordsLeaveOutMinusOneHundred) {
+  const TemporaryFolder folder;
+  const std::string file =
+      folder.write("a.jsonl", R"({"tokens": ["a", "b", "c"], "ner_tags": [0, -100, 1]})");
+  EXPECT_THAT(survey_word_labels({file}, {}, {}, {}).names(), ElementsAre("0", "1"));
 }
 
 TEST(Labels, OfNumbersTakeNoOtherText) {

@@ -57,6 +57,10 @@ struct ConversationNames {
 // file; the usual ones without such an entry. Throws Error(kData) for a damaged entry.
 [[nodiscard]] ConversationNames names_in_dataset_info(const std::string& path);
 
+// Whether an answer that is learned has no text, reasoning or tool call, so that a model learns to
+// end it at once.
+[[nodiscard]] bool has_empty_answer(const Conversation& conversation);
+
 // Converts a row (an object). The first of these that the row has decides:
 //   messages: [{role, content, ...}], with tools         OpenAI, TRL
 //   conversations: [{from, value}], with system, tools   ShareGPT, LLaMA-Factory

@@ -41,6 +41,8 @@ struct ChatCounts {
   int64_t learns_end = 0;         // samples of which the token that ends an answer is learned
   int64_t drops_tools = 0;        // samples whose template leaves out tools or tool calls
   int64_t first_left_out = 0;     // number of the first row that is left out, from 1; 0: none
+  std::string left_out_position;  // file and line of that row
+  int64_t empty_answers = 0;      // samples with an answer that has no text
   int64_t first_bad = 0;          // number of the first bad row, from 1; 0: none
   std::string first_problem;      // of that row, with file and line
   int64_t prompt_differs = 0;     // samples whose prompt has other last tokens with its completion
@@ -61,6 +63,7 @@ class ChatDataset final : public SampleView {
   [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
   [[nodiscard]] int64_t tokens() const override { return counts_.tokens; }
   [[nodiscard]] const ChatCounts& counts() const { return counts_; }
+  void set_first_left_out(std::string position) { counts_.left_out_position = std::move(position); }
   void set_first_problem(std::string problem) { counts_.first_problem = std::move(problem); }
 
  private:

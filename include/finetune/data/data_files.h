@@ -48,10 +48,12 @@ struct ReadingOptions {
 // Whether the rows of this file are its lines. Throws as file_kind() does, and Error(kIo).
 [[nodiscard]] bool is_plain_text(const std::string& path, const ReadingOptions& reading);
 
-// Returns the files that a configuration key names: paths in the given order, globs (* ? [...])
-// replaced by their matches, folders by the files in them except hidden ones and prepare.json, both
-// in byte order. Throws Error(kData), which names `key`, if a glob or folder yields nothing, or a
-// path is missing or an empty file.
+// Returns the files that a configuration key names: paths in the given order, globs (* ? [...] and
+// ** for any number of folders) replaced by their matches in byte order, and folders by the data
+// files in them, as load_dataset() and load_from_disk() of `datasets` find them: the key decides
+// the split. Logs what was taken and left out once. Throws Error(kConfig), which names `key`, if a
+// glob or folder yields nothing or files of two kinds, or a path is missing; Error(kData) for an
+// empty file; Interrupted.
 [[nodiscard]] std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
                                                     const std::string& key);
 

@@ -9,6 +9,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/read_line.h"
 
 namespace finetune::cli {
 namespace {
@@ -30,7 +31,7 @@ int answer_prompts(const TaskDescriptor& task, const std::string& folder, Predic
   std::string line;
   for (int64_t number = 1;; ++number) {
     show("> ");
-    if (!std::getline(std::cin, line)) break;
+    if (!read_line(std::cin, line, "line " + std::to_string(number))) break;
     if (line.empty()) continue;
     try {
       Query query{.where = "line " + std::to_string(number), .text = line};

@@ -20,6 +20,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/read_line.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
 #include "finetune/checkpoint/finished_model.h"
@@ -452,7 +453,7 @@ void visit_conversations(const std::string& input, const ReadingOptions& reading
                          const std::function<void(Query)>& visit) {
   if (input == "-") {
     std::string line;
-    for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    for (int64_t number = 1; read_line(std::cin, line, format_text("line {}", number)); ++number) {
       interrupt::throw_if_requested("predicting");
       Query query{.where = format_text("line {}", number), .text = line};
       if (line.starts_with('{')) query.conversation = line;

@@ -14,6 +14,7 @@
 #include "cli/process/commands.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/read_line.h"
 #include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "finetune/tokenizer/tokenizer.h"
@@ -56,7 +57,8 @@ template <class Handle>
 void for_each_line(const Handle& handle) {
   std::string line;
   interrupt::break_reads();
-  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+  for (int64_t number = 1; read_line(std::cin, line, "standard input:" + std::to_string(number));
+       ++number) {
     interrupt::throw_if_requested("reading standard input");
     if (utf8::find_invalid(line) != std::string::npos) {
       throw Error(

@@ -64,8 +64,10 @@ void answer_from_files(const TokenCacheOptions& cache, const FileQuestion& quest
   }
   FT_CHECK(std::ranges::find(kFindings, question.kind) != kFindings.end(),
            "a kind of question that is never removed: " + question.kind);
-  const Json asked = {
-      {"version", kVersion}, {"files", question.files}, {"options", question.options}};
+  const Json asked = {{"version", kVersion},
+                      {"reading", kReadingVersion},
+                      {"files", question.files},
+                      {"options", question.options}};
   const std::string path =
       join_path(join_path(cache.folder, question.kind), hash_hex(asked.dump()) + ".json");
   const std::string files =

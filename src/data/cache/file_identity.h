@@ -13,6 +13,10 @@ namespace finetune {
 
 class JsonFields;
 
+// Part of the keys of what is stored about files: raised whenever the same bytes give other rows,
+// columns or conversations.
+inline constexpr int kReadingVersion = 2;
+
 // Recognises a file without reading all of it. `size` and `samples` depend on the content; the
 // other members only show that the file cannot have changed since they were recorded.
 struct FileIdentity {

@@ -51,6 +51,7 @@ Json key_document(const TokenSource& source, const std::vector<FileIdentity>& fi
   }
   return {{"format", 1},
           {"version", kVersion},
+          {"reading", kReadingVersion},
           {"tokenizer", tokenizer.hex()},
           {"tokens", source.tokenizer.size()},
           {"options", source.options},

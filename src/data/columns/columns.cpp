@@ -28,6 +28,8 @@ const Names kTexts = {"text",   "sentence", "sentence1", "content",
 const Names kMoreLabels = {"target",    "targets", "class", "category", "gold_label",
                            "sentiment", "intent",  "stars", "rating",   "score"};
 
+constexpr std::string_view kPreference = "preference data";
+
 bool is_row_number(std::string name) {
   name = plain_column_name(name);
   return name == "id" || name == "idx" || name == "guid" || name == "index" ||
@@ -144,7 +146,7 @@ class ColumnFinder {
 
   [[noreturn]] void fail_untrained(const std::string& column, const char* name) const {
     const bool lacks_header = column.starts_with("column_") && has_header();
-    row_.fail(format_text(
+    row_.refuse(format_text(
         "the model was trained with the column '{}', which is not there; the row has {}; {}name "
         "the one to use with {}",
         column, column_names(row_.columns()),
@@ -189,7 +191,8 @@ class ColumnFinder {
 
   // Returns what rows of chat, instruction or preference data are; empty for others.
   [[nodiscard]] std::string format_of_trainers() const {
-    if (has_columns({"chosen", "rejected"})) return "preference data (chosen, rejected)";
+    if (has_columns({"chosen", "rejected"}))
+      return std::string(kPreference) + " (chosen, rejected)";
     if (has_columns({"messages"})) return "conversations (messages)";
     if (has_columns({"conversations"})) return "conversations (ShareGPT's conversations)";
     if (has_columns({"instruction", "output"})) return "instructions (Alpaca's columns)";
@@ -199,16 +202,20 @@ class ColumnFinder {
 
   [[noreturn]] void fail_texts(bool several) const {
     const std::string format = format_of_trainers();
+    if (search_.task == RowTask::kText && format.starts_with(kPreference)) {
+      row_.refuse(
+          "the rows are " + format +
+          ", which no task of this version compares; task: sft learns the preferred answers "
+          "alone, as messages or prompt and completion");
+    }
     if (search_.task == RowTask::kText && !format.empty()) {
-      row_.fail("the rows are " + format +
-                ", which this version does not read as such: write each as input_ids and labels, "
-                "with -100 at every token that is no target, or as one text, and set " +
-                key("text_column") + " (docs/tasks/clm.md, 'Instruction data')");
+      row_.refuse("the rows are " + format + ": set task: sft, which reads them, or set " +
+                  key("text_column") + " to the column of a text to learn as it is");
     }
     const bool pairs = search_.task == RowTask::kSequenceClassification;
-    row_.fail(std::string(several ? "several columns hold text" : "no column holds text") +
-              "; the row has " + column_names(row_.columns()) + "; set " + key("text_column") +
-              (pairs ? " (and " + key("text_pair_column") + ")" : ""));
+    row_.refuse(std::string(several ? "several columns hold text" : "no column holds text") +
+                "; the row has " + column_names(row_.columns()) + "; set " + key("text_column") +
+                (pairs ? " (and " + key("text_pair_column") + ")" : ""));
   }
 
   void find_label(const Names& usual, const Names& more, bool must_be_found) {
@@ -225,7 +232,7 @@ class ColumnFinder {
     if (guess) {
       take(&ColumnNames::label_column, "label_column", *guess, kGuessed);
     } else if (search_.labels == LabelUse::kRequired && must_be_found) {
-      row_.fail(
+      row_.refuse(
           "there is no column 'label', 'labels' or 'label_ids', nor 'target', 'class' or "
           "another usual name; the row has " +
           column_names(row_.columns()) + "; set " + key("label_column") +
@@ -238,15 +245,15 @@ class ColumnFinder {
   // Each row names its own shape by its columns; the first one shows that there is one.
   void find_chat() {
     if (!search_.named.empty()) {
-      row_.fail("sft finds chat data by the names of its columns; leave the keys " +
-                key("text_column") + " and the like out, and rename the columns");
+      row_.refuse("sft finds chat data by the names of its columns; leave the keys " +
+                  key("text_column") + " and the like out, and rename the columns");
     }
     const std::string columns = chat::conversation_columns(row_.columns());
     if (columns.empty()) {
       try {
         static_cast<void>(chat::read_conversation(row_.columns()));
       } catch (const Error& error) {
-        row_.fail(error.what());
+        row_.refuse(error.what());
       }
     }
     found_.report = "chat data: " + columns + " (guessed from " + row_.position() + ")";
@@ -262,6 +269,8 @@ class ColumnFinder {
 
   [[nodiscard]] std::string guess_text() const {
     if (row_.columns().contains("text")) return "text";
+    // One text of several, such as the prompt beside a conversation, is not what is to be learned.
+    if (!format_of_trainers().empty()) fail_texts(true);
     Names texts;  // numbers of CSV count only if there is no text
     for (const auto& [name, value] : row_.columns().items()) {
       if (value.is_string()) texts.push_back(name);
@@ -347,7 +356,7 @@ class ColumnFinder {
 
   void find_words() {
     const Names names = row_.names();
-    if (names.empty()) row_.fail("has no columns");
+    if (names.empty()) row_.refuse("has no columns");
     if (!take_known(&ColumnNames::text_column, "text_column")) {
       if (search_.trained.text_column) {
         replace_trained(words_or_texts(names));
@@ -367,8 +376,8 @@ class ColumnFinder {
     if (guess) {
       take(&ColumnNames::label_column, "label_column", *guess, kGuessed);
     } else if (search_.labels == LabelUse::kRequired) {
-      row_.fail("there is no column of labels; the row has " + column_names(row_.columns()) +
-                "; set " + key("label_column"));
+      row_.refuse("there is no column of labels; the row has " + column_names(row_.columns()) +
+                  "; set " + key("label_column"));
     }
   }
 
@@ -461,8 +470,8 @@ class ColumnFinder {
     }
     const Column list = first_column(row_, {"choices", "endings", "options", "answers"});
     if (list) return {*list};
-    row_.fail("no columns look like choices (ending0, choice0, ..., or choices); the row has " +
-              column_names(row_.columns()) + "; set " + key("choice_columns"));
+    row_.refuse("no columns look like choices (ending0, choice0, ..., or choices); the row has " +
+                column_names(row_.columns()) + "; set " + key("choice_columns"));
   }
 
   void find_context() {
@@ -473,8 +482,9 @@ class ColumnFinder {
       const Column guess =
           first_column(row_, {"sent1", "question", "context", "premise", "sentence", "text"});
       if (!guess) {
-        row_.fail("no column looks like the context (sent1, question, context, ...); the row has " +
-                  column_names(row_.columns()) + "; set " + key("context_column"));
+        row_.refuse(
+            "no column looks like the context (sent1, question, context, ...); the row has " +
+            column_names(row_.columns()) + "; set " + key("context_column"));
       }
       take(&ColumnNames::context_column, "context_column", *guess, kGuessed);
     }
@@ -507,8 +517,8 @@ class ColumnFinder {
     const Column guess = row_.find(usual);
     if (!guess && trained) fail_untrained(*trained, name);
     if (!guess) {
-      row_.fail("column '" + std::string(usual) + "' is not there; the row has " +
-                column_names(row_.columns()) + "; set " + key(name));
+      row_.refuse("column '" + std::string(usual) + "' is not there; the row has " +
+                  column_names(row_.columns()) + "; set " + key(name));
     }
     if (trained) {
       found_.warning += (found_.warning.empty() ? row_.position() + ": " : "; ") +

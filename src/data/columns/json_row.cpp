@@ -124,8 +124,9 @@ std::string text_of(Json& row, const RowSchema& schema, const std::string& posit
   const auto name = match_column(row, schema.text_column);
   const auto found = name ? row.find(*name) : row.end();
   if (found == row.end()) {
-    fail(position, "has no column '" + schema.text_column + "'; it has " + column_names(row) +
-                       "; fix the row or set text_column");
+    throw Error(ErrorKind::kConfig, position + ": has no column '" + schema.text_column +
+                                        "'; it has " + column_names(row) +
+                                        "; fix the row or set text_column");
   }
   if (!found->is_string()) {
     fail(position, "column '" + schema.text_column + "' holds " + found->type_name() +

@@ -16,6 +16,23 @@ namespace {
 
 using Json = Row::Json;
 
+bool has_integer_name(const LabelMap& labels) {
+  return std::ranges::any_of(
+      labels.names(), [](const std::string& name) { return parse_integer(name).has_value(); });
+}
+
+// A model that was trained on the numbers of classes knows them by these.
+std::optional<int64_t> number_in_schema(const LabelMap& labels, const std::string& name,
+                                        const Row& row, const std::string& column) {
+  const std::vector<std::string>* classes = row.classes(column);
+  if (classes == nullptr) return std::nullopt;
+  const auto found = std::ranges::find(*classes, name);
+  if (found == classes->end()) return std::nullopt;
+  return labels.find(std::to_string(found - classes->begin()));
+}
+
+}  // namespace
+
 std::optional<int64_t> integer_of(const Json& value, bool typed) {
   if (value.is_number_integer()) {
     const bool fits = !value.is_number_unsigned() ||
@@ -25,13 +42,6 @@ std::optional<int64_t> integer_of(const Json& value, bool typed) {
   if (typed || !value.is_string()) return std::nullopt;
   return parse_integer(value.get_ref<const std::string&>());
 }
-
-bool has_integer_name(const LabelMap& labels) {
-  return std::ranges::any_of(
-      labels.names(), [](const std::string& name) { return parse_integer(name).has_value(); });
-}
-
-}  // namespace
 
 std::optional<std::string> label_name(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -46,18 +56,19 @@ int64_t label_number(const LabelMap& labels, const Json& value, const Row& row,
   const auto name = label_name(value);
   if (name) {
     if (const auto number = labels.find(*name)) return *number;
+    if (const auto number = number_in_schema(labels, *name, row, column)) return *number;
   }
   if (const auto integer = integer_of(value, row.typed())) {
     // If all values are text, "007" is the label named 7.
     if (const auto number = labels.find(std::to_string(*integer))) return *number;
-    if (*integer == -1) return kIgnoredLabel;
+    if (*integer == -1 || *integer == kIgnoredLabel) return kIgnoredLabel;
     if (*integer >= 0 && *integer < labels.size() && !has_integer_name(labels)) return *integer;
   }
   if (!name || name->empty()) {
-    row.fail("column '" + column + "' holds " + describe(value) + " where a label is expected");
+    row.refuse("column '" + column + "' holds " + describe(value) + " where a label is expected");
   }
-  row.fail("column '" + column + "' holds " + describe(value) +
-           ", which is no label; the labels are " + labels.list());
+  row.refuse("column '" + column + "' holds " + describe(value) +
+             ", which is no label; the labels are " + labels.list());
 }
 
 float number_of(const Json& value, const Row& row, const std::string& column) {

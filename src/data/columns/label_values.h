@@ -10,7 +10,11 @@
 
 namespace finetune {
 
-// Returns a label's id; kIgnoredLabel for -1 if that is not a name. `column` is for messages.
+// Returns an integer that fits; if not all values have types, it may be written as text.
+[[nodiscard]] std::optional<int64_t> integer_of(const Row::Json& value, bool typed);
+
+// Returns a label's id; kIgnoredLabel for -1 and -100 if that is not a name. `column` is for
+// messages.
 [[nodiscard]] int64_t label_number(const LabelMap& labels, const Row::Json& value, const Row& row,
                                    const std::string& column);
 

@@ -16,6 +16,7 @@
 #include "data/readers/file_format.h"
 #include "finetune/base/error.h"
 #include "finetune/base/text.h"
+#include "finetune/data/batch.h"
 #include "finetune/data/data_files.h"
 
 namespace finetune {
@@ -56,14 +57,19 @@ class Collector {
   explicit Collector(std::string column) : column_(std::move(column)) {}
 
   void add(const Json& value, const Row& row) {
+    declare(row);
     if (value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty())) {
-      row.fail("column '" + column_ + "' holds " + describe(value) + " where a label is expected");
+      row.refuse("column '" + column_ + "' holds " + describe(value) +
+                 " where a label is expected");
     }
     std::string name;
     const Kind kind = kind_of(value, row, name);
     if (kind_ == Kind::kNone) first_ = describe(value) + " in " + row.position();
     kind_ = joined(kind, value, row);
     if (!seen_.insert(name).second) return;
+    if (first_no_label_.empty() && is_no_label(value, row)) {
+      first_no_label_ = row.position() + ": column '" + column_ + "' holds " + describe(value);
+    }
     if (seen_.size() > kMostLabels) {
       row.fail(format_text(
           "column '{}' holds more than {} different labels; is it the column of labels?", column_,
@@ -81,6 +87,27 @@ class Collector {
              return number && *number == std::floor(*number);
            });
   }
+  // The names that a schema declares in its order, then the others.
+  [[nodiscard]] std::vector<std::string> ordered() const {
+    std::vector<std::string> names = declared_;
+    const std::set<std::string> known(declared_.begin(), declared_.end());
+    for (std::string& name : sorted()) {
+      if (!known.contains(name)) names.push_back(std::move(name));
+    }
+    return names;
+  }
+  // Throws if -1 or -100 is among the labels: most tools write them where there is no label. Of two
+  // classes -1 and 1 it is a name.
+  void check_names() const {
+    if (first_no_label_.empty() || kind_ != Kind::kInteger) return;
+    if (seen_.size() == 2 && seen_.contains("-1") && seen_.contains("1")) return;
+    throw Error(ErrorKind::kConfig,
+                first_no_label_ +
+                    ", which most programs write where there is no label; leave such rows out, or "
+                    "write the labels as text if it is a class");
+  }
+
+ private:
   [[nodiscard]] std::vector<std::string> sorted() const {
     std::vector<std::string> names(seen_.begin(), seen_.end());
     if (kind_ == Kind::kInteger) {
@@ -95,7 +122,20 @@ class Collector {
     return names;
   }
 
- private:
+  static bool is_no_label(const Json& value, const Row& row) {
+    const auto integer = integer_of(value, row.typed());
+    return integer && (*integer == -1 || *integer == kIgnoredLabel);
+  }
+
+  void declare(const Row& row) {
+    const std::vector<std::string>* names = row.classes(column_);
+    if (names == nullptr || names == last_declared_) return;
+    last_declared_ = names;
+    for (const std::string& name : *names) {
+      if (std::ranges::find(declared_, name) == declared_.end()) declared_.push_back(name);
+    }
+  }
+
   Kind kind_of(const Json& value, const Row& row, std::string& name) const {
     if (value.is_array() || value.is_object()) {
       row.fail("column '" + column_ + "' holds " + describe(value) +
@@ -126,7 +166,10 @@ class Collector {
   std::string column_;
   Kind kind_ = Kind::kNone;
   std::string first_;
+  std::string first_no_label_;  // the position of the first -1 or -100 with its message
   std::unordered_set<std::string> seen_;
+  std::vector<std::string> declared_;
+  const std::vector<std::string>* last_declared_ = nullptr;
 };
 
 // Computes the result of survey_labels() row by row.
@@ -179,7 +222,8 @@ class Survey {
       }
       return survey;
     }
-    survey.labels = LabelMap(labels_.sorted(), key);
+    labels_.check_names();
+    survey.labels = LabelMap(labels_.ordered(), key);
     survey.outputs = survey.labels.size();
     if (survey.outputs < 2) {
       throw Error(ErrorKind::kData,
@@ -338,12 +382,15 @@ LabelMap survey_word_labels(const std::vector<std::string>& files, const RowOpti
         const std::string& column = *found.names.label_column;
         Collector labels(column);
         read_all(files, options, [&](const Row& row) {
-          for (const Json& value : row.list(column)) labels.add(value, row);
+          for (const Json& value : row.list(column)) {
+            if (value != kIgnoredLabel) labels.add(value, row);
+          }
         });
-        if (labels.sorted().empty()) {
+        labels.check_names();
+        if (labels.ordered().empty()) {
           throw Error(ErrorKind::kData, options.key + ": column '" + column + "' holds no label");
         }
-        return Json(labels.sorted());
+        return Json(labels.ordered());
       },
       [&](const Json& found) {
         map = LabelMap(found.get<std::vector<std::string>>(), options.key);

@@ -69,8 +69,8 @@ const Json& Row::at(const std::string& column) const {
   const auto found = columns_.find(column);
   if (found == columns_.end()) {
     if (const auto name = find(column)) return columns_.at(*name);
-    fail("column '" + column + "' is not there" + did_you_mean(column, names()) + "; the row has " +
-         column_names(columns_));
+    refuse("column '" + column + "' is not there" + did_you_mean(column, names()) +
+           "; the row has " + column_names(columns_));
   }
   return *found;
 }
@@ -112,6 +112,13 @@ std::vector<std::string> Row::texts(const std::string& column) const {
   return texts;
 }
 
+const std::vector<std::string>* Row::classes(const std::string& column) const {
+  if (classes_ == nullptr || classes_->empty()) return nullptr;
+  const auto name = find(column);
+  const auto found = name ? classes_->find(*name) : classes_->end();
+  return found == classes_->end() ? nullptr : &found->second;
+}
+
 void Row::fail(const std::string& what) const {
   throw Error(ErrorKind::kData, position_ + ": " + what);
 }
@@ -138,6 +145,10 @@ bool holds_text(const Row& row, const std::string& column) {
   const Json& value = row.at(column);
   if (!value.is_string()) return false;
   return row.typed() || !parse_number(value.get_ref<const std::string&>());
+}
+
+void Row::refuse(const std::string& what) const {
+  throw Error(ErrorKind::kConfig, position_ + ": " + what);
 }
 
 std::optional<std::string> first_column(const Row& row, const std::vector<std::string>& names) {

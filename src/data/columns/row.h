@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -25,7 +26,9 @@ class Row {
         typed_(typed),
         bare_lists_(bare_lists) {}
   Row(const RowBlock& block, const RowBlock::Row& row)
-      : Row(block.parse(row), block.position(row), block.typed(), block.bare_lists()) {}
+      : Row(block.parse(row), block.position(row), block.typed(), block.bare_lists()) {
+    classes_ = block.classes;
+  }
 
   [[nodiscard]] const Json& columns() const { return columns_; }
   [[nodiscard]] const std::string& position() const { return position_; }
@@ -44,14 +47,21 @@ class Row {
   // single value.
   [[nodiscard]] Json list(const std::string& column) const;
   [[nodiscard]] std::vector<std::string> texts(const std::string& column) const;
+  // Returns the names of the column's classes in their order, if its file has a schema that names
+  // them; else nullptr.
+  [[nodiscard]] const std::vector<std::string>* classes(const std::string& column) const;
 
+  // Throws Error(kData), for what is wrong in the row.
   [[noreturn]] void fail(const std::string& what) const;
+  // Throws Error(kConfig), for what a key that names columns or labels, or the file, can mend.
+  [[noreturn]] void refuse(const std::string& what) const;
 
  private:
   Json columns_;
   std::string position_;
   bool typed_;
   bool bare_lists_;
+  std::shared_ptr<const ClassNames> classes_;
 };
 
 // Returns "the text 'abc'", "the number 3", "null", "a list": short, ASCII except for text.

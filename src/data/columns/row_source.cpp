@@ -140,6 +140,7 @@ bool RowSource::open_next_file() {
                     : find_format(name, reading_, [&] { return open(file); });
   records_ = read_records(open(file), name, format_);
   header_ = std::make_shared<const std::vector<std::string>>(records_->header());
+  classes_ = std::make_shared<const ClassNames>(records_->classes());
   learned_ = false;
   replaced_ = false;
   row_of_file_ = 0;
@@ -153,6 +154,7 @@ void RowSource::describe(RowBlock& block) const {
   block.kind = format_.kind;
   block.format = format_;
   block.header = header_;
+  block.classes = classes_;
 }
 
 void RowSource::learn(const Record& record) {

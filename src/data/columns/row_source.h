@@ -29,6 +29,7 @@ struct RowBlock {
   FileKind kind = FileKind::kText;
   FileFormat format = {};  // of CSV and TSV
   std::shared_ptr<const std::vector<std::string>> header;
+  std::shared_ptr<const ClassNames> classes;
   std::string text;
   std::vector<Row> rows;
 
@@ -98,6 +99,7 @@ class RowSource {
   std::unique_ptr<Records> records_;
   FileFormat format_;
   std::shared_ptr<const std::vector<std::string>> header_;
+  std::shared_ptr<const ClassNames> classes_;
   bool learned_ = false;  // the first row of this file was passed to first_row_
   int64_t read_ = 0;      // rows of all files
   int64_t row_ = 0;       // of these, rows of the share

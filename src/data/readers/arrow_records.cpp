@@ -60,6 +60,8 @@ class ArrowRecords final : public Records {
   }
   [[nodiscard]] uint64_t size() const override { return size_; }
 
+  [[nodiscard]] const ClassNames& classes() const override { return classes_; }
+
   // Starts another process, which skips row groups.
   [[nodiscard]] bool seek(const RecordPosition& position, bool) override {
     start(python_, position.records);
@@ -86,8 +88,12 @@ class ArrowRecords final : public Records {
     if (line.starts_with('E')) fail(text_of(rest));
     if (!line.starts_with('C')) return "does not say what was expected";
     const Json count = parse_json(rest, name_, ErrorKind::kData);
-    if (count.is_array() && count.size() == 1 && count[0].is_number_unsigned()) {
-      rows_ = count[0].get<int64_t>();
+    if (!count.is_array() || count.empty()) return "does not say what was expected";
+    if (count[0].is_number_unsigned()) rows_ = count[0].get<int64_t>();
+    classes_.clear();
+    if (count.size() == 1) return std::nullopt;
+    for (const auto& [column, names] : count[1].items()) {
+      for (const Json& name : names) classes_[column].push_back(name.get<std::string>());
     }
     return std::nullopt;
   }
@@ -119,6 +125,7 @@ class ArrowRecords final : public Records {
   std::unique_ptr<LineReader> reader_;
   ArrowProcess* process_ = nullptr;  // the reader's
   int64_t rows_ = 0;                 // 0: unknown
+  ClassNames classes_;
   int64_t row_ = 0;
   bool ended_ = false;
 };

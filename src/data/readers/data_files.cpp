@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/data/data_files.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <mutex>
+#include <set>
 #include <string_view>
 
 #include "data/readers/byte_source.h"
+#include "data/readers/data_folder.h"
 #include "data/readers/file_format.h"
+#include "data/readers/path_pattern.h"
 #include "data/readers/records.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/base/nearest.h"
 #include "finetune/base/text.h"
 #include "finetune/data/tf_record.h"
 
@@ -33,42 +37,36 @@ std::string lower_case_ending(const std::string& path) {
   return ending;
 }
 
-std::vector<std::string> matches(const std::string& pattern) {
-  glob_t found = {};
-  const int result = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
-  std::vector<std::string> paths;
-  for (size_t i = 0; i < found.gl_pathc; ++i) {
-    std::error_code ignored;
-    if (!fs::is_directory(found.gl_pathv[i], ignored)) paths.emplace_back(found.gl_pathv[i]);
-  }
-  ::globfree(&found);
-  if (result == GLOB_NOSPACE) throw std::bad_alloc();
-  std::sort(paths.begin(), paths.end());  // glob(3) would sort by locale
-  return paths;
+// Logs a line once, however often the same key is read.
+void log_once(const std::string& line) {
+  static std::mutex mutex;
+  static std::set<std::string> logged;
+  const std::lock_guard lock(mutex);
+  if (!line.empty() && logged.insert(line).second) log::info(line);
 }
 
-std::vector<std::string> files_in(const std::string& folder, const std::string& key) {
-  std::vector<std::string> paths;
-  for (const std::string& name : FileSystem::local().list(folder)) {
-    std::error_code ignored;
-    const std::string path = join_path(folder, name);
-    const bool is_data = name.front() != '.' && name != kShardManifest;
-    if (is_data && !fs::is_directory(path, ignored)) paths.push_back(path);
+[[noreturn]] void fail_missing(const std::string& path, const std::string& key) {
+  if (path.find("://") != std::string::npos) {
+    throw Error(ErrorKind::kConfig, key + ": '" + path +
+                                        "' is an address, and data are read from files; fetch it "
+                                        "first (curl, hf download) and name the file");
   }
-  if (paths.empty()) {
-    throw Error(ErrorKind::kData, key + ": the folder '" + folder +
-                                      "' holds no file (folders in it are not looked into); name "
-                                      "its files, for example '" +
-                                      (fs::path(folder) / "*" / "*.txt").string() + "'");
+  const std::string folder = parent_path(path);
+  std::vector<std::string> names;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(folder.empty() ? "." : folder, ignored)) {
+    names = FileSystem::local().list(folder.empty() ? "." : folder);
   }
-  return paths;
+  const std::string hint = did_you_mean(file_name(path), names);
+  throw Error(ErrorKind::kConfig, key + ": '" + path + "' does not exist" + hint +
+                                      (hint.empty() ? "; check the path" : ""));
 }
 
 void check_file(const std::string& path, const std::string& key) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
-    throw Error(ErrorKind::kConfig, key + ": '" + path + "' does not exist; check the path");
+    fail_missing(path, key);
   }
   if (fs::is_fifo(status) || fs::is_socket(status) || fs::is_character_file(status)) {
     throw Error(ErrorKind::kData, key + ": '" + path +
@@ -116,21 +114,14 @@ std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
     std::error_code ignored;
-    if (fs::is_directory(pattern, ignored)) {
-      const std::vector<std::string> found = files_in(pattern, key);
-      files.insert(files.end(), found.begin(), found.end());
-      continue;
-    }
-    if (pattern.find_first_of("*?[") == std::string::npos || fs::exists(pattern, ignored)) {
+    const bool is_folder = fs::is_directory(pattern, ignored);
+    if (!is_folder && (!is_pattern(pattern) || fs::exists(pattern, ignored))) {
       files.push_back(pattern);
       continue;
     }
-    const std::vector<std::string> found = matches(pattern);
-    if (found.empty()) {
-      throw Error(ErrorKind::kConfig,
-                  key + ": no file matches '" + pattern + "'; check the pattern");
-    }
-    files.insert(files.end(), found.begin(), found.end());
+    const FoundFiles found = is_folder ? find_in_folder(pattern, key) : find_matches(pattern, key);
+    log_once(found.report);
+    files.insert(files.end(), found.files.begin(), found.files.end());
   }
   for (const std::string& file : files) check_file(file, key);
   return files;

@@ -8,6 +8,7 @@
 
 #include "data/readers/byte_source.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/read_line.h"
 
 namespace finetune {
 
@@ -16,7 +17,7 @@ namespace finetune {
 // checked: a byte order mark and ill-formed UTF-8 are passed through.
 class LineReader {
  public:
-  static constexpr size_t kLongestLine = size_t{16} << 20;
+  static constexpr size_t kLongestLine = kLongestTextLine;
 
   explicit LineReader(const std::string& path);
   LineReader(std::unique_ptr<ReadableFile> file, std::string name);

@@ -97,6 +97,11 @@ const std::vector<std::string>& Records::header() const {
   return kNone;
 }
 
+const ClassNames& Records::classes() const {
+  static const ClassNames kNone;
+  return kNone;
+}
+
 std::unique_ptr<Records> read_records(std::unique_ptr<ReadableFile> file, const std::string& name,
                                       const FileFormat& format) {
   const FileKind kind = format.kind;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "data/readers/file_format.h"
@@ -21,6 +22,9 @@ struct Record {
       0;  // of the row in its file, from 1, in formats where a line does not identify a row
   bool ended = false;  // a line of text that ends in a line break
 };
+
+// Names of the classes of columns, in the order of their numbers (ClassLabel of `datasets`).
+using ClassNames = std::unordered_map<std::string, std::vector<std::string>>;
 
 // The start of the next row of a file.
 struct RecordPosition {
@@ -43,6 +47,8 @@ class Records {
   [[nodiscard]] virtual uint64_t size() const = 0;
   // Column names from the file's header, if it has one; known once the file is open.
   [[nodiscard]] virtual const std::vector<std::string>& header() const;
+  // Classes that the file's schema names; known once the file is open.
+  [[nodiscard]] virtual const ClassNames& classes() const;
 
   // Returns the position without the number of records, which the caller counts.
   [[nodiscard]] virtual RecordPosition position() const { return {}; }

@@ -28,7 +28,8 @@ enum ChatFlag : int32_t {
   kDropsTools = 128,
   kLacksInstruction = 256,
   kLearnsEnd = 512,
-  kFlagLimit = 1024,
+  kEmptyAnswer = 1024,
+  kFlagLimit = 2048,
 };
 constexpr int32_t kLeftOut = kCutOff | kNothingLearned | kBad;
 
@@ -116,11 +117,11 @@ class ChatEncoder {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
       if (!options_.skip_bad_rows) {
-        // A template that refuses a plain question with its answer may be wrong itself.
-        const char* what = options_.renderer->is_probed() ? "the row" : "the row or the template";
+        const std::string why = error.what();
         throw Error(error.kind(),
-                    format_text("{}; correct {}, or set skip_bad_rows: true to leave such rows out",
-                                error.what(), what));
+                    format_text("{}{}, or set skip_bad_rows: true to leave such rows "
+                                "out",
+                                why, why.ends_with("correct the row") ? "" : "; correct the row"));
       }
       sample = {};
       sample.flags = kBad;
@@ -149,6 +150,18 @@ std::vector<int64_t> quantiles(std::vector<int64_t> lengths) {
     return lengths[static_cast<size_t>((std::ssize(lengths) - 1) * percent / 100)];
   };
   return {at(0), at(50), at(90), at(99), at(100)};
+}
+
+// Returns file and line of row `number` (from 1).
+std::string position_of_row(const std::vector<std::string>& files, const ChatOptions& options,
+                            int64_t number) {
+  std::string position;
+  for_each_row(files, options, [&](const Row& row) {
+    if (--number > 0) return true;
+    position = row.position();
+    return false;
+  });
+  return position;
 }
 
 // Returns why row `number` (from 1) is left out as bad, with file and line.
@@ -203,12 +216,27 @@ std::string problem_of_row(const std::vector<std::string>& files, const Tokenize
   throw Error(ErrorKind::kData, where + ": no row has anything to learn: " + shown);
 }
 
+// A template that refuses a conversation may be another model's.
+chat::RenderedChat render_conversation(const chat::Conversation& conversation,
+                                       const chat::ChatRenderer& renderer) {
+  try {
+    return renderer.render(conversation);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kData || conversation.messages.empty()) throw;
+    throw Error(error.kind(),
+                "the chat template refuses the conversation: " + std::string(error.what()) +
+                    "; name another with chat_template_path, correct the row");
+  }
+}
+
 }  // namespace
 
 ChatSample make_chat_sample(const Json& row, const Tokenizer& tokenizer,
                             const ChatOptions& options) {
   ChatSample sample;
-  sample.rendered = options.renderer->render(chat::read_conversation(row, options.names));
+  const chat::Conversation conversation = chat::read_conversation(row, options.names);
+  sample.rendered = render_conversation(conversation, *options.renderer);
+  if (chat::has_empty_answer(conversation)) sample.flags |= kEmptyAnswer;
   const chat::RenderedChat& rendered = sample.rendered;
   if (rendered.drops_reasoning) sample.flags |= kDropsReasoning;
   if (rendered.drops_tools) sample.flags |= kDropsTools;
@@ -261,6 +289,7 @@ ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : SampleVi
     count(counts_.drops_tools, kDropsTools);
     count(counts_.lacks_instruction, kLacksInstruction);
     count(counts_.learns_end, kLearnsEnd);
+    count(counts_.empty_answers, kEmptyAnswer);
     count(counts_.prompt_differs, kPromptDiffers);
     kept_.push_back(i);
     lengths.push_back(std::ssize(row.labels));
@@ -330,9 +359,12 @@ std::shared_ptr<const ChatDataset> build_chat_dataset(const std::vector<std::str
                      .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
                     options));
   if (data->size() == 0) fail_without_targets(files, tokenizer, options);
+  ChatOptions quiet = options;
+  quiet.progress = {};
+  if (const int64_t first = data->counts().first_left_out; first > 0) {
+    data->set_first_left_out(position_of_row(files, quiet, first));
+  }
   if (const int64_t first = data->counts().first_bad; first > 0) {
-    ChatOptions quiet = options;
-    quiet.progress = {};
     data->set_first_problem(problem_of_row(files, tokenizer, quiet, first));
   }
   return data;

@@ -114,12 +114,24 @@ class MultipleChoiceEncoder {
     }
   }
 
+  // A class of the file's schema is the choice of its number, whatever its name.
+  [[nodiscard]] std::optional<int64_t> position_in_schema(const Row& row, const std::string& column,
+                                                          const Json& value) const {
+    const std::vector<std::string>* classes = row.classes(column);
+    if (classes == nullptr || !value.is_string()) return std::nullopt;
+    const auto position = std::ranges::find(*classes, value.get<std::string>()) - classes->begin();
+    return position < std::min(std::ssize(*classes), static_cast<std::ptrdiff_t>(choices_))
+               ? std::optional<int64_t>(position)
+               : std::nullopt;
+  }
+
   [[nodiscard]] int64_t label_of(const Row& row, const Choices& choices) const {
     if (!options_.labels_required && (!columns_.label_column || !row.has(*columns_.label_column))) {
       return kIgnoredLabel;
     }
     const std::string& column = *columns_.label_column;
     const Json& value = row.at(column);
+    if (const auto position = position_in_schema(row, column, value)) return *position;
     const bool typed_number = value.is_number_integer();
     const std::string text = label_name(value).value_or("");
     const auto number = parse_integer(text);

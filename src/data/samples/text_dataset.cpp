@@ -350,7 +350,7 @@ bool shows_text_column(const std::vector<std::string>& paths, const TextOptions&
       return find_columns({path}, rows, search).names.text_column == options.text_column;
     });
   } catch (const Error& error) {  // several columns are possible
-    if (error.kind() != ErrorKind::kData) throw;
+    if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kConfig) throw;
     return false;
   }
 }
