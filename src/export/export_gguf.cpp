@@ -75,6 +75,11 @@ void load_gguf(Model& model, const GgufModel& gguf, const std::string& path) {
   (void)load_weights(model, names, read, path);
 }
 
+bool has_content(const std::string& path, const std::string& text) {
+  const auto file = FileSystem::local().open(path);
+  return file->size() == text.size() && FileSystem::local().read_all(path) == text;
+}
+
 }  // namespace
 
 ExportReport export_gguf(const MergedModel& model, const std::string& out,
@@ -84,8 +89,12 @@ ExportReport export_gguf(const MergedModel& model, const std::string& out,
   add_tokenizer(gguf.metadata, model);
   const std::string recipe =
       out.substr(0, out.size() - std::string_view(".gguf").size()) + ".Modelfile";
+  const std::string recipe_text = model_file(gguf.metadata, end_token_ids(model), out);
   const FileType found = FileSystem::local().type(recipe);
-  if (found != FileType::kMissing && (found != FileType::kFile || !options.overwrite)) {
+  // An export that was killed before the file got its name leaves the same recipe.
+  const bool is_own =
+      found == FileType::kFile && (options.overwrite || has_content(recipe, recipe_text));
+  if (found != FileType::kMissing && !is_own) {
     throw Error(ErrorKind::kUsage,
                 "'" + recipe + "', which goes with the file, exists; choose another name, or " +
                     "replace it with --overwrite");
@@ -106,9 +115,10 @@ ExportReport export_gguf(const MergedModel& model, const std::string& out,
     report.logits = compare_logits(
         model, model.config, [&](Model& exported) { load_gguf(exported, gguf, output.path()); });
   }
+  // The file gets its name last, so that where it is the export is complete.
+  FileSystem::local().make_directories(parent_path(recipe));
+  FileSystem::local().write_atomically(recipe, recipe_text);
   output.commit();
-  FileSystem::local().write_atomically(recipe,
-                                       model_file(gguf.metadata, end_token_ids(model), out));
   return report;
 }
 

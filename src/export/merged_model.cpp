@@ -191,9 +191,29 @@ class Adapter {
     for (const TensorInfo& info : source_->tensors().tensors()) unused_.push_back(info.name);
   }
 
-  // The weight itself, where it was trained whole.
+  // Whether the file holds the weight itself.
+  [[nodiscard]] bool holds(const std::string& parameter) const { return source_->has(parameter); }
+  // Whether the configuration lets the adapter replace the weight.
   [[nodiscard]] bool replaces(const std::string& parameter) const {
-    return source_->has(parameter);
+    const std::string module = parameter.substr(0, parameter.rfind('.'));
+    return source_->has(parameter) &&
+           nn::trains_whole(targets_.config(), parameter, source_->has(module + ".lora_A.weight"));
+  }
+  // PEFT also saves the table of an embedding that has an adapter. Throws if the file's weight is
+  // not the base's, which the configuration does not let the adapter change.
+  void check_is_of_base(const std::string& parameter, const Rows& base, int64_t all_rows) {
+    use(parameter);
+    const at::ScalarType type = source_->type(parameter);
+    for (int64_t row = 0; row < all_rows; row += kBlockRows) {
+      const int64_t count = std::min(kBlockRows, all_rows - row);
+      const Tensor own = source_->rows(parameter, row, count).to(type);
+      if (own.equal(base(row, count).to(type))) continue;
+      fail(
+          format_text("tensor '{}' differs from the base's, which {} does not let the adapter "
+                      "change; name the module in modules_to_save, or export with the base that "
+                      "it was trained on",
+                      parameter, kAdapterConfigFile));
+    }
   }
   [[nodiscard]] Rows rows_of(const std::string& parameter) {
     use(parameter);
@@ -241,11 +261,12 @@ class Adapter {
              addition.b.size(1) == settings->r;
     };
     if (!fits()) fail(format_text("tensor '{}' does not fit the base's '{}'", a, parameter));
+    // Without use_dora a magnitude is a tensor that nothing uses.
     const std::string m = module + ".lora_magnitude_vector";
     if (targets_.config().use_dora && !source_->has(m)) {
       fail(format_text("lacks '{}', which use_dora asks for", m));
     }
-    if (source_->has(m)) {
+    if (targets_.config().use_dora) {
       addition.magnitude = source_->whole(m).flatten();
       use(m);
       if (addition.magnitude.numel() != addition.b.size(0)) {
@@ -409,6 +430,10 @@ class Merger {
       part.rows = [base = base_, source](int64_t first, int64_t count) {
         return base->rows(source, first, count);
       };
+    }
+    if (adapter_ && adapter_->holds(name) && !part.is_replaced) {
+      check_shape(name, adapter_->info(name).shape, shape, result_.folder);
+      adapter_->check_is_of_base(name, part.rows, shape.empty() ? 1 : shape[0]);
     }
     part.before_addition = part.rows;
     if (adapter_) part.addition = adapter_->addition(name, shared, shape);

@@ -30,8 +30,10 @@ constexpr size_t kLongestOutName = 200;               // with what is added to i
 
 // Whether an export writes a file of this name into a folder.
 bool is_exported_name(std::string_view name) {
-  return name == kConfigFile || goes_with_weights(name) || name == kModelIndexFile ||
-         checkpoint::is_weight_file_name(name);
+  // Of an adapter's weights none is written.
+  const bool is_weights = checkpoint::is_weight_file_name(name) && name.starts_with("model");
+  return name == kConfigFile || name == checkpoint::kManifestFile || goes_with_weights(name) ||
+         name == kModelIndexFile || is_weights;
 }
 
 std::string without_last_slashes(std::string path) {
@@ -118,7 +120,14 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes, bool
     const auto is_folder = [&](const std::string& name) {
       return files_.type(join_path(out_, name)) == FileType::kDirectory;
     };
-    for (const std::string& name : files_.list(out_)) {
+    const std::vector<std::string> names = files_.list(out_);
+    if (!names.empty() && std::ranges::find(names, kConfigFile) == names.end()) {
+      throw Error(ErrorKind::kUsage, "'" + out_ + "' holds '" + names.front() + "' and no " +
+                                         kConfigFile +
+                                         ", so that no export wrote it and --overwrite does not "
+                                         "replace it; choose another name");
+    }
+    for (const std::string& name : names) {
       if (name == kMoreChatTemplates ? is_folder(name)
                                      : is_exported_name(name) && !is_folder(name)) {
         continue;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
@@ -93,6 +94,7 @@ class AdapterReader {
     lora.r = whole(at("r"), "r", 1, kMostRank);
     lora.lora_alpha = number("lora_alpha");
     if (lora.lora_alpha < 0.0) fail("'lora_alpha' is below 0");
+    if (!std::isfinite(static_cast<float>(lora.lora_alpha))) fail("'lora_alpha' is too large");
     lora.lora_dropout = json_.contains("lora_dropout") ? number("lora_dropout") : 0.0;
     if (lora.lora_dropout < 0.0 || lora.lora_dropout >= 1.0)
       fail("'lora_dropout' is not in [0, 1)");

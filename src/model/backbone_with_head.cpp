@@ -38,7 +38,9 @@ class TrainedWhole {
   }
 
   [[nodiscard]] bool has(const Weight& weight) const {
-    return is_saved(weight, lora_.modules_to_save) || is_bias(weight.name());
+    const std::string module = weight.name().substr(0, weight.name().rfind('.'));
+    return nn::trains_whole(lora_, weight.name(), adapted_.contains(module)) ||
+           is_saved(weight, lora_.modules_to_save);
   }
 
   // Throws if a module that is to be trained whole is not there, or shares its weight with another.
@@ -80,14 +82,6 @@ class TrainedWhole {
                               ", which is the same weight; leave lora_ensure_weight_tying out, and "
                               "the output layer uses the base's weight");
     }
-  }
-  [[nodiscard]] bool is_bias(const std::string& name) const {
-    constexpr std::string_view kBias = "bias";
-    if (!name.ends_with(kBias)) return false;
-    if (lora_.bias == "lora_only") {
-      return adapted_.contains(name.substr(0, name.size() - kBias.size() - 1));
-    }
-    return lora_.bias == "all";
   }
 
   const ModelConfig& config_;

@@ -273,6 +273,12 @@ bool is_saved_whole(const std::string& parameter, const std::vector<std::string>
   });
 }
 
+bool trains_whole(const LoraConfig& config, const std::string& parameter, bool is_adapted) {
+  if (is_saved_whole(parameter, config.modules_to_save)) return true;
+  if (!parameter.ends_with("bias")) return false;
+  return config.bias == "all" || (config.bias == "lora_only" && is_adapted);
+}
+
 bool is_of_modules(const std::string& parameter, const std::vector<std::string>& modules) {
   return is_in_module(parameter, [&](std::string_view path) {
     return std::ranges::any_of(modules,

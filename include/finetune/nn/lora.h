@@ -122,7 +122,11 @@ class LoraTargets {
 // the end of the module's name, so that "norm" also names "input_layernorm".
 [[nodiscard]] bool is_saved_whole(const std::string& parameter,
                                   const std::vector<std::string>& modules);
-// The same by whole components of the name, as PEFT leaves targets out.
+// Whether an adapter's configuration trains a parameter of the base whole and saves it with the
+// adapter: by modules_to_save, or as a bias. `is_adapted`: whether its module has an adapter.
+[[nodiscard]] bool trains_whole(const LoraConfig& config, const std::string& parameter,
+                                bool is_adapted);
+// is_saved_whole() by whole components of the name, as PEFT leaves targets out.
 [[nodiscard]] bool is_of_modules(const std::string& parameter,
                                  const std::vector<std::string>& modules);
 
