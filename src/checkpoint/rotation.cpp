@@ -107,6 +107,28 @@ std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
   return gone;
 }
 
+std::vector<int64_t> remove_automatic(FileSystem& files, const std::string& output_dir,
+                                      const std::string& run_id, const RotationPolicy& policy,
+                                      const Report& report) {
+  std::vector<int64_t> gone;
+  try {
+    const std::vector<int64_t> existing = steps_of_run(files, output_dir, run_id);
+    const auto is_automatic = [&](int64_t step) {
+      return std::ranges::find(policy.automatic_steps, step) != policy.automatic_steps.end();
+    };
+    const auto last = std::ranges::find_if_not(existing.rbegin(), existing.rend(), is_automatic);
+    std::vector<int64_t> superseded;
+    for (const int64_t step : existing) {
+      const bool is_before = last != existing.rend() && step < *last;
+      if (is_automatic(step) && is_before && policy.best_step != step) superseded.push_back(step);
+    }
+    remove_checkpoints(files, output_dir, superseded, gone);
+  } catch (const Error& error) {
+    report(kTriedAgain + std::string(error.what()));
+  }
+  return gone;
+}
+
 std::vector<int64_t> deletable_before(FileSystem& files, const std::string& output_dir,
                                       const CheckpointIdentity& identity,
                                       const RotationPolicy& policy) {

@@ -21,7 +21,7 @@ ProgressRecord::ProgressRecord(FileSystem& files, std::string path)
 void ProgressRecord::note(const ProgressSnapshot& snapshot) {
   const double now = unix_seconds();
   // A clock that was set back must not suppress records.
-  if (now < next_ && now > next_ - 2 * kRecordSeconds) return;
+  if (is_removed_ || (now < next_ && now > next_ - 2 * kRecordSeconds)) return;
   next_ = now + kRecordSeconds;
   nlohmann::ordered_json record = {{"time", now}};
   record.update(to_json(snapshot));
@@ -29,6 +29,15 @@ void ProgressRecord::note(const ProgressSnapshot& snapshot) {
     const std::unique_ptr<WritableFile> file = files_.create(path_);
     file->write(record.dump() + "\n");
     file->close();
+  } catch (const Error& error) {
+    log::debug(error.what());
+  }
+}
+
+void ProgressRecord::remove() {
+  is_removed_ = true;
+  try {
+    if (files_.exists(path_)) files_.remove_tree(path_);
   } catch (const Error& error) {
     log::debug(error.what());
   }

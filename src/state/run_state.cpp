@@ -76,6 +76,7 @@ void describe(State& s, Visitor&& field) {
   field("processes", s.environment.processes);
   field("processors", s.environment.processors);
   field("machine_memory", s.environment.machine_memory);
+  field("arithmetic", s.environment.arithmetic);
   field("config", s.config);
   field("memory", s.memory);
   field("stream", s.stream);
@@ -90,6 +91,7 @@ constexpr std::string_view kCameLater[] = {"memory",
                                            "session",
                                            "processors",
                                            "machine_memory",
+                                           "arithmetic",
                                            "skipped_updates",
                                            "rollbacks",
                                            "divergence_tries",

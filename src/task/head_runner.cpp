@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -20,6 +21,15 @@ void require_whole(const LoadReport& report, const std::string& folder, const st
               folder + ": the tensor '" + report.missing[0] + "'" +
                   (more == 0 ? " is" : " and " + std::to_string(more) + " more are") +
                   " missing; is it a model for " + what + "?");
+}
+
+void require_finite(const Tensor& logits, const std::string& folder) {
+  // The maximum is NaN if one of them is; -Inf is the logit of a token that is ruled out.
+  if (logits.numel() == 0 || std::isfinite(logits.max().item<float>())) return;
+  throw Error(ErrorKind::kData,
+              (folder.empty() ? "" : folder + ": ") +
+                  "the model's outputs are NaN or Inf, so that it has no answer; its weights, or "
+                  "its adapter's scale (lora_alpha), are damaged or too large");
 }
 
 HeadRunner::HeadRunner(Head head, const std::string& what, const std::string& folder, bool use_cpu)
@@ -56,7 +66,9 @@ void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,
     for (size_t r = 0; r < taken.size(); ++r) {
       const Tensor row = logits.select(0, static_cast<int64_t>(r));
       const auto length = static_cast<int64_t>(taken[r].ids.size());
-      take(first + r, row.dim() == 1 ? row : row.narrow(0, 0, length));
+      const Tensor own = row.dim() == 1 ? row : row.narrow(0, 0, length);
+      require_finite(own, folder_);
+      take(first + r, own);
     }
   }
 }

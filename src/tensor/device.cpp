@@ -135,7 +135,9 @@ c10::Device pick_device(bool use_cpu) {
 
 std::string describe_device(const c10::Device& device) {
   if (device.is_cpu()) {
-    return "CPU, " + std::to_string(num_threads()) + " threads, " + cpu_capability();
+    const int64_t threads = num_threads();
+    return "CPU, " + std::to_string(threads) + (threads == 1 ? " thread, " : " threads, ") +
+           cpu_capability();
   }
   const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
   char memory[32];

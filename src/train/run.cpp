@@ -30,6 +30,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
 #include "finetune/tensor/out_of_memory.h"
+#include "train/folder/exports.h"
 #include "train/folder/run_storage.h"
 #include "train/folder/same_experiment.h"
 #include "train/loop/evaluate.h"
@@ -272,6 +273,7 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
              bool again) {
   const SessionStart start = SessionStart::read();
   const std::shared_ptr<World> world = options.world ? options.world : make_single_process_world();
+  check_hardware(asked);
   const Beginning beginning =
       begin_together(*world, [&] { return begin_run(storage, asked, options, start, again); });
   if (beginning.code) return *beginning.code;
@@ -279,11 +281,6 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
   const RunState* const saved = resumed.state ? &*resumed.state : nullptr;
   const LoadedConfig config = saved != nullptr ? with_decided_keys(asked, *saved) : asked;
   const TrainingArgs& args = config.args;
-  if (args.load_in_4bit == "auto" && args.use_peft && !args.memory_budget) {
-    refuse_key(
-        config, "load_in_4bit",
-        "auto lets memory_budget choose four bits; set memory_budget, or true or false here");
-  }
   const std::shared_ptr<Session> session = begin_session(args, start, saved);
   if (world->any(!session)) return kExitStoppedEarly;
   ProgressRecord record(storage.folder().files(), join_path(args.output_dir, kProgressFile));
@@ -306,7 +303,10 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
   const SessionSetup setup{storage, options, budgeted, beginning.newest, saved, progress};
   OutOfMemoryAt at;
   try {
-    return train_model(setup, request, parts, at);
+    const int code = train_model(setup, request, parts, at);
+    const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
+    if (is_finished && world->is_first()) record.remove();
+    return code;
   } catch (...) {
     if (!is_lack_of_memory(std::current_exception())) throw;
     throw out_of_memory_error(parts, at, advice_on_memory(budgeted, parts, decision, at));
@@ -361,6 +361,15 @@ void note_error(RunStorage& storage, const Error& error) {
   storage.folder().session_log().add("error", {{"message", error.what()}});
 }
 
+// Writes the exports of a finished run that are missing: kExitFinished if none is missing after it.
+int write_exports(RunStorage& storage) {
+  try {
+    return write_missing_exports(storage.folder().config().args) ? kExitFinished : kExitFailed;
+  } catch (const Interrupted&) {
+    return kExitStoppedEarly;
+  }
+}
+
 int train(const LoadedConfig& config, const RunOptions& options) {
   const TrainingArgs& args = config.args;
   const bool is_first = !options.world || options.world->is_first();
@@ -381,11 +390,13 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     if (options.world) check_same_folder(*options.world, storage.folder().config().args.output_dir);
     const int code = train_with_retries(storage, options);
     const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
+    const int of_exports = is_finished && is_first ? write_exports(storage) : kExitFinished;
     const bool is_everywhere = storage.mirrors().finish(is_finished);
     trackers.write(storage, is_finished);
     if (!is_finished) wait_for_the_first(options.world);
     // With exit code 0 a user might delete the machine, and with it files that are only here.
-    return is_finished && !is_everywhere ? kExitFailed : code;
+    if (is_finished && !is_everywhere) return kExitFailed;
+    return of_exports == kExitFinished ? code : of_exports;
   } catch (const Error& error) {
     note_error(storage, error);
     // Wait for the mirrors even after an error, so that earlier checkpoints reach them. If another

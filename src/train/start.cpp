@@ -16,6 +16,7 @@
 #include "finetune/config/dump.h"
 #include "finetune/state/finite_state.h"
 #include "finetune/train/check_files.h"
+#include "train/folder/exports.h"
 #include "train/folder/former_run.h"
 #include "train/folder/same_experiment.h"
 #include "train/save/best_model.h"
@@ -110,6 +111,14 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config, Run
                                         "'; name a checkpoint folder, auto or none");
   }
   CheckpointEntry entry = checkpoint::inspect_checkpoint(files, path, true);
+  if (!entry.whole && !files.exists(join_path(path, checkpoint::kTrainerStateFile)) &&
+      !files.exists(join_path(path, checkpoint::kManifestFile))) {
+    throw Error(ErrorKind::kConfig,
+                config.where("resume_from_checkpoint") + ": resume_from_checkpoint: '" + path +
+                    "' is no checkpoint (it holds no " + checkpoint::kTrainerStateFile +
+                    "); name a checkpoint-N folder, or start from a model's weights with "
+                    "model_name_or_path");
+  }
   if (!entry.whole) {
     throw Error(ErrorKind::kCheckpoint, config.where("resume_from_checkpoint") +
                                             ": resume_from_checkpoint: '" + path +
@@ -130,14 +139,17 @@ std::string names_of_changed_keys(const LoadedConfig& config, const RunState& fi
   return names;
 }
 
-void say_finished(const LoadedConfig& config, const RunState& finished) {
+void say_finished(const LoadedConfig& config, const RunState& finished,
+                  const std::vector<std::string>& missing) {
   const std::string changed = names_of_changed_keys(config, finished);
   if (!changed.empty()) {
     log::warning("not applied, because the run is finished: " + changed +
                  "; choose another output_dir, or start over with --restart");
   }
   log::info("already finished: " + config.args.output_dir + " holds the model after " +
-            std::to_string(finished.step) + " steps; nothing to do");
+            std::to_string(finished.step) + " steps; " +
+            (missing.empty() ? "nothing to do"
+                             : "missing of its exports and written now: " + join(missing)));
 }
 
 // One start: what was found, and what is done about it.
@@ -279,10 +291,12 @@ class Start {
 
   int leave_finished() {
     checkpoint::sweep_stale(storage_.folder().files(), args_.output_dir, kWarn);
-    say_finished(config_, *finished_);
+    const std::vector<std::string> missing = missing_exports(args_);
+    say_finished(config_, *finished_, missing);
     warn_of_lost_best(*finished_);
     storage_.mirrors().note_former_end(*finished_);
-    if (options_.on_already_finished) options_.on_already_finished();
+    // The command that runs at the end waits for the exports.
+    if (options_.on_already_finished && missing.empty()) options_.on_already_finished();
     return finished_->lost_best_step == 0 ? kExitFinished : kExitCheckpointsFailed;
   }
 

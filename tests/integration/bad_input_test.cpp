@@ -61,6 +61,14 @@ TEST_P(BadConfiguration, IsRefusedWithFileKeyAndAdvice) {
   expect_refused(GetParam().keys, 2, GetParam().message);
 }
 
+// `config check` refuses what `train` refuses, with the same words.
+TEST_P(BadConfiguration, IsRefusedByConfigCheckToo) {
+  const TinyRun run(GetParam().keys);
+  const ProcessResult checked = finetune({"config", "check", run.config()});
+  EXPECT_EQ(checked.code, 2) << checked.err;
+  for (const std::string& part : GetParam().message) EXPECT_THAT(checked.err, HasSubstr(part));
+}
+
 // Keys are written in alphabetical order: lerning_rate is on line 8.
 INSTANTIATE_TEST_SUITE_P(
     Table, BadConfiguration,
@@ -107,6 +115,26 @@ INSTANTIATE_TEST_SUITE_P(
                  {"model_type", ""},
                  {"config_overrides", ""}},
                 {"hf download nobody/nothing"}},
+        BadKeys{"KeysOfAnAdapterWithoutOne",
+                {{"lora_r", "8"}, {"lora_alpha", "16"}},
+                {"lora_r, lora_alpha: for an adapter, and use_peft is not set",
+                 "set use_peft: true", "or use_peft: false"}},
+        BadKeys{"FourBitsWithoutAnAdapter",
+                {{"load_in_4bit", "true"}},
+                {"load_in_4bit: is for the frozen weights under an adapter"}},
+        BadKeys{"AnAdapterOfNoModel",
+                {{"use_peft", "true"}},
+                {"use_peft: trains an adapter on a trained model"}},
+        BadKeys{"NoNumberOfALayer",
+                {{"use_peft", "true"}, {"lora_layers_to_transform", "[first]"}},
+                {"'first' is not the number of a layer"}},
+        BadKeys{"MarkerWithoutItsStart",
+                {{"task", "sft"}, {"instruction_template", "\"Q:\""}},
+                {"'instruction_template' says where learning stops"}},
+        BadKeys{"GgufOfAnEncoder",
+                {{"export_gguf", "f16"}},
+                {"a roberta cannot be written as GGUF"}},
+        BadKeys{"ChatDataForAnEncoder", {{"task", "sft"}}, {"sft trains decoders"}},
         BadKeys{"TokenizerFolderMissing",
                 {{"tokenizer_name", "/nonexistent/tokenizer"}},
                 {"there is no folder '/nonexistent/tokenizer'"}}),

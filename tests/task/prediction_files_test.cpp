@@ -173,14 +173,28 @@ Outputs classes(const std::vector<float>& is_second) {
   return logits(values, {2, static_cast<int64_t>(is_second.size()) / 2, 2});
 }
 
-TEST(TokenClassificationFiles, GiveTheLabelsOfTokensThatHaveOne) {
+// Whatever the data's own labels are: run_ner leaves words out.
+TEST(TokenClassificationFiles, GiveTheLabelOfEachWordsFirstToken) {
   const auto files = make_token_classification_files(two_sentences(), {"O", "B-X"});
   Batch batch = two_rows(false);
   batch.labels[2] = 0;
-  batch.labels[3] = 1;
   batch.labels[6] = 1;
-  files->add(batch, classes({0, 0, 1, 0, 0, 0, 1, 0, 0, 0}));
+  files->add(batch, classes({0, 1, 0, 0, 0, 0, 1, 0, 0, 0}));
   EXPECT_EQ(written(*files, "predictions.txt"), "B-X O\nB-X\n");
+}
+
+TEST(TokenClassificationFiles, GiveWordsWithoutTokensALabelToo) {
+  const auto data = std::make_shared<TokenClassificationDataset>(
+      TokenContent{.ids = {0, 5, 2}, .offsets = {0, 3}, .words = {-1, 1, -1}, .word_counts = {4}});
+  const auto files = make_token_classification_files(data, {"B-X", "O"});
+  Batch batch;
+  batch.rows = 1;
+  batch.length = 3;
+  batch.samples = {0};
+  batch.labels.assign(3, kIgnoredLabel);
+  batch.attention_mask = {1, 1, 1};
+  files->add(batch, classes({0, 0, 0}));
+  EXPECT_EQ(written(*files, "predictions.txt"), "O B-X O O\n");
 }
 
 TEST(TokenClassificationFiles, GiveALabelForEachWordWhereNoneIsKnown) {

@@ -34,6 +34,13 @@ std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
                             const std::string& run_id, const RotationPolicy& policy,
                             const Report& report);
 
+// At the end of a run: deletes the automatic checkpoints that a later scheduled one supersedes, but
+// the best one, so that a run that was interrupted leaves those that the unbroken run leaves.
+// Failures are reported, never thrown. Returns the deleted steps. Requires: the lock.
+std::vector<int64_t> remove_automatic(FileSystem& files, const std::string& output_dir,
+                                      const std::string& run_id, const RotationPolicy& policy,
+                                      const Report& report);
+
 // Returns the steps that make_room() would delete. Throws Error(kIo).
 [[nodiscard]] std::vector<int64_t> deletable_before(FileSystem& files,
                                                     const std::string& output_dir,

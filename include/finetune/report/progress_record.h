@@ -17,10 +17,13 @@ class ProgressRecord {
  public:
   ProgressRecord(FileSystem& files, std::string path);
   void note(const ProgressSnapshot& snapshot);
+  // Call at the end of a run, of which the record says nothing any more; ends note(), too.
+  void remove();
 
  private:
   FileSystem& files_;
   std::string path_;
+  bool is_removed_ = false;
   double next_ = 0;  // Unix seconds of the next write
 };
 

@@ -19,6 +19,7 @@ struct Environment {
   int64_t processes = 1;
   int64_t processors = 0;      // of the machine; 0: unknown
   int64_t machine_memory = 0;  // of the host, in bytes; 0: unknown
+  int64_t arithmetic = 1;      // kArithmeticVersion; 1 in states that do not have it
 };
 
 // Fingerprints of a run's inputs, which must not change between its sessions.

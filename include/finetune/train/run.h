@@ -37,6 +37,9 @@ void check_processes(const LoadedConfig& config, int64_t processes);
 // Throws Error(kConfig) if training would overwrite its configuration or the model it starts from:
 // output_dir or mirror_dir is their folder, by whatever path. Call it before anything is written.
 void check_starting_folder(const LoadedConfig& config);
+// Throws Error(kConfig) if `hardware` names a machine with a GPU and the run would use none, which
+// would be counted and paid as one; warns if the GPU has another name.
+void check_hardware(const LoadedConfig& config);
 
 // Throws Error(kConfig) if output_dir holds a run, finished or not, that training with this
 // configuration would not continue. Changes nothing. Throws Interrupted.

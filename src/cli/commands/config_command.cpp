@@ -17,6 +17,7 @@
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
 #include "finetune/train/check_files.h"
+#include "finetune/train/run.h"
 
 namespace finetune::cli {
 namespace {
@@ -104,7 +105,11 @@ int check(const Arguments& arguments) {
   const LoadedConfig config = load_config(words.path, words.overrides);
   for (const std::string& note : config.notes) log::warning(note);
   validate(config, Purpose::kTrain);
-  if (!no_files) check_files(config);
+  if (!no_files) {
+    check_files(config);
+    check_starting_folder(config);
+    check_parts(config);
+  }
   return print((words.path.empty() ? "the configuration" : printable(words.path)) +
                " is well-formed" + (no_files ? "\n" : ", and the files it names are there\n"));
 }

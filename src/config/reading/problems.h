@@ -47,6 +47,10 @@ class Problems {
 // Adds a problem for every violated exclusion, with both keys and where they were set.
 void check_exclusions(const LoadedConfig& config, Problems& problems);
 
+// Adds problems for keys of adapters: those without use_peft, and contradictions. `trains`: whether
+// the command trains.
+void check_adapters(const LoadedConfig& config, bool trains, Problems& problems);
+
 // Adds problems for session limits and the commands at its end: contradictions, and invalid times,
 // machines or programs.
 void check_session(const LoadedConfig& config, Problems& problems);

@@ -56,7 +56,7 @@ std::vector<PricedMachine> make_list() {
   };
   PricedMachine large = row(processor, colab("colab_cpu_high_memory", 0.12));
   large.description = "Colab, 8 processors, high memory";
-  large.memory_gib = 25.5;
+  large.memory_gib = 51.0;
   large.tera_flops = large.half_flops = 0.28;
   return {row(processor, colab("colab_cpu", 0.08)),
           large,

@@ -29,6 +29,8 @@ class Validator {
     check_exclusions(config_, problems_);
     check_delimiter();
     if (const auto problem = problem_of_class_weights(args_)) add({"class_weights"}, *problem);
+    check_adapters(config_, purpose != Purpose::kEvaluate && args_.do_train, problems_);
+    check_chat();
     if (purpose == Purpose::kEvaluate) {
       check_evaluation_data(true);
       return;
@@ -77,6 +79,14 @@ class Validator {
     add({"delimiter"},
         "'delimiter' must be one ASCII character other than a quote or line end, or tab, comma, "
         "semicolon or pipe");
+  }
+
+  void check_chat() {
+    if (args_.instruction_template && !args_.response_template) {
+      add({"instruction_template"},
+          "'instruction_template' says where learning stops, but response_template, which says "
+          "where it begins, is not set");
+    }
   }
 
   // transformers' _validate_args, in its order.

@@ -338,6 +338,8 @@ function summary(parent, run) {
   card('loss', status.loss === undefined ? null : finite(status.loss));
   for (const [key, value] of Object.entries(status.evaluation || {}).slice(0, 4)) if (key !== 'step') card(key, finite(value));
   card('best ' + (status.best_metric_name || run.config.metric_for_best_model || 'metric'), status.best_metric === undefined ? null : number(status.best_metric) + (status.best_global_step ? ` at ${number(status.best_global_step)}` : ''));
+  const last = (status.evaluation || {}).step;
+  if (status.state === 'finished' && last > status.best_global_step && !run.config.load_best_model_at_end) card('kept model', `step ${number(last)}, not the best (load_best_model_at_end)`);
   card('training time', run.seconds ? duration(run.seconds) : null);
   card('sessions', run.sessions.length ? String(run.sessions.length) : null);
   card('tokens per second', status.tokens_per_second ? number(Math.round(status.tokens_per_second)) : null);

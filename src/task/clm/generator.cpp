@@ -10,6 +10,7 @@
 #include "finetune/base/random.h"
 #include "finetune/tensor/device.h"
 #include "task/clm/next_token.h"
+#include "task/head_runner.h"
 #include "task/model_input.h"
 
 namespace finetune {
@@ -58,7 +59,9 @@ Tensor Generator::next_scores(std::span<const int32_t> ids, KeyValueCache& cache
   input.input_ids = to_device(row, device_).view({1, size});
   input.cache = &cache;
   const Tensor last = to_device(std::vector<int64_t>{size - 1}, device_);
-  return model_.logits(input, last).to(at::kFloat).cpu().contiguous()[0];
+  Tensor scores = model_.logits(input, last).to(at::kFloat).cpu().contiguous()[0];
+  require_finite(scores, "");
+  return scores;
 }
 
 bool Generator::ends(int32_t id) const {

@@ -87,6 +87,7 @@ class FillMask final : public Predictor {
                              .to(device_);
     const Tensor logits =
         model_->logits(make_model_input(batch, device_, std::nullopt), where);  // [N, V]
+    require_finite(logits, folder_);
     const auto [scores, tokens] =
         at::softmax(logits, -1).topk(std::min(top_k_, logits.size(-1)), -1);  // [N, k]
     const Tensor host_scores = scores.cpu();

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/task/tasks.h"
 #include "task/head_runner.h"
 #include "task/sequence_classification/sequence_classification.h"
 
@@ -41,7 +42,8 @@ class TextClassification final : public Predictor {
       : runner_(Head::kSequenceClassification, "text-classification", folder, options.use_cpu),
         function_(choose_function(options.function_to_apply, runner_.config())),
         top_k_(options.answers_of(runner_.config().id2label.size(), 1)),
-        batch_size_(options.batch_size) {}
+        batch_size_(options.batch_size),
+        columns_(trained_record(runner_.folder(), RowTask::kSequenceClassification).columns) {}
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
     std::vector<ModelText> rows;
@@ -57,6 +59,13 @@ class TextClassification final : public Predictor {
   [[nodiscard]] ModelText encode(const Query& query) {
     TextEncoder& encoder = runner_.encoder();
     const std::vector<int32_t> first = encoder.ids(query.text, query.where);
+    if (!query.pair && columns_.text_pair_column) {
+      throw Error(ErrorKind::kConfig,
+                  query.where + ": has one text, and the model was trained on pairs ('" +
+                      columns_.text_column.value_or("text") + "', '" + *columns_.text_pair_column +
+                      "'); give the second text with --text_pair, or rows with both columns in "
+                      "--input");
+    }
     if (!query.pair) {
       return encoder.tokenizer().combine(encoder.cut(first, query.where), std::nullopt);
     }
@@ -87,6 +96,7 @@ class TextClassification final : public Predictor {
   Function function_;
   size_t top_k_;
   int64_t batch_size_;
+  ColumnNames columns_;  // of the training data
 };
 
 }  // namespace

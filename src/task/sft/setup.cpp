@@ -54,11 +54,6 @@ class SftSetup final : public LabelledSetup {
                  "sft trains decoders, and a " + context.model.model_type +
                      " predicts masked words; start from a decoder");
     }
-    if (args().instruction_template && !args().response_template) {
-      refuse_key(context.config, "instruction_template",
-                 "says where learning stops, but response_template, which says where it begins, "
-                 "is not set");
-    }
     warn_about_keys_without_effect();
     make_renderer();
   }
@@ -223,7 +218,8 @@ class SftSetup final : public LabelledSetup {
                     counts.tokens, lengths[0], lengths[4], lengths[1], lengths[3],
                     split == Split::kTrain ? packing_note(counts) : ""));
     if (counts.first_left_out > 0) {
-      log::info("the first row that is left out is row " + std::to_string(counts.first_left_out));
+      log::info(format_text("the first row that is left out is row {}, {}", counts.first_left_out,
+                            counts.left_out_position));
     }
     const std::string limit = "max_seq_length " + std::to_string(max_seq_length());
     warn(counts.truncated, "sample is cut to " + limit, "samples are cut to " + limit);
@@ -248,6 +244,12 @@ class SftSetup final : public LabelledSetup {
          "sample has several answers and no instruction_template: the text between them is learned",
          "samples have several answers and no instruction_template: the text between them is "
          "learned");
+    warn(
+        counts.empty_answers,
+        "sample has an empty answer: the model learns to end it at once; leave the row out if that "
+        "is not wanted",
+        "samples have empty answers: the model learns to end them at once; leave the rows out if "
+        "that is not wanted");
     if (counts.samples > 0 && counts.learns_end == 0 && !renderer_->stop_token().empty()) {
       log::warning("in no sample is '" + renderer_->stop_token() +
                    "' learned, which ends an answer: the model will not stop by itself; "

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "task/token_classification/token_classification.h"
 #include "task/worst_samples.h"
 
@@ -23,11 +25,7 @@ class TokenLabels final : public PredictionFiles {
     const Tensor classes = at::argmax(outputs.logits, -1).cpu().contiguous();  // [rows, length]
     const int64_t* row = classes.const_data_ptr<int64_t>();
     for (int64_t r = 0; r < batch.rows; ++r, row += batch.length) {
-      std::string line;
-      for (const int64_t token : labelled_tokens(batch, r)) {
-        line += (line.empty() ? "" : " ") + labels_.at(static_cast<size_t>(row[token]));
-      }
-      text_ += line + "\n";
+      text_ += join(labels_of_words(batch, r, row), " ") + "\n";
     }
     if (batch.targets > 0) rate(batch, outputs, classes);
   }
@@ -35,6 +33,12 @@ class TokenLabels final : public PredictionFiles {
   void write(FileSystem& files, const std::string& output_dir) const override {
     files.make_directories(output_dir);
     files.write_atomically(join_path(output_dir, kTokenLabelsFile), text_);
+    if (without_token_ > 0) {
+      log::warning(
+          format_text("{} words of test_file have no token (empty, of zero width, or beyond "
+                      "max_seq_length): {} has O for them",
+                      without_token_, kTokenLabelsFile));
+    }
     worst_.write(files, output_dir, "test");
   }
 
@@ -99,25 +103,30 @@ class TokenLabels final : public PredictionFiles {
     return padded_left ? batch.length - static_cast<int64_t>(tokens) : 0;
   }
 
-  [[nodiscard]] std::vector<int64_t> labelled_tokens(const Batch& batch, int64_t row) const {
-    const int64_t begin = row * batch.length;
-    std::vector<int64_t> tokens;
-    for (int64_t t = 0; t < batch.length && !batch.labels.empty(); ++t) {
-      if (batch.labels[static_cast<size_t>(begin + t)] != kIgnoredLabel) tokens.push_back(t);
-    }
-    if (!tokens.empty()) return tokens;
-    const auto words = dataset_->words(batch.samples.at(static_cast<size_t>(row)));
+  // The predicted label of each word: that of its first token. A word without one (empty, of zero
+  // width, or beyond max_seq_length) is outside of all entities. `classes`: of the row's tokens.
+  [[nodiscard]] std::vector<std::string> labels_of_words(const Batch& batch, int64_t row,
+                                                         const int64_t* classes) {
+    const int64_t sample = batch.samples.at(static_cast<size_t>(row));
+    const auto words = dataset_->words(sample);
     const int64_t first = first_token(batch, row, words.size());
-    int32_t last_word = TokenClassificationDataset::kNoWord;
+    std::vector<std::string> labels(static_cast<size_t>(dataset_->word_count(sample)));
     for (size_t t = 0; t < words.size(); ++t) {
-      if (words[t] == TokenClassificationDataset::kNoWord || words[t] == last_word) continue;
-      last_word = words[t];
-      tokens.push_back(first + static_cast<int64_t>(t));
+      if (words[t] == TokenClassificationDataset::kNoWord) continue;
+      std::string& label = labels.at(static_cast<size_t>(words[t]));
+      if (label.empty())
+        label = labels_.at(static_cast<size_t>(classes[first + static_cast<int64_t>(t)]));
     }
-    return tokens;
+    for (std::string& label : labels) {
+      if (!label.empty()) continue;
+      label = "O";
+      ++without_token_;
+    }
+    return labels;
   }
 
   std::vector<std::string> labels_;
+  int64_t without_token_ = 0;  // words
   std::shared_ptr<const TokenClassificationDataset> dataset_;
   std::string text_;
   WorstSamples worst_{"loss"};

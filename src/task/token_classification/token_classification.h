@@ -37,9 +37,9 @@ const TaskDescriptor& token_classification_descriptor();
 [[nodiscard]] std::unique_ptr<Metrics> make_token_classification_metrics(
     std::vector<std::string> labels, bool by_entity);
 
-// Writes predictions.txt of run_ner: a line for each sample with the labels of the tokens that have
-// a label in the data, joined by spaces; if a sample's labels are unknown, of each word's first
-// token.
+// Writes predictions.txt of run_ner: a line for each sample with one label for each of its words,
+// joined by spaces. A word without tokens has O; run_ner leaves it out, so that labels and words no
+// longer belong together.
 [[nodiscard]] std::unique_ptr<PredictionFiles> make_token_classification_files(
     std::shared_ptr<const TokenClassificationDataset> data, std::vector<std::string> labels);
 

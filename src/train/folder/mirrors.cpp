@@ -19,6 +19,7 @@
 #include "finetune/data/token_cache.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/session_log.h"
+#include "train/folder/exports.h"
 #include "train/folder/former_run.h"
 #include "train/folder/same_experiment.h"
 #include "train/setup/resume.h"
@@ -518,6 +519,8 @@ bool Mirrors::finish(bool is_finished) {
     if (has_everything() && is_finished) {
       copy_all_checkpoints(location);
       mirror.copy_tree(join_path(folder_.path(), kLogsFolder), kLogsFolder, true, former_end_);
+      const std::string exports = join_path(folder_.path(), kExportsFolder);
+      if (folder_.files().exists(exports)) mirror.copy_tree(exports, kExportsFolder, true);
       copy_results(mirror);
       (void)has_everything();
     }

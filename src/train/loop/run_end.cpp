@@ -14,7 +14,6 @@
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/rotation.h"
-#include "finetune/export/export.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
 #include "finetune/task/tasks.h"
@@ -39,49 +38,38 @@ struct LoggedValue {
   int64_t step = 0;
 };
 
-// Returns the lowest of several eval_loss; nullopt if there are fewer than two.
-std::optional<LoggedValue> lowest_loss(const TrainerState& state) {
+struct LoggedLosses {
+  LoggedValue best;
+  LoggedValue last;
+};
+
+// Returns the lowest and the last of several eval_loss; nullopt if there are fewer than two.
+std::optional<LoggedLosses> logged_losses(const TrainerState& state) {
   std::optional<LoggedValue> best;
+  LoggedValue last;
   int64_t count = 0;
   for (const nlohmann::ordered_json& entry : state.log_history) {
     const auto loss = entry.find("eval_loss");
     if (loss == entry.end() || !loss->is_number() || !entry.contains("step")) continue;
     ++count;
-    const auto value = loss->get<double>();
-    if (!best || value < best->value) best = {.value = value, .step = entry["step"]};
+    last = {.value = loss->get<double>(), .step = entry["step"]};
+    if (!best || last.value < best->value) best = last;
   }
-  return count < 2 ? std::nullopt : best;
+  if (count < 2) return std::nullopt;
+  return LoggedLosses{.best = *best, .last = last};
 }
 
-// Writes the finished model in output_dir as export_merged and export_gguf ask, into its folder
-// export/. What goes wrong is a warning, because the run is finished: `finetune export` does the
-// same again.
-void write_exports(const TrainingRun& run) {
-  const TrainingArgs& args = run.args;
-  if (!args.export_merged && !args.export_gguf) return;
-  const std::string folder = join_path(args.output_dir, "export");
-  const auto write =
-      [&](const std::optional<std::string>& type, const char* name,
-          ExportReport (*exported)(const MergedModel&, const std::string&, const ExportOptions&)) {
-        if (!type) return;
-        const std::string out = join_path(folder, name);
-        const std::string command = command_name() + " export " + shell_word(args.output_dir) +
-                                    " " + shell_word(out) + " --overwrite --outtype " + *type;
-        try {
-          const MergedModel model = merge_model(args.output_dir, task_of(args).head(args));
-          const ExportReport report =
-              exported(model, out, {.outtype = *type, .overwrite = true, .verify = true});
-          log::info(format_text("exported {}: {}, {}", out, report.type, bytes_text(report.bytes)));
-        } catch (const Interrupted&) {
-          log::warning("'" + out +
-                       "' is not written, because a stop was requested; write it with: " + command);
-        } catch (const Error& error) {
-          log::warning("'" + out + "' is not written: " + error.what() +
-                       "; try again with: " + command);
-        }
-      };
-  write(args.export_merged, "merged", export_folder);
-  write(args.export_gguf, "model.gguf", export_gguf);
+// "best eval_loss: 1.61 at step 100", and that the model that is kept is another one.
+std::string best_loss_text(const LoggedLosses& losses, const TrainingArgs& args) {
+  std::string text = format_text("best eval_loss: {} at step {}", figure_text(losses.best.value),
+                                 losses.best.step);
+  const bool keeps_other = !args.load_best_model_at_end && losses.best.step != losses.last.step &&
+                           figure_text(losses.best.value) != figure_text(losses.last.value);
+  if (!keeps_other) return text;
+  return text + format_text(
+                    "; the model that is kept is step {}'s ({}): "
+                    "load_best_model_at_end: true keeps the best",
+                    losses.last.step, figure_text(losses.last.value));
 }
 
 }  // namespace
@@ -113,10 +101,7 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
   if (run_.stream && run_.state.position.epoch > 0) {
     summary["train_samples"] = *run_.stream->samples_per_epoch();
   }
-  if (run_.world().is_first()) {
-    write(summary, metrics, predicted);
-    write_exports(run_);
-  }
+  if (run_.world().is_first()) write(summary, metrics, predicted);
   const RunState& state = run_.state;
   log::info("finished " + std::to_string(state.step) + " steps in " + duration_text(state.seconds) +
             " of training (" + std::to_string(state.sessions) +
@@ -130,9 +115,8 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
     log::info("best " + *args.metric_for_best_model + ": " +
               figure_text(*run_.trainer_state.best_metric) +
               (best ? " at step " + std::to_string(*best) : std::string()));
-  } else if (const std::optional<LoggedValue> best = lowest_loss(run_.trainer_state)) {
-    log::info("best eval_loss: " + figure_text(best->value) + " at step " +
-              std::to_string(best->step));
+  } else if (const auto losses = logged_losses(run_.trainer_state)) {
+    log::info(best_loss_text(*losses, args));
   }
   for (const std::string& line : usage_lines(run_)) log::info(line);
   return exit_code();
@@ -159,6 +143,7 @@ int RunEnd::exit_code() const {
 
 void RunEnd::write(const Json& summary, const Metrics& metrics, const Metrics& predicted) {
   saving_.settle();
+  saving_.remove_automatic();
   if (run_.storage.finished().is_rebuilding()) check_rebuilt_weights();
   if (predicted) write_results(run_.files, run_.args.output_dir, "predict", *predicted);
   // Deletes leftovers of failed saves and deletions, so that no later session of the finished run

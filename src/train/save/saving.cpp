@@ -186,6 +186,12 @@ checkpoint::RotationPolicy Saving::rotation_policy() const {
           .automatic_steps = run_.state.automatic_steps};
 }
 
+void Saving::remove_automatic() const {
+  (void)checkpoint::remove_automatic(run_.files, run_.args.output_dir, run_.state.run_id,
+                                     rotation_policy(),
+                                     [](const std::string& line) { log::warning(line); });
+}
+
 // If the disk is slower than the keys ask for, the newest state is saved as soon as the disk is
 // free.
 bool Saving::wait_for_saver() {

@@ -35,6 +35,8 @@ class Saving {
   [[nodiscard]] bool save_if_missing();
   // Waits until nothing is being written.
   void settle();
+  // Call at the end of a run, when nothing is being written: deletes what only interruptions saved.
+  void remove_automatic() const;
   // Call before weights or states change: copies the tensors that are still being written.
   void before_update() { saver_->before_update(); }
   [[nodiscard]] bool is_busy() const { return saver_->is_busy(); }

@@ -203,7 +203,8 @@ std::string question_text(const TrainingRun& run) {
   if (run.parts.chat_template != nullptr) return " --chat --text \"...\"";
   const auto& mask = run.parts.tokenizer->special_tokens().mask;
   if (task.pipeline.name == "fill-mask" && mask) return " --text \"... " + mask->text + " ...\"";
-  return " --text \"...\"";
+  const bool reads_pairs = run.parts.setup->record().columns.text_pair_column.has_value();
+  return reads_pairs ? " --text \"...\" --text_pair \"...\"" : " --text \"...\"";
 }
 
 std::string position_line(const TrainingRun& run) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <type_traits>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
@@ -14,7 +13,7 @@
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
-#include "finetune/config/fields.h"
+#include "finetune/config/adapter_keys.h"
 #include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/model/parameter_shapes.h"
@@ -35,61 +34,6 @@ nn::ModuleNames module_names(const std::vector<std::string>& names) {
               names.size() == 1 && names.front().find_first_of(kOfPatterns) != std::string::npos};
 }
 
-// The numbers of a mapping from patterns to numbers above 0.
-template <typename T>
-std::vector<std::pair<std::string, T>> pattern_values(const LoadedConfig& config, const char* key,
-                                                      const JsonText& text) {
-  std::vector<std::pair<std::string, T>> values;
-  if (text.empty()) return values;
-  const Json mapping = parse_json(text.text, key, ErrorKind::kConfig);
-  if (!mapping.is_object()) refuse_key(config, key, "is no mapping of names to numbers");
-  constexpr bool kIsWhole = std::is_integral_v<T>;
-  constexpr int64_t kMost = int64_t{1} << 16;
-  for (const auto& [pattern, value] : mapping.items()) {
-    if (kIsWhole ? value.is_number_integer() && value >= 1 && value <= kMost
-                 : value.is_number() && value >= 0) {
-      values.emplace_back(pattern, value.template get<T>());
-    } else {
-      refuse_key(config, key,
-                 "'" + pattern + "' has " + value.dump() + ", which is no " +
-                     (kIsWhole ? "rank (a whole number from 1)" : "alpha (a number from 0)"));
-    }
-  }
-  return values;
-}
-
-std::vector<int64_t> layer_numbers(const LoadedConfig& config) {
-  std::vector<int64_t> numbers;
-  for (const std::string& text : config.args.lora_layers_to_transform) {
-    const bool is_number = !text.empty() && text.size() < 7 &&
-                           std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-    if (!is_number) {
-      refuse_key(config, "lora_layers_to_transform", "'" + text + "' is not the number of a layer");
-    }
-    numbers.push_back(std::stoll(text));
-  }
-  return numbers;
-}
-
-// Whether these settings of an adapter are in its adapter_config.json.
-bool is_in_adapter_config(const std::string& key) {
-  return key.starts_with("lora_") || key == "use_rslora" || key == "use_dora";
-}
-
-// Without an adapter these do nothing, which is wanted where use_peft is switched off.
-void warn_about_keys_of_adapters(const LoadedConfig& config) {
-  std::vector<std::string> keys;
-  for (const Field& field : all_fields()) {
-    const bool is_of_adapters = is_in_adapter_config(field.name) ||
-                                field.name.starts_with("loraplus_") ||
-                                field.name == "adapter_name_or_path";
-    if (is_of_adapters && config.is_set(field.name)) keys.push_back(field.name);
-  }
-  if (keys.empty()) return;
-  log::warning(config.where(keys.front()) +
-               ": no effect without use_peft: true: " + join(keys, ", "));
-}
-
 nn::LoraConfig lora_of_keys(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
   nn::LoraConfig lora;
@@ -100,24 +44,95 @@ nn::LoraConfig lora_of_keys(const LoadedConfig& config) {
   lora.use_dora = args.use_dora;
   lora.target_modules = module_names(args.lora_target_modules);
   lora.exclude_modules = module_names(args.lora_exclude_modules);
-  lora.rank_pattern = pattern_values<int64_t>(config, "lora_rank_pattern", args.lora_rank_pattern);
-  lora.alpha_pattern =
-      pattern_values<double>(config, "lora_alpha_pattern", args.lora_alpha_pattern);
-  lora.layers_to_transform = layer_numbers(config);
+  lora.rank_pattern = lora_ranks(config);
+  lora.alpha_pattern = lora_alphas(config);
+  lora.layers_to_transform = lora_layers(config);
   lora.modules_to_save = args.lora_modules_to_save;
   lora.ensure_weight_tying = args.lora_ensure_weight_tying;
   lora.bias = args.lora_bias;
   return lora;
 }
 
+void add_module(const std::string& module, std::vector<std::string>& modules) {
+  if (std::ranges::find(modules, module) == modules.end()) modules.push_back(module);
+}
+
+// The parameters that an adapter adds to a model, and whether each of the others trains.
+std::vector<std::pair<std::string, std::vector<int64_t>>> trained_shapes(
+    const LoadedConfig& config, ModelConfig model, const nn::LoraConfig& lora) {
+  model.lora = lora;
+  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
+  for (ParameterShape& shape : parameter_shapes(model, task_of(config.args).head(config.args))) {
+    if (shape.trains) shapes.emplace_back(std::move(shape.name), std::move(shape.sizes));
+  }
+  return shapes;
+}
+
+// Refuses a key whose value is not that of the adapter that the run continues. Names of modules are
+// compared by the layers that they give an adapter, because the file lists what all-linear found.
+void check_same_adapter(const LoadedConfig& config, const StartingPoint& start,
+                        const nn::LoraConfig& theirs) {
+  const nn::LoraConfig keys = lora_of_keys(config);
+  const std::string rule = "; the adapter's decides: leave the key out, or write the same";
+  const auto compare = [&](const char* key, const auto& own, const auto& in_file,
+                           const auto& text_of) {
+    if (!config.is_set(key) || own == in_file) return;
+    refuse_key(config, key,
+               "is " + text_of(own) + ", and " + text_of(in_file) +
+                   " in the adapter_config.json of '" + start.adapter + "'" + rule);
+  };
+  const auto number = [](auto value) { return format_number("%.17g", static_cast<double>(value)); };
+  const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
+  const auto text = [](const std::string& value) { return value; };
+  const auto alphas = [](const auto& patterns) {
+    Json json = Json::object();
+    for (const auto& [pattern, alpha] : patterns) json[pattern] = alpha;
+    return json.dump();
+  };
+  compare("lora_r", keys.r, theirs.r, number);
+  compare("lora_alpha", keys.lora_alpha, theirs.lora_alpha, number);
+  compare("lora_dropout", keys.lora_dropout, theirs.lora_dropout, number);
+  compare("lora_bias", keys.bias, theirs.bias, text);
+  compare("lora_alpha_pattern", keys.alpha_pattern, theirs.alpha_pattern, alphas);
+  compare("lora_ensure_weight_tying", keys.ensure_weight_tying, theirs.ensure_weight_tying, flag);
+  compare("use_rslora", keys.use_rslora, theirs.use_rslora, flag);
+  compare("use_dora", keys.use_dora, theirs.use_dora, flag);
+  const auto compare_layers = [&](const char* key, const auto& change) {
+    if (!config.is_set(key)) return;
+    nn::LoraConfig other = theirs;
+    change(other);
+    try {
+      if (trained_shapes(config, start.model_config, other) ==
+          trained_shapes(config, start.model_config, theirs)) {
+        return;
+      }
+    } catch (const Error& error) {
+      refuse_key(config, key, std::string(error.what()) + rule);
+    }
+    refuse_key(config, key,
+               "names other layers than the adapter_config.json of '" + start.adapter + "'" + rule);
+  };
+  compare_layers("lora_target_modules",
+                 [&](nn::LoraConfig& other) { other.target_modules = keys.target_modules; });
+  compare_layers("lora_exclude_modules",
+                 [&](nn::LoraConfig& other) { other.exclude_modules = keys.exclude_modules; });
+  compare_layers("lora_layers_to_transform", [&](nn::LoraConfig& other) {
+    other.layers_to_transform = keys.layers_to_transform;
+  });
+  compare_layers("lora_rank_pattern",
+                 [&](nn::LoraConfig& other) { other.rank_pattern = keys.rank_pattern; });
+  compare_layers("lora_modules_to_save", [&](nn::LoraConfig& other) {
+    other.modules_to_save = keys.modules_to_save;
+    for (const std::string& module :
+         output_modules(start.model_config, task_of(config.args).head(config.args))) {
+      add_module(module, other.modules_to_save);
+    }
+  });
+}
+
 // Reads the adapter that a new run continues. A resumed one needs its configuration alone.
 nn::LoraConfig named_adapter(const LoadedConfig& config, const std::string& run_folder,
                              StartingPoint& start) {
-  for (const Field& field : all_fields()) {
-    if (!is_in_adapter_config(field.name) || !config.is_set(field.name)) continue;
-    refuse_key(config, field.name.c_str(),
-               "is decided by the adapter_config.json of adapter_name_or_path; leave it out");
-  }
   constexpr char kKey[] = "adapter_name_or_path";
   try {
     start.adapter = named_folder(config, kKey, *config.args.adapter_name_or_path);
@@ -128,11 +143,8 @@ nn::LoraConfig named_adapter(const LoadedConfig& config, const std::string& run_
   }
   std::optional<nn::LoraConfig> lora = read_adapter_config(start.adapter);
   if (!lora) refuse_key(config, kKey, "'" + start.adapter + "' holds no adapter");
+  check_same_adapter(config, start, *lora);
   return *std::move(lora);
-}
-
-void add_module(const std::string& module, std::vector<std::string>& modules) {
-  if (std::ranges::find(modules, module) == modules.end()) modules.push_back(module);
 }
 
 // An adapter's folder holds no frozen weights, so that what its base lacks (a pooler, after masked
@@ -177,6 +189,29 @@ void check_four_bits(const LoadedConfig& config, const Parts& parts) {
                  ", whose matrices are stored as [in, out]; dtype: bfloat16 halves the base");
 }
 
+// Refuses a key whose value is not what the quantized folder says.
+void check_same_quantization(const LoadedConfig& config, const char* key, const Parts& parts) {
+  const std::string path = join_path(config_folder(parts.pretrained), kConfigFile);
+  const Json file = read_json_file(path).value("quantization_config", Json::object());
+  const bool is_flag = key == std::string_view("use_bnb_nested_quant");
+  Json own = config.args.use_bnb_nested_quant;
+  Json in_file = file.value("bnb_4bit_use_double_quant", Json(false));
+  if (!is_flag) {
+    const auto sorted = [](std::vector<std::string> names) {
+      std::ranges::sort(names);
+      return Json(names);
+    };
+    own = sorted(config.args.llm_int8_skip_modules);
+    const Json names = file.value("llm_int8_skip_modules", Json());
+    in_file = sorted(names.is_array() ? names.get<std::vector<std::string>>()
+                                      : std::vector<std::string>());
+  }
+  if (own == in_file) return;
+  refuse_key(config, key,
+             "is " + own.dump() + ", and " + in_file.dump() + " in '" + path +
+                 "', whose weights are quantized already; leave the key out, or write the same");
+}
+
 // A name that finds nothing is a mistake, and so is a base without anything to quantise.
 void check_skipped_layers(const LoadedConfig& config, const Parts& parts) {
   const std::vector<ParameterShape> shapes =
@@ -215,34 +250,13 @@ void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, Sta
                    " and model_name_or_path: " + start.model_config.lora->base_model_name_or_path);
   }
   if (!args.use_peft) {
-    warn_about_keys_of_adapters(config);
     if (trains && start.model_config.is_nf4) {
       refuse_key(config, "model_name_or_path",
                  "'" + start.pretrained +
                      "' holds weights of four bits, which cannot be trained; set use_peft: true, "
                      "or name the model's folder in 16 or 32 bits");
     }
-    if (args.load_in_4bit != "false") {
-      refuse_key(config, "load_in_4bit",
-                 "is for the frozen weights under an adapter: weights of four bits cannot be "
-                 "trained; set use_peft: true, or save memory with param_dtype and memory_budget");
-    }
-    if (args.dtype == "bfloat16" || args.dtype == "float16") {
-      refuse_key(config, "dtype",
-                 "is the type of the frozen weights under an adapter (use_peft); of weights that "
-                 "are trained it is param_dtype, which may be bfloat16");
-    }
     return;
-  }
-  if (args.loraplus_lr_embedding != TrainingArgs().loraplus_lr_embedding &&
-      !args.loraplus_lr_ratio) {
-    refuse_key(config, "loraplus_lr_embedding",
-               "is a learning rate of LoRA+ and has no effect without loraplus_lr_ratio");
-  }
-  if (args.task == "pretraining") {
-    refuse_key(config, "use_peft",
-               "trains an adapter on a trained model and is not available for task pretraining; "
-               "task mlm trains one on more text");
   }
   if (start.pretrained.empty()) {
     refuse_key(config, "use_peft",
@@ -307,10 +321,7 @@ void choose_base_format(const LoadedConfig& config, Parts& parts) {
   if (args.dtype == "float16") base.weights = WeightFormat::kFloat16;
   for (const char* key : {"use_bnb_nested_quant", "llm_int8_skip_modules"}) {
     if (!config.is_set(key)) continue;
-    if (parts.model_config.is_nf4) {
-      refuse_key(config, key,
-                 "is decided by the quantized folder '" + parts.pretrained + "'; leave it out");
-    }
+    if (parts.model_config.is_nf4) check_same_quantization(config, key, parts);
     if (args.load_in_4bit == "false") {
       log::warning(config.where(key) + ": no effect where load_in_4bit is not true: " + key);
     }

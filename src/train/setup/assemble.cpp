@@ -33,6 +33,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
 #include "finetune/train/adapter_base.h"
+#include "finetune/train/check_files.h"
 #include "train/setup/adapter.h"
 #include "train/setup/check_data.h"
 #include "train/setup/evaluated_model.h"
@@ -185,6 +186,15 @@ OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoi
           .seed = static_cast<uint64_t>(args.seed)};
 }
 
+// The prefix of torch's wrappers that all names have; empty: they have none.
+std::string wrapper_prefix(const std::vector<std::string>& names) {
+  for (const char* prefix : {"module._orig_mod.", "_orig_mod.", "module."}) {
+    const auto has_it = [&](const std::string& name) { return name.starts_with(prefix); };
+    if (!names.empty() && std::ranges::all_of(names, has_it)) return prefix;
+  }
+  return "";
+}
+
 // Missing tensors are initialised if the model is trained; otherwise they are an error, because an
 // untrained head would answer at random.
 void load_pretrained(const LoadedConfig& config, const Parts& parts, const ModelOptions& made_with,
@@ -226,6 +236,13 @@ void load_pretrained(const LoadedConfig& config, const Parts& parts, const Model
                     listed(shapes) + advice);
   }
   if (report.missing.size() == model.weights().size()) {
+    const std::string prefix = wrapper_prefix(report.unexpected);
+    if (!prefix.empty()) {
+      refuse_key(config, "model_name_or_path",
+                 "the names of all tensors in '" + folder + "' begin with '" + prefix +
+                     "', which torch.compile ('_orig_mod.') or DistributedDataParallel "
+                     "('module.') put before them; save the model inside, or rename the tensors");
+    }
     refuse_key(
         config, "model_name_or_path",
         "'" + folder + "' holds none of the model's " + std::to_string(report.missing.size()) +
@@ -454,7 +471,37 @@ void check_arithmetic(const LoadedConfig& config, const c10::Device& device) {
   }
 }
 
+void check_export(const LoadedConfig& config, const ModelConfig& model) {
+  if (!config.args.export_gguf || is_exported_as_gguf(model)) return;
+  refuse_key(config, "export_gguf",
+             "a " + model.model_type + " cannot be written as GGUF; leave it out");
+}
+
 }  // namespace
+
+void check_parts(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  if (!args.do_train) return;
+  const StartingPoint start = find_starting_point(config, training_request(args));
+  check_export(config, start.model_config);
+  ProgressDisplay progress(ProgressMode::kNone);
+  (void)make_task_setup({.config = config,
+                         .tokenizer = *start.tokenizer,
+                         .model = start.model_config,
+                         .model_is_trained = !start.pretrained.empty(),
+                         .progress = progress,
+                         .entry = std::make_shared<std::optional<size_t>>(),
+                         .cache = {},
+                         .trained = {},
+                         .chat_template = start.chat_template,
+                         .chat_date = chat_date_today()});
+  if (!start.model_config.lora) return;
+  try {
+    (void)parameter_shapes(start.model_config, task_of(args).head(args));
+  } catch (const nn::LoraError& error) {
+    refuse_key(config, error.key(), error.what());
+  }
+}
 
 Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                ProgressDisplay& progress) {
@@ -579,10 +626,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
         make_run_optimizer(args, *parts.model, optimizer_options(args, memory.optimizer));
   }
 
-  if (config.args.export_gguf && !is_exported_as_gguf(parts.model_config)) {
-    refuse_key(config, "export_gguf",
-               "a " + parts.model_config.model_type + " cannot be written as GGUF; leave it out");
-  }
+  check_export(config, parts.model_config);
   check_metric(config, parts);  // before the first step, not at the first evaluation
 
   parts.identity.data = parts.train_data ? parts.train_data->fingerprint() : "";
@@ -613,7 +657,8 @@ Environment current_environment(const c10::Device& device) {
           .cpu_capability = cpu_capability(),
           .threads = num_threads(),
           .processors = static_cast<int64_t>(std::thread::hardware_concurrency()),
-          .machine_memory = machine_memory()};
+          .machine_memory = machine_memory(),
+          .arithmetic = kArithmeticVersion};
 }
 
 }  // namespace finetune

@@ -159,8 +159,12 @@ void check_training_samples(const LoadedConfig& config, const Parts& parts) {
   report_low_rate(config.args);
   const Dataset* data = parts.train_data.get();
   if (!can_be_looked_at(*data)) return;
-  check_targets(config, parts);
-  if (data->size() > 0) check_tokens(config, parts, count_tokens(*data, *parts.tokenizer));
+  TokenCounts counts;
+  if (data->size() > 0) counts = count_tokens(*data, *parts.tokenizer);
+  // Tokens that are all unknown are no targets either, and this is the reason.
+  const bool is_unknown = counts.all > 0 && counts.unknown == counts.all;
+  if (!is_unknown) check_targets(config, parts);
+  if (data->size() > 0) check_tokens(config, parts, counts);
   report_cut_samples(parts);
 }
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <system_error>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/batch_split.h"
+#include "finetune/config/price_list.h"
+#include "finetune/tensor/device.h"
 #include "finetune/train/run.h"
 #include "train/setup/assemble.h"
 
@@ -50,6 +54,26 @@ void check_processes(const LoadedConfig& config, int64_t processes) {
                    " at a time (per_device_train_batch_size); choose a multiple of " +
                    std::to_string(args.per_device_train_batch_size * processes));
   }
+}
+
+void check_hardware(const LoadedConfig& config) {
+  const std::optional<Hardware> hardware = hardware_of(config.args);
+  if (!hardware || config.args.use_cpu) return;
+  const auto machine = std::ranges::find_if(
+      price_list(), [&](const PricedMachine& one) { return one.hardware.name == hardware->name; });
+  if (machine == price_list().end() || !machine->is_device) return;
+  const c10::Device device = pick_device(false);
+  if (device.is_cpu()) {
+    refuse_key(config, "hardware",
+               hardware->name + " has a GPU (" + machine->chip +
+                   "), and this machine has none that torch can use; choose a machine with one (in "
+                   "Colab: Runtime, Change runtime type), name this one, or set use_cpu: true");
+  }
+  const std::string name = describe_device(device);
+  if (name.find(machine->chip) != std::string::npos) return;
+  log::warning(config.where("hardware") + ": hardware: " + hardware->name + " has a " +
+               machine->chip + ", and this is " + name +
+               "; its units and price are not this one's");
 }
 
 namespace {

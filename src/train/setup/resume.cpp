@@ -181,6 +181,24 @@ std::string machine_difference(const Environment& then, const Environment& now) 
   return differences;
 }
 
+// What a newer program computes in other bits than the one that wrote the checkpoint
+// (kArithmeticVersion), as far as this run computes it; empty: nothing.
+std::string arithmetic_difference(const Environment& then, const Environment& now,
+                                  const LoadedConfig& config) {
+  if (then.arithmetic == now.arithmetic) return "";
+  if (then.arithmetic > now.arithmetic) {
+    return "a newer finetune wrote the checkpoint, whose arithmetic may differ";
+  }
+  const TrainingArgs& args = config.args;
+  const bool has_16_bits = args.fp16 || args.bf16;
+  const bool is_emulated = now.device == "cpu" && now.cpu_capability.starts_with("AVX2");
+  if (then.arithmetic < 2 && has_16_bits && is_emulated) {
+    return "an earlier finetune wrote the checkpoint, and products of fp16 and bf16 on this "
+           "processor are added in another order since";
+  }
+  return "";
+}
+
 // Up to version 0.2.0 all threads of a process computed a logical shard together.
 std::string shard_difference(const RunState& saved, int64_t shard_threads) {
   const bool has_shards = saved.shard_rows > 0;
@@ -218,11 +236,13 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
     differences += (differences.empty() ? "" : ", ") + std::string("threads ") +
                    std::to_string(old.threads) + " -> " + std::to_string(environment.threads);
   }
+  const std::string arithmetic = arithmetic_difference(old, environment, config);
+  if (!arithmetic.empty()) differences += (differences.empty() ? "" : ", ") + arithmetic;
   if (differences.empty()) return;
   // Memory and processors alone change nothing, because the run keeps its number of threads.
-  const bool changes_bits = old.torch_version != environment.torch_version ||
-                            old.device != environment.device ||
-                            old.cpu_capability != environment.cpu_capability || has_other_threads;
+  const bool changes_bits =
+      old.torch_version != environment.torch_version || old.device != environment.device ||
+      old.cpu_capability != environment.cpu_capability || has_other_threads || !arithmetic.empty();
   if (changes_bits) {
     log::warning("not bit-exact from here: " + differences);
   } else if (has_fixed_bits) {
