@@ -30,6 +30,34 @@ constexpr Command kCommands[] = {
      completion_command},
 };
 
+// Names of commands in other programs, with what to write here.
+struct OtherCommand {
+  std::string_view name;
+  const char* advice;
+};
+constexpr OtherCommand kOtherCommands[] = {
+    {"resume", "a run resumes by its own command: finetune train CONFIG"},
+    {"continue", "a run resumes by its own command: finetune train CONFIG"},
+    {"restart", "finetune train CONFIG --restart begins again at step 0"},
+    {"run", "finetune train CONFIG trains"},
+    {"fit", "finetune train CONFIG trains"},
+    {"pretrain", "finetune train CONFIG trains; 'model_type' in it begins a new model"},
+    {"sft", "finetune train CONFIG trains; its key is 'task: sft'"},
+    {"dpo", "preference training is not available in this version"},
+    {"eval", "finetune evaluate CONFIG evaluates"},
+    {"test", "finetune evaluate CONFIG evaluates; 'finetune config check CONFIG' checks the keys"},
+    {"chat", "finetune predict MODEL_DIR --chat answers"},
+    {"generate", "finetune predict MODEL_DIR writes answers and predictions"},
+    {"inference", "finetune predict MODEL_DIR writes answers and predictions"},
+    {"merge", "finetune export RUN OUT writes a merged model"},
+    {"init", "finetune config init writes a configuration"},
+    {"check", "finetune config check CONFIG checks a configuration"},
+    {"validate", "finetune config check CONFIG checks a configuration"},
+    {"example", "finetune config example NAME writes an example"},
+    {"env", "finetune doctor prints devices, memory and libraries"},
+    {"version", "finetune --version prints it"},
+};
+
 void print_help() {
   std::cout << "finetune " << kVersion
             << ": fine-tunes and pretrains transformer language models; an interrupted run resumes "
@@ -71,6 +99,10 @@ int run(const Arguments& arguments) {
     throw Error(ErrorKind::kUsage, "'" + word +
                                        "' is no command; to train with this configuration: " +
                                        command_name() + " train " + word);
+  }
+  for (const OtherCommand& other : kOtherCommands) {
+    if (word != other.name) continue;
+    throw Error(ErrorKind::kUsage, "there is no command '" + word + "'; " + other.advice);
   }
   throw Error(ErrorKind::kUsage, "unknown command '" + arguments[0] + "'" +
                                      did_you_mean(arguments[0], names) +

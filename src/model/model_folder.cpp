@@ -64,12 +64,16 @@ bool is_hub_name(const std::string& name) {
   return is_word(owner) && is_word(model);
 }
 
-// Whether the owner part of a name is an existing folder: then a path was meant.
+// Whether a path was meant: the owner part of the name is an existing folder, or a usual name of
+// one.
 bool is_in_folder(const std::string& name, const std::string& base) {
   const size_t slash = name.find('/');
   if (slash == std::string::npos) return false;
   FileSystem& files = FileSystem::local();
   const std::string owner = name.substr(0, slash);
+  for (const char* usual : {"runs", "output", "outputs", "results", "checkpoints"}) {
+    if (owner == usual) return true;
+  }
   return files.exists(owner) || (!base.empty() && files.exists(join_path(base, owner)));
 }
 

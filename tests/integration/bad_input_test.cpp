@@ -157,7 +157,12 @@ TEST(BadConfigurationFile, IsNamedWithItsLine) {
 TEST(BadCommandLine, IsRefusedWithUsage) {
   const TinyRun run;
   expect_one_sentence(finetune({"trian"}), 2, {"unknown command 'trian'", "finetune --help"});
+  expect_one_sentence(finetune({"resume", "run.yaml"}), 2,
+                      {"no command 'resume'", "finetune train CONFIG"});
   expect_one_sentence(finetune({"run.yaml"}), 2, {"finetune train run.yaml"});
+  const ProcessResult help = finetune({"train", "help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, ::testing::HasSubstr("usage: finetune train [CONFIG]"));
   expect_one_sentence(finetune({"train", "--config", run.config()}), 2,
                       {"unknown key 'config'", "without a key: finetune train FILE"});
   expect_one_sentence(finetune({"train"}), 2, {"needs a configuration file"});

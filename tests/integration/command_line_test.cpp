@@ -75,7 +75,7 @@ TEST(ModelName, ThatIsAPathIsNotFetchedFromAHub) {
     EXPECT_EQ(result.code, 2) << result.err;
     return result.err;
   };
-  for (const char* path : {"models/berd", "a/b/c", "./berd", "/nowhere/berd"}) {
+  for (const char* path : {"models/berd", "a/b/c", "./berd", "/nowhere/berd", "runs/none"}) {
     EXPECT_THAT(error_of(path), Not(HasSubstr("hf download"))) << path;
   }
   EXPECT_THAT(error_of("models/berd"), HasSubstr("did you mean 'models/bert'?"));

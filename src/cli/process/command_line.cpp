@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/stop_signals.h"
 #include "finetune/base/text.h"
 
@@ -89,8 +90,12 @@ void CommandLine::truth(const char* name, std::optional<bool>& value) {
 bool CommandLine::has(const char* name) const { return app_->count(name) > 0; }
 
 bool CommandLine::parse(const Arguments& arguments) {
-  const bool wants_help = std::ranges::any_of(
-      arguments, [](const std::string& word) { return word == "--help" || word == "-h"; });
+  // "finetune train help", unless there is a file of that name.
+  const bool names_help = arguments.size() == 1 && arguments.front() == "help" &&
+                          !FileSystem::local().exists(arguments.front());
+  const bool wants_help = names_help || std::ranges::any_of(arguments, [](const std::string& word) {
+                            return word == "--help" || word == "-h";
+                          });
   if (wants_help) {
     std::cout << help_ << (more_help_ == nullptr ? "" : more_help_());
     return false;
