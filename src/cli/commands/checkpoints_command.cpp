@@ -38,6 +38,7 @@ std::string age_text(int64_t created_unix) {
 
 // The findings in one folder.
 struct Findings {
+  Json json = Json::object();  // what --json prints
   int64_t checkpoints = 0;
   int64_t valid_checkpoints = 0;
   bool is_finished = false;
@@ -49,13 +50,14 @@ struct Findings {
 };
 
 void list_checkpoints(FileSystem& files, const std::string& folder, bool verify, bool is_mirror,
-                      Findings& findings) {
+                      std::ostream& out, Findings& findings) {
   const auto entries = checkpoint::list_checkpoints(files, folder, verify);
+  Json& list = findings.json["checkpoints"] = Json::array();
   if (entries.empty()) {
-    std::cout << "no checkpoints in " << printable(folder) << "\n";
+    out << "no checkpoints in " << printable(folder) << "\n";
     return;
   }
-  std::cout << "    step   size (MiB)        age  state\n";
+  out << "    step   size (MiB)        age  state\n";
   for (const CheckpointEntry& entry : entries) {
     // What a kill leaves in a mirror is no damage: the run's next session removes it.
     const bool is_unfinished =
@@ -66,14 +68,23 @@ void list_checkpoints(FileSystem& files, const std::string& folder, bool verify,
     std::snprintf(line, sizeof(line), "%8lld %12.1f %10s  ", static_cast<long long>(entry.step),
                   static_cast<double>(entry.bytes) / (1 << 20),
                   age_text(entry.created_unix).c_str());
-    std::cout << line
-              << (entry.whole ? (verify ? "valid (every byte checked)" : "valid (sizes checked)")
-                  : is_unfinished
-                      ? std::string("incomplete: its copy was interrupted")
-                      : "NOT VALID: " + printable(shortened(entry.problem, kLongestNote)))
-              << (entry.foreign ? ", written by transformers" : "") << "\n";
+    list.push_back({{"path", entry.path},
+                    {"step", entry.step},
+                    {"bytes", entry.bytes},
+                    {"created_unix", entry.created_unix},
+                    {"state", entry.whole     ? "valid"
+                              : is_unfinished ? "incomplete"
+                                              : "invalid"},
+                    {"problem", entry.whole ? Json() : Json(entry.problem)},
+                    {"written_by", entry.foreign ? "transformers" : "finetune"},
+                    {"notes", entry.notes}});
+    out << line
+        << (entry.whole     ? (verify ? "valid (every byte checked)" : "valid (sizes checked)")
+            : is_unfinished ? std::string("incomplete: its copy was interrupted")
+                            : "NOT VALID: " + printable(shortened(entry.problem, kLongestNote)))
+        << (entry.foreign ? ", written by transformers" : "") << "\n";
     for (const std::string& note : entry.notes) {
-      std::cout << "         note: " << printable(shortened(note, kLongestNote)) << "\n";
+      out << "         note: " << printable(shortened(note, kLongestNote)) << "\n";
     }
   }
 }
@@ -90,7 +101,8 @@ Json state_in(FileSystem& files, const std::string& folder) {
   }
 }
 
-void list_model(FileSystem& files, const std::string& folder, bool verify, Findings& findings) {
+void list_model(FileSystem& files, const std::string& folder, bool verify, std::ostream& out,
+                Findings& findings) {
   const Json state = state_in(files, folder);
   const auto flag = [&](const char* name) {
     const auto found = state.is_object() ? state.find(name) : state.end();
@@ -98,28 +110,38 @@ void list_model(FileSystem& files, const std::string& folder, bool verify, Findi
   };
   const checkpoint::FinishedModel model = checkpoint::inspect_finished_model(files, folder, verify);
   findings.is_finished = flag("finished") || model.has_manifest_file;
+  Json& json = findings.json["finished_model"] = Json();
   if (!findings.is_finished) return;
-  std::cout << "finished model in " << printable(folder) << ": ";
+  json = {{"valid", Json()}, {"problem", Json()}};  // null: there are no checksums
+  out << "finished model in " << printable(folder) << ": ";
   if (!model.has_manifest_file && !flag("has_manifest")) {
-    std::cout << "no checksums, as an older version wrote it; run its training command again to "
-                 "add them\n";
+    out << "no checksums, as an older version wrote it; run its training command again to "
+           "add them\n";
   } else if (model.is_valid()) {
     char text[96];
     std::snprintf(text, sizeof(text), "step %lld, %zu files, %.1f MiB, valid (%s checked)\n",
                   static_cast<long long>(model.manifest->step), model.manifest->files.size(),
                   static_cast<double>(model.bytes) / (1 << 20), verify ? "every byte" : "sizes");
-    std::cout << text;
+    out << text;
+    json["valid"] = true;
+    json["step"] = model.manifest->step;
+    json["files"] = model.manifest->files.size();
+    json["bytes"] = model.bytes;
   } else {
     findings.has_damaged_model = true;
-    std::cout << "DAMAGED: " << printable(checkpoint::describe_damage(model))
-              << "; run its training command again to repair it\n";
+    json["valid"] = false;
+    json["problem"] = checkpoint::describe_damage(model);
+    out << "DAMAGED: " << printable(checkpoint::describe_damage(model))
+        << "; run its training command again to repair it\n";
   }
 }
 
-Findings list_folder(FileSystem& files, const std::string& folder, bool verify, bool is_mirror) {
+Findings list_folder(FileSystem& files, const std::string& folder, bool verify, bool is_mirror,
+                     std::ostream& out) {
   Findings findings;
-  list_checkpoints(files, folder, verify, is_mirror, findings);
-  list_model(files, folder, verify, findings);
+  findings.json = {{"folder", folder}, {"checked", verify ? "every byte" : "sizes"}};
+  list_checkpoints(files, folder, verify, is_mirror, out, findings);
+  list_model(files, folder, verify, out, findings);
   return findings;
 }
 
@@ -141,30 +163,35 @@ std::optional<std::string> recorded_mirror(FileSystem& files, const std::string&
 }
 
 // Lists the mirror. Returns whether it is undamaged and complete.
-bool list_mirror(const std::string& mirror, bool is_finished) {
-  std::cout << "mirror " << printable(mirror) << ":\n";
+bool list_mirror(const std::string& mirror, bool is_finished, std::ostream& out, Json& json) {
+  json = {{"folder", mirror}};
+  out << "mirror " << printable(mirror) << ":\n";
   const std::shared_ptr<FileSystem> files = checkpoint::files_of_location(mirror);
   if (files->type(mirror) == FileType::kMissing) {
-    std::cout << "it is not there; name another folder with --mirror\n";
+    json["problem"] = "it is not there";
+    out << "it is not there; name another folder with --mirror\n";
     return true;  // possibly not mounted: not damage
   }
-  const Findings there = list_folder(*files, mirror, true, true);
+  const Findings there = list_folder(*files, mirror, true, true, out);
+  json = there.json;
   if (is_finished && !there.is_finished) {
-    std::cout << "INCOMPLETE: the finished model is missing there; run its training command again "
-                 "to copy it\n";
+    json["problem"] = "the finished model is missing there";
+    out << "INCOMPLETE: the finished model is missing there; run its training command again "
+           "to copy it\n";
     return false;
   }
   return !there.has_damage();
 }
 
 constexpr const char* kCheckpointsHelp =
-    R"(usage: finetune checkpoints OUTPUT_DIR|BUCKET [--verify] [--mirror DIR]
+    R"(usage: finetune checkpoints OUTPUT_DIR|BUCKET [--verify] [--mirror DIR] [--json]
 
 Lists a run's checkpoints with step, size, age and state, and the finished model; of a
 mirror in a bucket (s3://BUCKET/FOLDER) too.
 --verify      Compare every byte with its checksum, in the mirror too, not only sizes.
               Exit code 3 if anything is damaged.
 --mirror DIR  The mirror's folder; default: mirror_dir of the run's configuration.
+--json        Print one JSON object instead of a table.
 Exit code 3 if no checkpoint is valid, or if the finished model is damaged.
 )";
 
@@ -174,7 +201,9 @@ int checkpoints_command(const Arguments& arguments) {
   CommandLine line("checkpoints", kCheckpointsHelp);
   bool verify = false;
   std::optional<std::string> named;
+  bool as_json = false;
   line.flag("--verify", verify);
+  line.flag("--json", as_json);
   line.value("--mirror", named);
   if (!line.parse(arguments)) return kExitFinished;
   if (line.rest().size() != 1 || line.rest()[0].starts_with("-")) {
@@ -190,12 +219,21 @@ int checkpoints_command(const Arguments& arguments) {
   require(*files, folder);
   if (named) require(*checkpoint::files_of_location(*named), *named);
   const bool is_mirror = files->object_store() != nullptr;
-  const Findings here = list_folder(*files, folder, verify, is_mirror);
+  std::ostream nowhere(nullptr);
+  std::ostream& out = as_json ? nowhere : std::cout;
+  Findings here = list_folder(*files, folder, verify, is_mirror, out);
   bool is_good = !here.has_damaged_model && (here.checkpoints == 0 || here.valid_checkpoints > 0);
-  if (!verify) return is_good ? kExitFinished : kExitNoValidCheckpoint;
-  is_good = is_good && !here.has_damage();
-  const std::optional<std::string> mirror = named ? named : recorded_mirror(*files, folder);
-  if (mirror && *mirror != folder) is_good = list_mirror(*mirror, here.is_finished) && is_good;
+  if (verify) {
+    is_good = is_good && !here.has_damage();
+    const std::optional<std::string> mirror = named ? named : recorded_mirror(*files, folder);
+    if (mirror && *mirror != folder) {
+      is_good = list_mirror(*mirror, here.is_finished, out, here.json["mirror"]) && is_good;
+    }
+  }
+  if (as_json) {
+    // Names of files may hold bytes that are not UTF-8.
+    std::cout << here.json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  }
   return is_good ? kExitFinished : kExitNoValidCheckpoint;
 }
 

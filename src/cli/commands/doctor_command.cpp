@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -27,16 +28,50 @@
 namespace finetune::cli {
 namespace {
 
-struct Doctor {
-  int problems = 0;
+using Json = nlohmann::ordered_json;
 
-  static void line(const std::string& what, const std::string& value) {
+// Prints each fact and problem when it is found, or with --json all at the end.
+class Doctor {
+ public:
+  explicit Doctor(bool as_json) : as_json_(as_json) {}
+
+  void line(const std::string& what, const std::string& value) {
+    Json& fact = facts_[what];  // of two libraries with one name, a list
+    if (fact.is_null()) {
+      fact = value;
+    } else {
+      if (!fact.is_array()) fact = Json::array({fact});
+      fact.push_back(value);
+    }
+    if (as_json_) return;
     std::cout << what << std::string(what.size() < 18 ? 18 - what.size() : 1, ' ') << value << "\n";
   }
+
   void problem(const std::string& what, const std::string& repair) {
-    ++problems;
-    std::cout << "problem: " << what << "; " << repair << "\n";
+    problems_.push_back({{"problem", what}, {"repair", repair}});
+    if (!as_json_) std::cout << "problem: " << what << "; " << repair << "\n";
   }
+
+  // Returns whether there was no problem.
+  bool finish() {
+    const bool is_well = problems_.empty();
+    if (as_json_) {
+      std::cout << dump_json({{"facts", facts_}, {"problems", problems_}}) << "\n";
+    } else if (is_well) {
+      std::cout << "all is well\n";
+    }
+    return is_well;
+  }
+
+ private:
+  // Paths may hold bytes that are not UTF-8.
+  static std::string dump_json(const Json& json) {
+    return json.dump(2, ' ', false, Json::error_handler_t::replace);
+  }
+
+  bool as_json_;
+  Json facts_ = Json::object();
+  Json problems_ = Json::array();
 };
 
 std::string gigabytes(uint64_t bytes) {
@@ -67,14 +102,14 @@ std::set<std::string> loaded_libraries(const std::string& part) {
 }
 
 void look_at_libraries(Doctor& doctor) {
-  Doctor::line("finetune", std::string(kVersion) + ", built for torch " + torch_built_for());
-  Doctor::line("libtorch", torch_version() + " in " + torch_library_folder());
+  doctor.line("finetune", std::string(kVersion) + ", built for torch " + torch_built_for());
+  doctor.line("libtorch", torch_version() + " in " + torch_library_folder());
   if (!torch_version().starts_with(torch_built_for() + ".")) {
     doctor.problem("this finetune was built for another version of torch",
                    "install torch " + torch_built_for() + ", or the wheel for this torch");
   }
   const auto openmp = loaded_libraries("libgomp");
-  for (const std::string& path : openmp) Doctor::line("OpenMP", path);
+  for (const std::string& path : openmp) doctor.line("OpenMP", path);
   if (openmp.size() > 1) {
     doctor.problem("two OpenMP libraries are loaded, which slows torch down",
                    "build again with scripts/build and start without LD_PRELOAD");
@@ -89,27 +124,27 @@ std::string how_processes_meet(bool cuda_build) {
   return "Gloo, between GPUs NCCL " + nccl_version();
 }
 
-void look_at_helpers() {
+void look_at_helpers(Doctor& doctor) {
   const std::string arrow = describe_arrow_support();
-  Doctor::line("Parquet, Arrow",
-               arrow.empty()
-                   ? "no pyarrow: these files cannot be read (python3 -m pip install pyarrow, in a "
-                     "virtual environment where the system's pip refuses)"
-                   : arrow);
+  doctor.line("Parquet, Arrow",
+              arrow.empty()
+                  ? "no pyarrow: these files cannot be read (python3 -m pip install pyarrow, in a "
+                    "virtual environment where the system's pip refuses)"
+                  : arrow);
   const std::string hf = find_program("hf");
-  Doctor::line("hf", hf.empty() ? "not installed: models are taken from folders and the local "
-                                  "Hugging Face cache (pip install huggingface_hub)"
-                                : hf);
+  doctor.line("hf", hf.empty() ? "not installed: models are taken from folders and the local "
+                                 "Hugging Face cache (pip install huggingface_hub)"
+                               : hf);
 }
 
 void look_at_device(Doctor& doctor) {
   const c10::Device device = pick_device(false);
-  Doctor::line("device", describe_device(device));
+  doctor.line("device", describe_device(device));
   const bool cuda_build = !loaded_libraries("libtorch_cuda").empty();
   if (device.is_cpu() && cuda_build && !has_nvidia_hardware()) {
-    Doctor::line("accelerator",
-                 "none: this torch can use CUDA, but this machine has no NVIDIA GPU or driver; "
-                 "training uses the CPU");
+    doctor.line("accelerator",
+                "none: this torch can use CUDA, but this machine has no NVIDIA GPU or driver; "
+                "training uses the CPU");
   } else if (device.is_cpu() && cuda_build) {
     const std::string driver = nvidia_driver_version();
     doctor.problem("this torch can use CUDA, but no device is seen" +
@@ -117,17 +152,17 @@ void look_at_device(Doctor& doctor) {
                    "check the driver (nvidia-smi), which must be at least as new as torch's CUDA, "
                    "and CUDA_VISIBLE_DEVICES, or train with use_cpu");
   } else if (device.is_cpu()) {
-    Doctor::line("accelerator", "none: this torch is a CPU build");
+    doctor.line("accelerator", "none: this torch is a CPU build");
   }
-  if (!tpu_note().empty()) Doctor::line("TPU", tpu_note());
-  Doctor::line("processes", how_processes_meet(cuda_build));
-  Doctor::line("processors", std::to_string(std::thread::hardware_concurrency()));
+  if (!tpu_note().empty()) doctor.line("TPU", tpu_note());
+  doctor.line("processes", how_processes_meet(cuda_build));
+  doctor.line("processors", std::to_string(std::thread::hardware_concurrency()));
 }
 
 void look_at_memory(Doctor& doctor) {
   const uint64_t available = memory_field("MemAvailable");
-  Doctor::line("memory",
-               gigabytes(memory_field("MemTotal")) + ", " + gigabytes(available) + " available");
+  doctor.line("memory",
+              gigabytes(memory_field("MemTotal")) + ", " + gigabytes(available) + " available");
   if (available < (uint64_t{1} << 30)) {
     doctor.problem("less than 1 GiB of memory is available", "end other programs");
   }
@@ -138,7 +173,7 @@ void look_at_disk(Doctor& doctor) {
   char buffer[4096];
   const std::string here = ::getcwd(buffer, sizeof(buffer)) != nullptr ? buffer : ".";
   const uint64_t free = files.free_bytes(here);
-  Doctor::line("disk", gigabytes(free) + " free in " + here);
+  doctor.line("disk", gigabytes(free) + " free in " + here);
   if (free < (uint64_t{2} << 30)) {
     doctor.problem("less than 2 GiB are free here",
                    "an 84M model's checkpoint takes 1 GB: free some");
@@ -151,10 +186,10 @@ void look_at_disk(Doctor& doctor) {
     doctor.problem(error.what(), "set output_dir to a place that you may write to");
   }
   if (files.exists("/content")) {
-    Doctor::line("Google Drive", files.exists("/content/drive/MyDrive")
-                                     ? "mounted at /content/drive"
-                                     : "not mounted (from google.colab import drive; "
-                                       "drive.mount('/content/drive'))");
+    doctor.line("Google Drive", files.exists("/content/drive/MyDrive")
+                                    ? "mounted at /content/drive"
+                                    : "not mounted (from google.colab import drive; "
+                                      "drive.mount('/content/drive'))");
   }
 }
 
@@ -186,9 +221,9 @@ void look_at_bucket(Doctor& doctor, const std::string& location) {
     const double reading = seconds([&] { is_same = files->read_all(path) == probe; });
     const bool is_listed = files->list(folder) == std::vector<std::string>{"probe"};
     files->remove_tree(folder);
-    Doctor::line("bucket", location + ": " + format_number("%.0f ms", 1000 * latency) +
-                               " for a request, writes " + speed(writing) + ", reads " +
-                               speed(reading));
+    doctor.line("bucket", location + ": " + format_number("%.0f ms", 1000 * latency) +
+                              " for a request, writes " + speed(writing) + ", reads " +
+                              speed(reading));
     if (!is_same || !is_listed || files->exists(folder)) {
       doctor.problem(
           "what was written to '" + location + "' was not read, listed or deleted as it is",
@@ -200,32 +235,34 @@ void look_at_bucket(Doctor& doctor, const std::string& location) {
 }
 
 constexpr const char* kDoctorHelp =
-    R"(usage: finetune doctor [BUCKET]
+    R"(usage: finetune doctor [BUCKET] [--json]
 
 Prints devices, memory, libraries, pyarrow, hf, disk and problems. Exit code 1 if there is a problem.
 
   BUCKET   a place for mirror_dir (s3://BUCKET/FOLDER, rclone:REMOTE:FOLDER): also writes,
            reads, lists and deletes an object of 8 MiB there, and prints the speed
+  --json   print one JSON object: "facts" by name, and a list of "problems"
 )";
 
 }  // namespace
 
 int doctor_command(const Arguments& arguments) {
   CommandLine line("doctor", kDoctorHelp);
+  bool as_json = false;
+  line.flag("--json", as_json);
   if (!line.parse(arguments)) return kExitFinished;
   const std::vector<std::string>& locations = line.rest();
   if (locations.size() > 1 || (!locations.empty() && !checkpoint::is_bucket(locations.front()))) {
     throw Error(ErrorKind::kUsage, "finetune doctor takes at most one bucket (s3://BUCKET/FOLDER)");
   }
-  Doctor doctor;
+  Doctor doctor(as_json);
   look_at_libraries(doctor);
-  look_at_helpers();
+  look_at_helpers(doctor);
   look_at_device(doctor);
   look_at_memory(doctor);
   look_at_disk(doctor);
   if (!locations.empty()) look_at_bucket(doctor, locations.front());
-  std::cout << (doctor.problems == 0 ? "all is well\n" : "");
-  return doctor.problems == 0 ? kExitFinished : kExitFailed;
+  return doctor.finish() ? kExitFinished : kExitFailed;
 }
 
 }  // namespace finetune::cli
