@@ -227,6 +227,18 @@ std::string what_other_file(const std::string& path) {
   return "";
 }
 
+// Adds a model folder that is not there to other problems, so that users see all at once. A name
+// that the Hugging Face cache may hold is left to the model's reader.
+void add_missing_model(const LoadedConfig& config, Problems& problems) {
+  const std::optional<std::string>& model = config.args.model_name_or_path;
+  if (problems.empty() || !model) return;
+  const bool is_path =
+      model->starts_with('/') || model->starts_with("../") || std::ranges::count(*model, '/') > 1;
+  if (!is_path || FileSystem::local().exists(*model)) return;
+  problems.add(config.where("model_name_or_path"),
+               "model_name_or_path: there is no folder '" + *model + "'");
+}
+
 LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& path,
                      const std::vector<std::string>& overrides) {
   LoadedConfig config;
@@ -253,8 +265,10 @@ LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& p
   apply(words, "", config, problems);
   kept.insert(kept.end(), words.begin(), words.end());
   check_learning_rate(kept, config, problems);
+  add_missing_model(config, problems);
   problems.throw_if_any();
   derive(config, problems);
+  add_missing_model(config, problems);
   problems.throw_if_any();
   return config;
 }

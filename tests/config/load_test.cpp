@@ -450,6 +450,14 @@ TEST(LoadConfig, SaysWhatAnotherKindOfFileIs) {
   }
 }
 
+TEST(LoadConfig, NamesAMissingModelBesideOtherMistakes) {
+  EXPECT_EQ(load_error("model_name_or_path: /nowhere/model\nsave_step: 1\n"),
+            "run.yaml:2: unknown key 'save_step' (did you mean 'save_steps'?)\n"
+            "run.yaml:1: model_name_or_path: there is no folder '/nowhere/model'");
+  EXPECT_THAT(load_error("model_name_or_path: owner/model\nsave_step: 1\n"),
+              Not(HasSubstr("folder")));
+}
+
 TEST(LoadConfig, NamesTheNearestFile) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() + "/bert.yaml") << "seed: 1\n";

@@ -328,5 +328,46 @@ TEST(TensorBoard, ThatCannotBeWrittenEndsNoTrainingThatHasBegun) {
   EXPECT_THAT(result.err, HasSubstr("not written for TensorBoard, training continues"));
 }
 
+TEST(Checkpoints, PrintTheSameFactsAsJson) {
+  const ProcessResult result = finetune({"checkpoints", trained().out(), "--verify", "--json"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  const Json json = parse_json(result.out, "checkpoints");
+  ASSERT_FALSE(json.at("checkpoints").empty());
+  for (const Json& entry : json.at("checkpoints")) {
+    EXPECT_EQ(entry.at("state"), "valid");
+    EXPECT_GT(entry.at("bytes").get<int64_t>(), 0);
+  }
+  EXPECT_EQ(json.at("checked"), "every byte");
+  EXPECT_EQ(json.at("finished_model").at("valid"), true);
+}
+
+TEST(Doctor, PrintsTheSameFactsAsJson) {
+  const ProcessResult result = finetune({"doctor", "--json"});
+  const Json json = parse_json(result.out, "doctor");
+  EXPECT_TRUE(json.at("facts").contains("libtorch"));
+  EXPECT_EQ(result.code, json.at("problems").empty() ? 0 : 1);
+}
+
+TEST(Train, SaysWhereARunGoesWithoutOutputDir) {
+  const TemporaryFolder folder;
+  const TinyRun run;
+  const ProcessResult result =
+      finetune({"train", run.config(), "--output_dir", "null", "--max_steps", "1"},
+               {.environment = {}, .folder = folder.path(), .watch = ""});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("written to 'trainer_output', the default of output_dir"));
+  EXPECT_FALSE(std::filesystem::is_empty(folder / "trainer_output"));
+}
+
+TEST(Train, NamesAMissingModelBesideAnotherMistake) {
+  const TemporaryFolder folder;
+  const std::string config = folder.write(
+      "run.yaml", "model_name_or_path: ./none\nmodel_type: bert\ntrain_file: none.txt\n");
+  const ProcessResult result = finetune({"train", config, "--eval_strategy", "steps"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("validation_file"));
+  EXPECT_THAT(result.err, HasSubstr("there is no folder '"));
+}
+
 }  // namespace
 }  // namespace finetune::testing

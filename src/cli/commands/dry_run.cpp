@@ -19,7 +19,6 @@
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
-#include "finetune/config/validate.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/train/first_batch.h"
 #include "finetune/train/run.h"
@@ -155,7 +154,7 @@ void summarise(const Trial& trial, const TrainingArgs& args) {
 
 int dry_run(const ConfigWords& words) {
   const LoadedConfig config = load_config(words.path, words.overrides);
-  validate(config, Purpose::kTrain);
+  validate_with_inputs(config, Purpose::kTrain);
   const TrainingArgs& args = config.args;
   if (!args.do_train) {
     throw Error(ErrorKind::kUsage,

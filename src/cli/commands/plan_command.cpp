@@ -11,7 +11,6 @@
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/config/techniques.h"
-#include "finetune/config/validate.h"
 #include "finetune/train/plan.h"
 
 namespace finetune::cli {
@@ -110,7 +109,7 @@ int plan_command(const Arguments& arguments) {
   }
   const ConfigWords words = line.config();
   const LoadedConfig config = load_config(words.path, words.overrides);
-  validate(config, Purpose::kTrain);
+  validate_with_inputs(config, Purpose::kTrain);
   log::set_level(config.args.log_level);
   for (const std::string& note : config.notes) log::warning(note);
   Json plan = plan_training(config, options);

@@ -16,7 +16,6 @@
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/load.h"
-#include "finetune/config/validate.h"
 #include "finetune/tensor/device.h"
 #include "finetune/train/run.h"
 
@@ -43,11 +42,15 @@ void write_peak(bool use_cpu, const std::string& path) {
 
 int train(const LoadedConfig& config, const RunOptions& options) {
   const bool evaluates_only = !config.args.do_train && config.args.do_eval;
-  validate(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
+  validate_with_inputs(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
   if (evaluates_only) {
     log::info(config.where("do_train") +
               ": do_train is false and do_eval is true: the model is evaluated and not trained "
               "(to train, set do_train: true; a dump of TrainingArguments contains false)");
+  }
+  if (config.args.output_dir == TrainingArgs{}.output_dir && launched_beside_first().empty()) {
+    log::info("checkpoints, results and the model are written to '" + config.args.output_dir +
+              "', the default of output_dir");
   }
   check_starting_folder(config);
   if (!tpu_note().empty()) log::warning(tpu_note());

@@ -12,6 +12,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/stop_signals.h"
 #include "finetune/base/text.h"
+#include "finetune/train/check_files.h"
 
 namespace finetune::cli {
 namespace {
@@ -39,6 +40,21 @@ LoadedConfig load_long_run(const ConfigWords& words) {
   LoadedConfig config = load_config(words.path, words.overrides);
   if (config.args.on_sighup == "stop") interrupt::stop_on_hangup();
   return config;
+}
+
+void validate_with_inputs(const LoadedConfig& config, Purpose purpose) {
+  try {
+    validate(config, purpose);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kConfig) throw;
+    std::string text = error.what();
+    try {
+      check_inputs(config);
+    } catch (const Error& missing) {
+      text += "\n" + std::string(missing.what());
+    }
+    throw Error(ErrorKind::kConfig, text);
+  }
 }
 
 CommandLine::CommandLine(std::string command, std::string help, std::string (*more_help)())

@@ -9,6 +9,7 @@
 
 #include "cli/process/commands.h"
 #include "finetune/config/load.h"
+#include "finetune/config/validate.h"
 
 namespace CLI {
 class App;
@@ -18,6 +19,10 @@ namespace finetune::cli {
 
 // Loads the configuration of a command that may run for hours, and applies on_sighup.
 [[nodiscard]] LoadedConfig load_long_run(const ConfigWords& words);
+
+// Validates; where that fails, the error also names data files, models and tokenizers that are not
+// there.
+void validate_with_inputs(const LoadedConfig& config, Purpose purpose);
 
 // Overrides for trial runs of the user's configuration: no session limit ends them, and no user
 // command runs at their end.
