@@ -450,6 +450,14 @@ TEST(LoadConfig, SaysWhatAnotherKindOfFileIs) {
   }
 }
 
+TEST(LoadConfig, RefusesAnAddressAsAFile) {
+  EXPECT_EQ(load_error("train_file: https://example.com/a.jsonl\n"),
+            "run.yaml:1: 'train_file' is an address, 'https://example.com/a.jsonl', and nothing is "
+            "fetched: name a local file or folder (mirror_dir takes a bucket)");
+  EXPECT_THAT(load_error("output_dir: s3://bucket/run\n"), HasSubstr("mirror_dir takes a bucket"));
+  EXPECT_EQ(load_error("train_file: 'a: //b.txt'\n"), "");
+}
+
 TEST(LoadConfig, NamesAMissingModelBesideOtherMistakes) {
   EXPECT_EQ(load_error("model_name_or_path: /nowhere/model\nsave_step: 1\n"),
             "run.yaml:2: unknown key 'save_step' (did you mean 'save_steps'?)\n"

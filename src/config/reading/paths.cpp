@@ -78,6 +78,12 @@ std::optional<std::string> expand(std::string_view text, std::string& problem) {
 }
 
 std::string problem_of_location(std::string_view text, PathKind kind) {
+  if (const size_t scheme = text.find("://");
+      kind == PathKind::kPath && scheme > 0 && scheme != std::string_view::npos &&
+      std::ranges::all_of(text.substr(0, scheme), is_name_part)) {
+    return "is an address, '" + std::string(text) +
+           "', and nothing is fetched: name a local file or folder (mirror_dir takes a bucket)";
+  }
   if (kind != PathKind::kPathOrBucket) return "";
   for (const std::string_view known : {"s3://", "gs://", "azure://", "rclone:"}) {
     if (text.starts_with(known)) return "";
