@@ -64,7 +64,7 @@ def names_in(path, what):
     cls, _, method = what.partition(".")
     body = members(ast.parse(path.read_text(encoding="utf-8")), cls)
     if body is None:
-        sys.exit(f"{path} has no class {cls}: this script has to be told where it is now")
+        sys.exit(f"{path} has no class {cls}: update SOURCES in this script")
     if not method:
         return {node.target.id for node in body
                 if isinstance(node, ast.AnnAssign) and "ClassVar" not in ast.unparse(node.annotation)}  # fmt: skip
@@ -72,7 +72,7 @@ def names_in(path, what):
         if isinstance(node, ast.FunctionDef) and node.name == method:
             arguments = node.args
             return {a.arg for a in arguments.posonlyargs + arguments.args + arguments.kwonlyargs} - NO_KEYS
-    sys.exit(f"{path} has no {what}: this script has to be told where it is now")
+    sys.exit(f"{path} has no {what}: update SOURCES in this script")
 
 
 def find_package(name, folders):

@@ -232,8 +232,8 @@ std::string what_other_file(const std::string& path) {
 void add_missing_model(const LoadedConfig& config, Problems& problems) {
   const std::optional<std::string>& model = config.args.model_name_or_path;
   if (problems.empty() || !model) return;
-  const bool is_path =
-      model->starts_with('/') || model->starts_with("../") || std::ranges::count(*model, '/') > 1;
+  const bool is_path = model->starts_with('/') || model->starts_with("./") ||
+                       model->starts_with("../") || std::ranges::count(*model, '/') > 1;
   if (!is_path || FileSystem::local().exists(*model)) return;
   problems.add(config.where("model_name_or_path"),
                "model_name_or_path: there is no folder '" + *model + "'");
