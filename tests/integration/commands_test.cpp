@@ -363,9 +363,9 @@ TEST(Train, NamesAMissingModelBesideAnotherMistake) {
   const TemporaryFolder folder;
   const std::string config = folder.write(
       "run.yaml", "model_name_or_path: ./none\nmodel_type: bert\ntrain_file: none.txt\n");
-  const ProcessResult result = finetune({"train", config, "--eval_strategy", "steps"});
+  const ProcessResult result = finetune({"train", config, "--load_best_model_at_end"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("validation_file"));
+  EXPECT_THAT(result.err, HasSubstr("load_best_model_at_end"));
   EXPECT_THAT(result.err, HasSubstr("there is no folder '"));
 }
 
