@@ -98,7 +98,7 @@ TEST(Dump, TablesAndHelpNameEveryKey) {
   const std::string table = describe_keys_markdown();
   const std::string help = keys_help();
   for (const Field& field : all_fields()) {
-    EXPECT_THAT(table, HasSubstr("| `" + field.name + "` |"));
+    EXPECT_THAT(table, HasSubstr("</a>`" + field.name + "` |"));
     EXPECT_THAT(help, HasSubstr("  --" + field.name + " <"));
   }
 }

@@ -186,14 +186,14 @@ TEST(TokenClassificationFiles, GiveTheLabelOfEachWordsFirstToken) {
 TEST(TokenClassificationFiles, GiveWordsWithoutTokensALabelToo) {
   const auto data = std::make_shared<TokenClassificationDataset>(
       TokenContent{.ids = {0, 5, 2}, .offsets = {0, 3}, .words = {-1, 1, -1}, .word_counts = {4}});
-  const auto files = make_token_classification_files(data, {"B-X", "O"});
+  const auto files = make_token_classification_files(data, {"O", "B-X"});
   Batch batch;
   batch.rows = 1;
   batch.length = 3;
   batch.samples = {0};
   batch.labels.assign(3, kIgnoredLabel);
   batch.attention_mask = {1, 1, 1};
-  files->add(batch, classes({0, 0, 0}));
+  files->add(batch, logits({1, 0, 0, 1, 1, 0}, {1, 3, 2}));
   EXPECT_EQ(written(*files, "predictions.txt"), "O B-X O O\n");
 }
 

@@ -104,8 +104,10 @@ int check(const Arguments& arguments) {
   const ConfigWords words = line.config();
   const LoadedConfig config = load_config(words.path, words.overrides);
   for (const std::string& note : config.notes) log::warning(note);
-  validate(config, Purpose::kTrain);
-  if (!no_files) {
+  if (no_files) {
+    validate(config, purpose_of_training(config));
+  } else {
+    validate_with_inputs(config, purpose_of_training(config));
     check_files(config);
     check_starting_folder(config);
     check_parts(config);

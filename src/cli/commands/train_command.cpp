@@ -41,9 +41,9 @@ void write_peak(bool use_cpu, const std::string& path) {
 }
 
 int train(const LoadedConfig& config, const RunOptions& options) {
-  const bool evaluates_only = !config.args.do_train && config.args.do_eval;
-  validate_with_inputs(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
-  if (evaluates_only) {
+  const Purpose purpose = purpose_of_training(config);
+  validate_with_inputs(config, purpose);
+  if (purpose == Purpose::kEvaluate) {
     log::info(config.where("do_train") +
               ": do_train is false and do_eval is true: the model is evaluated and not trained "
               "(to train, set do_train: true; a dump of TrainingArguments contains false)");

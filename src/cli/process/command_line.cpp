@@ -42,6 +42,11 @@ LoadedConfig load_long_run(const ConfigWords& words) {
   return config;
 }
 
+Purpose purpose_of_training(const LoadedConfig& config) {
+  const bool evaluates_only = !config.args.do_train && config.args.do_eval;
+  return evaluates_only ? Purpose::kEvaluate : Purpose::kTrain;
+}
+
 void validate_with_inputs(const LoadedConfig& config, Purpose purpose) {
   try {
     validate(config, purpose);

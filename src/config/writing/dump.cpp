@@ -56,8 +56,8 @@ std::string describe_keys_markdown() {
         return "\n### " + name + "\n\n| key | default | meaning |\n|---|---|---|\n";
       },
       [](const Field& field, const std::string& value) {
-        return "| `" + field.name + "` | `" + cell(value) + "` | " + cell(sentence_of(field)) +
-               " |\n";
+        return "| <a id=\"" + field.name + "\"></a>`" + field.name + "` | `" + cell(value) +
+               "` | " + cell(sentence_of(field)) + " |\n";
       });
   return text.substr(1);
 }
