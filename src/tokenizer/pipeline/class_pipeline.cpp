@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "finetune/base/model_families.h"
+#include "finetune/tokenizer/known_patterns.h"
 #include "tokenizer/unicode/json_fields.h"
 
 namespace finetune::tokenizer {
@@ -57,15 +57,11 @@ Json llama_metaspace(const TokenizerFolder& folder) {
           {"split", false}};
 }
 
-constexpr const char* kQwen2Regex =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-Json qwen2_pre_tokenizer(const TokenizerFolder& folder) {
+Json qwen_pre_tokenizer(const TokenizerFolder& folder, std::string_view pattern) {
   Json bytes = byte_level(folder.add_prefix_space.value_or(false));
   bytes["use_regex"] = false;
   return sequence("pretokenizers", Json::array({Json{{"type", "Split"},
-                                                     {"pattern", {{"Regex", kQwen2Regex}}},
+                                                     {"pattern", {{"Regex", pattern}}},
                                                      {"behavior", "Isolated"},
                                                      {"invert", false}},
                                                 std::move(bytes)}));
@@ -97,27 +93,6 @@ Json deberta_pre_tokenizer(const TokenizerFolder& folder) {
   return sequence("pretokenizers", std::move(steps));
 }
 
-struct ClassRow {
-  std::string_view name;
-  TokenizerClass which;
-  const char* model;
-};
-constexpr ClassRow kClasses[] = {{"BertTokenizer", TokenizerClass::kBert, "WordPiece"},
-                                 {"RobertaTokenizer", TokenizerClass::kRoberta, "BPE"},
-                                 {"XLMRobertaTokenizer", TokenizerClass::kXlmRoberta, "Unigram"},
-                                 {"BigBirdTokenizer", TokenizerClass::kBigBird, "Unigram"},
-                                 {"GPT2Tokenizer", TokenizerClass::kGpt2, "BPE"},
-                                 {"Qwen2Tokenizer", TokenizerClass::kQwen2, "BPE"},
-                                 {"LlamaTokenizer", TokenizerClass::kLlama, "BPE"},
-                                 {"GemmaTokenizer", TokenizerClass::kGemma, "BPE"},
-                                 {"DebertaV2Tokenizer", TokenizerClass::kDebertaV2, "Unigram"}};
-
-// The class for which tokenizer.json is used as it is.
-constexpr std::string_view kBackend = "TokenizersBackend";
-// transformers' TOKENIZER_MAPPING_NAMES for model types that are not supported families (those are
-// in base/model_families.def).
-constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {{"phi", "GPT2Tokenizer"}};
-
 // Builds a TemplateProcessing from pieces.
 class Template {
  public:
@@ -146,33 +121,7 @@ class Template {
 
 }  // namespace
 
-TokenizerClass class_of(const TokenizerFolder& folder) {
-  for (const ClassRow& row : kClasses) {
-    if (row.name == folder.class_name) return row.which;
-  }
-  return TokenizerClass::kOther;
-}
-
-std::string class_model(TokenizerClass which) {
-  for (const ClassRow& row : kClasses) {
-    if (row.which == which) return row.model;
-  }
-  return "";
-}
-
-std::string resolve_class(const std::string& named, const std::string& model_type,
-                          bool byte_level) {
-  std::string registered = tokenizer_class_of(model_type);
-  for (const auto& [type, name] : kOtherTypes) {
-    if (type == model_type) registered = name;
-  }
-  if (named == "LlamaTokenizer" && byte_level) return std::string(kBackend);
-  if (named.empty()) return registered;
-  if (registered.empty() || registered == named) return named;
-  if (registered == kBackend) return std::string(kBackend);
-  // Hub folders of Qwen 2 name classes that transformers does not use for it.
-  return model_type == "qwen2" ? registered : named;
-}
+TokenizerClass class_of(const TokenizerFolder& folder) { return class_named(folder.class_name); }
 
 nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolder& folder,
                                       const nlohmann::ordered_json& charsmap) {
@@ -183,6 +132,7 @@ nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolde
     case TokenizerClass::kOther:
       break;
     case TokenizerClass::kBert:
+    case TokenizerClass::kMpnet:
       normalizer = {{"type", "BertNormalizer"},
                     {"clean_text", true},
                     {"handle_chinese_chars", folder.tokenize_chinese_chars.value_or(true)},
@@ -192,7 +142,22 @@ nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolde
       decoder = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
       break;
     case TokenizerClass::kRoberta:
+    case TokenizerClass::kGpt2:
+    case TokenizerClass::kDeberta:
       pre_tokenizer = byte_level(folder.add_prefix_space.value_or(false));
+      decoder = byte_level(true);
+      break;
+    case TokenizerClass::kGptNeoX:
+      normalizer = {{"type", "NFC"}};
+      pre_tokenizer = byte_level(folder.add_prefix_space.value_or(false));
+      decoder = byte_level(true);
+      break;
+    case TokenizerClass::kCohere:
+      normalizer = {{"type", "NFC"}};
+      pre_tokenizer =
+          sequence("pretokenizers",
+                   Json::array({Json{{"type", "Digits"}, {"individual_digits", true}},
+                                byte_level(folder.add_prefix_space.value_or(false))}));
       decoder = byte_level(true);
       break;
     case TokenizerClass::kXlmRoberta:
@@ -211,13 +176,11 @@ nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolde
       pre_tokenizer = metaspace(folder);
       decoder = metaspace(folder);
       break;
-    case TokenizerClass::kGpt2:
-      pre_tokenizer = byte_level(folder.add_prefix_space.value_or(false));
-      decoder = byte_level(true);
-      break;
     case TokenizerClass::kQwen2:
+    case TokenizerClass::kQwen35:
       normalizer = {{"type", "NFC"}};
-      pre_tokenizer = qwen2_pre_tokenizer(folder);
+      pre_tokenizer = qwen_pre_tokenizer(
+          folder, which == TokenizerClass::kQwen2 ? kQwen2Pattern : kQwen35Pattern);
       decoder = byte_level(true);
       break;
     case TokenizerClass::kLlama:
@@ -247,11 +210,16 @@ nlohmann::ordered_json class_post_processor(TokenizerClass which, const Tokenize
                                             const SpecialTokens& special,
                                             const nlohmann::ordered_json& given) {
   Template pieces;
-  const bool language_model = which == TokenizerClass::kGpt2 || which == TokenizerClass::kQwen2 ||
-                              which == TokenizerClass::kLlama || which == TokenizerClass::kGemma;
+  const bool language_model =
+      which == TokenizerClass::kGpt2 || which == TokenizerClass::kGptNeoX ||
+      which == TokenizerClass::kCohere || which == TokenizerClass::kQwen2 ||
+      which == TokenizerClass::kQwen35 || which == TokenizerClass::kLlama ||
+      which == TokenizerClass::kGemma;
   if (which == TokenizerClass::kOther || language_model) {
     const bool says = folder.add_bos_token || folder.add_eos_token;
-    if (!says && (!given.is_null() || !language_model)) return given;
+    // GPTNeoXTokenizer replaces the file's in any case.
+    const bool keeps = which != TokenizerClass::kGptNeoX && !given.is_null();
+    if (!says && (keeps || !language_model)) return given;
     const bool bos = special.bos && folder.add_bos_token.value_or(false);
     const bool eos = special.eos && folder.add_eos_token.value_or(false);
     const auto add = [&](const char* text, int type) {
@@ -276,19 +244,22 @@ nlohmann::ordered_json class_post_processor(TokenizerClass which, const Tokenize
     return pieces.json();
   }
   if (!special.cls || !special.sep) return nullptr;
-  if (which == TokenizerClass::kRoberta) {
+  if (which == TokenizerClass::kRoberta || which == TokenizerClass::kMpnet) {
+    const bool mpnet = which == TokenizerClass::kMpnet;
     return {{"type", "RobertaProcessing"},
             {"sep", Json::array({special.sep->text, special.sep->id})},
             {"cls", Json::array({special.cls->text, special.cls->id})},
-            {"trim_offsets", folder.trim_offsets.value_or(true)},
-            {"add_prefix_space", folder.add_prefix_space.value_or(false)}};
+            {"trim_offsets", mpnet || folder.trim_offsets.value_or(true)},
+            {"add_prefix_space", !mpnet && folder.add_prefix_space.value_or(false)}};
   }
   pieces.special(*special.cls, 0);
   pieces.text("A", 0);
   pieces.special(*special.sep, 0);
   pieces.end_single();
-  pieces.text("B", 1);
-  pieces.special(*special.sep, 1);
+  const int second = which == TokenizerClass::kDeberta ? 0 : 1;
+  if (which == TokenizerClass::kDeberta) pieces.special(*special.sep, 0);
+  pieces.text("B", second);
+  pieces.special(*special.sep, second);
   return pieces.json();
 }
 

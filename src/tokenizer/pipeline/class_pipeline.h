@@ -6,23 +6,11 @@
 
 #include "finetune/tokenizer/tokenizer.h"
 #include "tokenizer/pipeline/special_names.h"
+#include "tokenizer/pipeline/transformers_classes.h"
 
 // The pipelines that transformers 5 builds for its own classes, ignoring those in tokenizer.json:
 // their parts in the format of tokenizer.json, with the settings of tokenizer_config.json.
 namespace finetune::tokenizer {
-
-enum class TokenizerClass {
-  kOther,
-  kBert,
-  kRoberta,
-  kXlmRoberta,
-  kBigBird,
-  kGpt2,
-  kQwen2,
-  kLlama,
-  kGemma,
-  kDebertaV2
-};
 
 [[nodiscard]] TokenizerClass class_of(const TokenizerFolder& folder);
 
@@ -38,14 +26,5 @@ enum class TokenizerClass {
                                                           const TokenizerFolder& folder,
                                                           const SpecialTokens& special,
                                                           const nlohmann::ordered_json& given);
-
-// Returns the class's type of model in tokenizer.json; empty for kOther.
-[[nodiscard]] std::string class_model(TokenizerClass which);
-
-// Returns the class that transformers' AutoTokenizer uses for a folder whose files name the class
-// `named` (may be empty) and the model type `model_type`, which for some types overrides the name.
-// `byte_level`: tokenizer.json has a ByteLevel, which a LlamaTokenizer never has.
-[[nodiscard]] std::string resolve_class(const std::string& named, const std::string& model_type,
-                                        bool byte_level);
 
 }  // namespace finetune::tokenizer

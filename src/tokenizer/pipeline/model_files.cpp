@@ -217,7 +217,7 @@ ReadModel read_model(const nlohmann::ordered_json& model, const std::string& whe
     result.takes_bytes = byte_level;
     result.model = read_bpe(model, where, which, folder, byte_level);
   } else if (type == "WordPiece") {
-    const bool bert = which == TokenizerClass::kBert;
+    const bool bert = which == TokenizerClass::kBert || which == TokenizerClass::kMpnet;
     result.continuing_prefix =
         bert ? "##" : string_field(model, "continuing_subword_prefix", where);
     result.model = read_wordpiece(model, where, bert, folder);

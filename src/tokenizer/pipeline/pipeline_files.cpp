@@ -171,10 +171,22 @@ void set_model(ReadModel read, PipelineParts& parts) {
   if (!read.takes_bytes) parts.pre_tokenizer.spell_bytes();
 }
 
-// Returns the class whose parts replace the file's, if it has the same type of model.
-TokenizerClass class_for(const TokenizerFolder& folder, const std::string& model) {
+// Returns the class whose parts replace the file's. Throws Error(kData) if this version cannot
+// build the ids that transformers' class builds.
+TokenizerClass class_for(const TokenizerFolder& folder, const std::string& model,
+                         const std::string& where) {
   const TokenizerClass which = class_of(folder);
-  return class_model(which) == model ? which : TokenizerClass::kOther;
+  const bool unsupported = is_unsupported_class(folder.class_name);
+  const std::string of_class = class_model(which);
+  if (!unsupported && (of_class.empty() || of_class == model)) return which;
+  const std::string problem =
+      unsupported ? "which is not supported"
+                  : format_text("whose model is {}, but this file's model is {}", of_class, model);
+  throw Error(
+      ErrorKind::kData,
+      format_text("{}: transformers loads this folder as '{}', {}; to use tokenizer.json as it "
+                  "is, set \"tokenizer_class\": \"TokenizersBackend\" in tokenizer_config.json",
+                  where, folder.class_name, problem));
 }
 
 // Reads the sides from tokenizer.json's padding and truncation, as transformers does.
@@ -222,7 +234,7 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
     return found == json.end() ? Json() : *found;
   };
   const Json& model = object_field(json, "model", where);
-  const TokenizerClass which = class_for(folder, model_type(model, where));
+  const TokenizerClass which = class_for(folder, model_type(model, where), where);
   // As in transformers: if tokenizer.json exists, only its post_processor counts.
   folder.add_bos_token.reset();
   folder.add_eos_token.reset();

@@ -25,6 +25,10 @@ constexpr Texts kGpt2Texts = {kEndOfText, kEndOfText, kEndOfText};
 constexpr Texts kQwen2Texts = {nullptr, kEndOfText, kEndOfText, nullptr, kEndOfText};
 constexpr Texts kLlamaTexts = {"<s>", "</s>", "<unk>"};
 constexpr Texts kGemmaTexts = {"<bos>", "<eos>", "<unk>", nullptr, "<pad>", nullptr, "<mask>"};
+constexpr Texts kGptNeoXTexts = {kEndOfText, kEndOfText, kEndOfText, nullptr, "<|padding|>"};
+constexpr Texts kCohereTexts = {"<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>",       "<SEP>",
+                                "<PAD>",       "<CLS>",                 "<MASK_TOKEN>"};
+constexpr Texts kMpnetTexts = {"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"};
 constexpr Texts kDebertaTexts = {"[CLS]", "[SEP]", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"};
 constexpr Texts kBigBirdTexts = {"<s>", "</s>", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]"};
 
@@ -36,12 +40,20 @@ const Texts& texts_of(const TokenizerFolder& folder) {
       return kBigBirdTexts;
     case TokenizerClass::kGpt2:
       return kGpt2Texts;
+    case TokenizerClass::kGptNeoX:
+      return kGptNeoXTexts;
+    case TokenizerClass::kCohere:
+      return kCohereTexts;
+    case TokenizerClass::kMpnet:
+      return kMpnetTexts;
     case TokenizerClass::kQwen2:
+    case TokenizerClass::kQwen35:
       return kQwen2Texts;
     case TokenizerClass::kLlama:
       return kLlamaTexts;
     case TokenizerClass::kGemma:
       return kGemmaTexts;
+    case TokenizerClass::kDeberta:
     case TokenizerClass::kDebertaV2:
       return kDebertaTexts;
     case TokenizerClass::kOther:
@@ -126,13 +138,6 @@ std::optional<bool> read_token_types(const Json& json) {
   return std::find(names->begin(), names->end(), "token_type_ids") != names->end();
 }
 
-// Defaults of transformers' classes without model_input_names. Without a class the tokenizers
-// package is used directly, and it returns token types.
-bool has_token_types(const std::string& class_name) {
-  return class_name.empty() || class_name == "BertTokenizer" || class_name == "ElectraTokenizer" ||
-         class_name == "DebertaV2Tokenizer";
-}
-
 void read_config(const Json& json, const std::string& where, TokenizerFolder& folder,
                  std::optional<bool>& token_types) {
   if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must be a JSON object");
@@ -176,15 +181,29 @@ void read_config(const Json& json, const std::string& where, TokenizerFolder& fo
                    [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
 }
 
-// Sets the class that transformers uses for a model of this type.
-void resolve(TokenizerFolder& folder, const std::string& model_type) {
-  bool byte_level = false;
+// Returns whether auto_map names code for AutoTokenizer.
+bool has_custom_code(const Json& json) {
+  const auto map = json.find("auto_map");
+  if (map == json.end()) return false;
+  if (map->is_array()) return true;
+  const auto code = map->is_object() ? map->find("AutoTokenizer") : map->end();
+  return map->is_object() && code != map->end() && !code->is_null();
+}
+
+// Sets the class that transformers uses for the folder.
+void resolve(TokenizerFolder& folder, ClassSources sources) {
   const std::string file = join_path(folder.path, kTokenizerFile);
-  if (folder.class_name == "LlamaTokenizer" && FileSystem::local().exists(file)) {
+  if (sources.named == "LlamaTokenizer" && FileSystem::local().exists(file)) {
     const std::string text = FileSystem::local().read_all(file, uint64_t{512} << 20);
-    byte_level = text.find("\"ByteLevel\"") != std::string::npos;
+    sources.byte_level = text.find("\"ByteLevel\"") != std::string::npos;
   }
-  folder.class_name = resolve_class(folder.class_name, model_type, byte_level);
+  if (needs_custom_code(sources)) {
+    throw Error(ErrorKind::kData,
+                join_path(folder.path, kTokenizerConfigFile) +
+                    ": 'auto_map' names Python code for this tokenizer, which is not supported; if "
+                    "tokenizer.json describes it completely, remove 'auto_map'");
+  }
+  folder.class_name = resolve_class(sources);
 }
 
 }  // namespace
@@ -193,6 +212,7 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
   TokenizerFolder folder;
   folder.path = path;
   std::optional<bool> token_types;
+  ClassSources sources;
   FileSystem& files = FileSystem::local();
   constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
   const auto read = [&](const char* name) -> std::optional<std::string> {
@@ -202,8 +222,9 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
   };
   if (const auto text = read(kTokenizerConfigFile)) {
     const std::string where = join_path(path, kTokenizerConfigFile);
-    read_config(parse_json(*text, where, ErrorKind::kData, {.allow_nan = true}), where, folder,
-                token_types);
+    const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
+    read_config(json, where, folder, token_types);
+    sources.custom_code = has_custom_code(json);
     folder.files.emplace_back(kTokenizerConfigFile, *text);
   }
   if (const auto text = read(kSpecialTokensFile)) {
@@ -216,11 +237,13 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
   if (const auto text = read(kConfigFile)) {
     const std::string where = join_path(path, kConfigFile);
     const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
-    const std::string type = optional_string(json, "model_type", where).value_or("");
-    resolve(folder, type);
-  } else {
-    resolve(folder, "");
+    sources.model_type = optional_string(json, "model_type", where).value_or("");
+    if (folder.class_name.empty()) {
+      folder.class_name = without_fast(optional_string(json, "tokenizer_class", where).value_or(""));
+    }
   }
+  sources.named = folder.class_name;
+  resolve(folder, std::move(sources));
   folder.token_types = token_types.value_or(has_token_types(folder.class_name));
   return folder;
 }
