@@ -130,10 +130,11 @@ class Folders(ParityTest):
             (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
         return folder
 
-    def check(self, folder):
+    def check(self, folder, tokenizer=None):
         from transformers import AutoTokenizer
 
-        rows = AutoTokenizer.from_pretrained(folder)(LINES, return_offsets_mapping=True)
+        tokenizer = tokenizer or AutoTokenizer.from_pretrained(folder)
+        rows = tokenizer(LINES, return_offsets_mapping=True)
         ours = encode_json(folder, LINES, "--add_special_tokens")
         for line, mine, ids, offsets in zip(LINES, ours, rows["input_ids"], rows["offset_mapping"]):
             self.assertEqual(mine["input_ids"], ids, repr(line))
@@ -156,13 +157,30 @@ class Folders(ParityTest):
                 text = self.refusal(self.write(model_type, name, kind))
                 self.assertIn("tokenizer.json: ", text)
                 self.assertIn(f"'{said}'", text)
-                self.assertIn("TokenizersBackend", text)
+                self.assertIn("model_type" if model_type == "qwen2" else "TokenizersBackend", text)
 
     def test_the_advice_of_a_refusal(self):
         folder = self.write("albert", "", "unigram")
         self.refusal(folder)
         (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}')
         self.check(folder)
+
+    def test_a_refused_class_saved_by_transformers(self):
+        from transformers import AutoTokenizer
+
+        for name, kind in (
+            ("T5Tokenizer", "unigram"), ("CamembertTokenizer", "unigram"), ("LukeTokenizer", "gpt2"),
+            ("CodeLlamaTokenizer", "spaced"),
+        ):  # fmt: skip
+            with self.subTest(name):
+                folder = self.write("llama", name, kind)
+                self.refusal(folder)
+                tokenizer = AutoTokenizer.from_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+                path = folder / "tokenizer_config.json"
+                config = json.loads(path.read_text())
+                path.write_text(json.dumps({**config, "tokenizer_class": "TokenizersBackend"}))
+                self.check(folder, tokenizer)
 
     def test_the_class_of_config_json(self):
         folder = self.write("", "", "wordpiece")
@@ -189,7 +207,7 @@ class Table(ParityTest):
         strings = lambda x: re.findall(r'"([^"]*)"', x)
         cls.classes = re.findall(r'\{(?:"(\w+)"|kBackend), TokenizerClass::(\w+)', part("kClasses"))
         cls.classes = [(name or "TokenizersBackend", which) for name, which in cls.classes]
-        cls.unsupported = strings(part("kUnsupported"))
+        cls.unsupported = "".join(strings(part("kUnsupported"))).split()
         cls.overriding = "".join(strings(part("kOverriding"))).split()
         rows = re.findall(r'\{"(\w+)",\s*((?:"[^"]*"\s*)+)\}', part("kRegistered"))
         cls.registered = {t: n for n, types in rows for t in "".join(strings(types)).split()}

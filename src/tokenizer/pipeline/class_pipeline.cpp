@@ -154,10 +154,9 @@ nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolde
       break;
     case TokenizerClass::kCohere:
       normalizer = {{"type", "NFC"}};
-      pre_tokenizer =
-          sequence("pretokenizers",
-                   Json::array({Json{{"type", "Digits"}, {"individual_digits", true}},
-                                byte_level(folder.add_prefix_space.value_or(false))}));
+      pre_tokenizer = sequence("pretokenizers",
+                               Json::array({Json{{"type", "Digits"}, {"individual_digits", true}},
+                                            byte_level(folder.add_prefix_space.value_or(false))}));
       decoder = byte_level(true);
       break;
     case TokenizerClass::kXlmRoberta:
@@ -210,11 +209,10 @@ nlohmann::ordered_json class_post_processor(TokenizerClass which, const Tokenize
                                             const SpecialTokens& special,
                                             const nlohmann::ordered_json& given) {
   Template pieces;
-  const bool language_model =
-      which == TokenizerClass::kGpt2 || which == TokenizerClass::kGptNeoX ||
-      which == TokenizerClass::kCohere || which == TokenizerClass::kQwen2 ||
-      which == TokenizerClass::kQwen35 || which == TokenizerClass::kLlama ||
-      which == TokenizerClass::kGemma;
+  const bool language_model = which == TokenizerClass::kGpt2 || which == TokenizerClass::kGptNeoX ||
+                              which == TokenizerClass::kCohere || which == TokenizerClass::kQwen2 ||
+                              which == TokenizerClass::kQwen35 || which == TokenizerClass::kLlama ||
+                              which == TokenizerClass::kGemma;
   if (which == TokenizerClass::kOther || language_model) {
     const bool says = folder.add_bos_token || folder.add_eos_token;
     // GPTNeoXTokenizer replaces the file's in any case.
@@ -243,14 +241,23 @@ nlohmann::ordered_json class_post_processor(TokenizerClass which, const Tokenize
     pieces.special(*special.eos, 0);
     return pieces.json();
   }
+  if (which == TokenizerClass::kMpnet) {
+    // A token that tokenizer_config.json sets to null leaves MPNetTokenizer's default id.
+    const SpecialTokens::Token sep = special.sep.value_or(SpecialTokens::Token{"None", 2});
+    const SpecialTokens::Token cls = special.cls.value_or(SpecialTokens::Token{"None", 0});
+    return {{"type", "RobertaProcessing"},
+            {"sep", Json::array({sep.text, sep.id})},
+            {"cls", Json::array({cls.text, cls.id})},
+            {"trim_offsets", true},
+            {"add_prefix_space", false}};
+  }
   if (!special.cls || !special.sep) return nullptr;
-  if (which == TokenizerClass::kRoberta || which == TokenizerClass::kMpnet) {
-    const bool mpnet = which == TokenizerClass::kMpnet;
+  if (which == TokenizerClass::kRoberta) {
     return {{"type", "RobertaProcessing"},
             {"sep", Json::array({special.sep->text, special.sep->id})},
             {"cls", Json::array({special.cls->text, special.cls->id})},
-            {"trim_offsets", mpnet || folder.trim_offsets.value_or(true)},
-            {"add_prefix_space", !mpnet && folder.add_prefix_space.value_or(false)}};
+            {"trim_offsets", folder.trim_offsets.value_or(true)},
+            {"add_prefix_space", folder.add_prefix_space.value_or(false)}};
   }
   pieces.special(*special.cls, 0);
   pieces.text("A", 0);

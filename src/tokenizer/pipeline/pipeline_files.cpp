@@ -182,11 +182,13 @@ TokenizerClass class_for(const TokenizerFolder& folder, const std::string& model
   const std::string problem =
       unsupported ? "which is not supported"
                   : format_text("whose model is {}, but this file's model is {}", of_class, model);
-  throw Error(
-      ErrorKind::kData,
-      format_text("{}: transformers loads this folder as '{}', {}; to use tokenizer.json as it "
-                  "is, set \"tokenizer_class\": \"TokenizersBackend\" in tokenizer_config.json",
-                  where, folder.class_name, problem));
+  const char* advice =
+      folder.fixed_class
+          ? "this model_type in config.json always has that class: use the model's own tokenizer"
+          : "to use tokenizer.json as it is, set \"tokenizer_class\": \"TokenizersBackend\" in "
+            "tokenizer_config.json";
+  throw Error(ErrorKind::kData, format_text("{}: transformers loads this folder as '{}', {}; {}",
+                                            where, folder.class_name, problem, advice));
 }
 
 // Reads the sides from tokenizer.json's padding and truncation, as transformers does.

@@ -26,8 +26,8 @@ constexpr Texts kQwen2Texts = {nullptr, kEndOfText, kEndOfText, nullptr, kEndOfT
 constexpr Texts kLlamaTexts = {"<s>", "</s>", "<unk>"};
 constexpr Texts kGemmaTexts = {"<bos>", "<eos>", "<unk>", nullptr, "<pad>", nullptr, "<mask>"};
 constexpr Texts kGptNeoXTexts = {kEndOfText, kEndOfText, kEndOfText, nullptr, "<|padding|>"};
-constexpr Texts kCohereTexts = {"<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>",       "<SEP>",
-                                "<PAD>",       "<CLS>",                 "<MASK_TOKEN>"};
+constexpr Texts kCohereTexts = {"<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>", "<SEP>", "<PAD>",
+                                "<CLS>",       "<MASK_TOKEN>"};
 constexpr Texts kMpnetTexts = {"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"};
 constexpr Texts kDebertaTexts = {"[CLS]", "[SEP]", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"};
 constexpr Texts kBigBirdTexts = {"<s>", "</s>", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]"};
@@ -204,6 +204,8 @@ void resolve(TokenizerFolder& folder, ClassSources sources) {
                     "tokenizer.json describes it completely, remove 'auto_map'");
   }
   folder.class_name = resolve_class(sources);
+  sources.named = "TokenizersBackend";
+  folder.fixed_class = resolve_class(sources) == folder.class_name;
 }
 
 }  // namespace
@@ -239,7 +241,8 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
     const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
     sources.model_type = optional_string(json, "model_type", where).value_or("");
     if (folder.class_name.empty()) {
-      folder.class_name = without_fast(optional_string(json, "tokenizer_class", where).value_or(""));
+      folder.class_name =
+          without_fast(optional_string(json, "tokenizer_class", where).value_or(""));
     }
   }
   sources.named = folder.class_name;

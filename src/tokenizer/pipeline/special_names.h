@@ -15,7 +15,8 @@ namespace finetune::tokenizer {
 // the class only, config.json. All may be missing.
 struct TokenizerFolder {
   std::string path;
-  std::string class_name;  // without "Fast"; empty if unknown
+  std::string class_name;    // without "Fast"; empty if unknown
+  bool fixed_class = false;  // config.json's model_type has this class, whatever the files name
   // Keys of tokenizer_config.json, if present.
   std::optional<bool> add_prefix_space, trim_offsets;
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars;

@@ -18,63 +18,58 @@ struct ClassRow {
   bool token_types = false;
 };
 // Several names are aliases or subclasses that build the same pipeline.
-constexpr ClassRow kClasses[] = {
-    {"BertTokenizer", TokenizerClass::kBert, true},
-    {"DPRContextEncoderTokenizer", TokenizerClass::kBert, true},
-    {"DPRQuestionEncoderTokenizer", TokenizerClass::kBert, true},
-    {"DistilBertTokenizer", TokenizerClass::kBert},
-    {"ElectraTokenizer", TokenizerClass::kBert, true},
-    {"LayoutLMTokenizer", TokenizerClass::kBert, true},
-    {"LxmertTokenizer", TokenizerClass::kBert, true},
-    {"MobileBertTokenizer", TokenizerClass::kBert, true},
-    {"SqueezeBertTokenizer", TokenizerClass::kBert, true},
-    {"MPNetTokenizer", TokenizerClass::kMpnet},
-    {"RobertaTokenizer", TokenizerClass::kRoberta},
-    {"BartTokenizer", TokenizerClass::kRoberta},
-    {"LEDTokenizer", TokenizerClass::kRoberta},
-    {"LongformerTokenizer", TokenizerClass::kRoberta},
-    {"MvpTokenizer", TokenizerClass::kRoberta},
-    {"XLMRobertaTokenizer", TokenizerClass::kXlmRoberta},
-    {"BigBirdTokenizer", TokenizerClass::kBigBird},
-    {"GPT2Tokenizer", TokenizerClass::kGpt2},
-    {"CodeGenTokenizer", TokenizerClass::kGpt2},
-    {"GPTNeoXTokenizer", TokenizerClass::kGptNeoX},
-    {"CohereTokenizer", TokenizerClass::kCohere},
-    {"Qwen2Tokenizer", TokenizerClass::kQwen2},
-    {"Qwen3_5Tokenizer", TokenizerClass::kQwen35},
-    {"LlamaTokenizer", TokenizerClass::kLlama},
-    {"Phi3Tokenizer", TokenizerClass::kLlama},
-    {"GemmaTokenizer", TokenizerClass::kGemma},
-    {"DebertaTokenizer", TokenizerClass::kDeberta, true},
-    {"DebertaV2Tokenizer", TokenizerClass::kDebertaV2, true},
-    {"BloomTokenizer", TokenizerClass::kOther},
-    {"ParakeetTokenizer", TokenizerClass::kOther},
-    {"PreTrainedTokenizer", TokenizerClass::kOther},
-    {kBackend, TokenizerClass::kOther}};
+constexpr ClassRow kClasses[] = {{"BertTokenizer", TokenizerClass::kBert, true},
+                                 {"DPRContextEncoderTokenizer", TokenizerClass::kBert, true},
+                                 {"DPRQuestionEncoderTokenizer", TokenizerClass::kBert, true},
+                                 {"DistilBertTokenizer", TokenizerClass::kBert},
+                                 {"ElectraTokenizer", TokenizerClass::kBert, true},
+                                 {"LayoutLMTokenizer", TokenizerClass::kBert, true},
+                                 {"LxmertTokenizer", TokenizerClass::kBert, true},
+                                 {"MobileBertTokenizer", TokenizerClass::kBert, true},
+                                 {"SqueezeBertTokenizer", TokenizerClass::kBert, true},
+                                 {"MPNetTokenizer", TokenizerClass::kMpnet},
+                                 {"RobertaTokenizer", TokenizerClass::kRoberta},
+                                 {"BartTokenizer", TokenizerClass::kRoberta},
+                                 {"LEDTokenizer", TokenizerClass::kRoberta},
+                                 {"LongformerTokenizer", TokenizerClass::kRoberta},
+                                 {"MvpTokenizer", TokenizerClass::kRoberta},
+                                 {"XLMRobertaTokenizer", TokenizerClass::kXlmRoberta},
+                                 {"BigBirdTokenizer", TokenizerClass::kBigBird},
+                                 {"GPT2Tokenizer", TokenizerClass::kGpt2},
+                                 {"CodeGenTokenizer", TokenizerClass::kGpt2},
+                                 {"GPTNeoXTokenizer", TokenizerClass::kGptNeoX},
+                                 {"CohereTokenizer", TokenizerClass::kCohere},
+                                 {"Qwen2Tokenizer", TokenizerClass::kQwen2},
+                                 {"Qwen3_5Tokenizer", TokenizerClass::kQwen35},
+                                 {"LlamaTokenizer", TokenizerClass::kLlama},
+                                 {"Phi3Tokenizer", TokenizerClass::kLlama},
+                                 {"GemmaTokenizer", TokenizerClass::kGemma},
+                                 {"DebertaTokenizer", TokenizerClass::kDeberta, true},
+                                 {"DebertaV2Tokenizer", TokenizerClass::kDebertaV2, true},
+                                 {"BloomTokenizer", TokenizerClass::kOther},
+                                 {"ParakeetTokenizer", TokenizerClass::kOther},
+                                 {"PreTrainedTokenizer", TokenizerClass::kOther},
+                                 {kBackend, TokenizerClass::kOther}};
 
 // Classes that build pipelines which are not among those of TokenizerClass, or that read other
 // files than tokenizer.json.
-constexpr std::string_view kUnsupported[] = {
-    "AlbertTokenizer", "BarthezTokenizer", "BartphoTokenizer", "BertGenerationTokenizer",
-    "BertJapaneseTokenizer", "BertTokenizerLegacy", "BertweetTokenizer", "BioGptTokenizer",
-    "BlenderbotSmallTokenizer", "BlenderbotTokenizer", "ByT5Tokenizer", "CLIPTokenizer",
-    "CTRLTokenizer", "CamembertTokenizer", "CanineTokenizer", "ClvpTokenizer", "CodeLlamaTokenizer",
-    "ConvBertTokenizer",
-    "CpmAntTokenizer", "CpmTokenizer", "DPRReaderTokenizer", "DiaTokenizer", "EsmTokenizer",
-    "EsmcTokenizer", "FNetTokenizer", "FSMTTokenizer", "FastSpeech2ConformerTokenizer",
-    "FlaubertTokenizer", "FunnelTokenizer", "GPTNeoXJapaneseTokenizer", "GPTSw3Tokenizer",
-    "HerbertTokenizer", "LasrTokenizer", "LayoutLMv2Tokenizer", "LayoutLMv3Tokenizer",
-    "LayoutXLMTokenizer", "LukeTokenizer", "M2M100Tokenizer", "MBart50Tokenizer", "MBartTokenizer",
-    "MLukeTokenizer", "MarianTokenizer", "MarkupLMTokenizer", "MgpstrTokenizer",
-    "MistralCommonBackend", "MyT5Tokenizer", "NllbTokenizer", "NougatTokenizer",
-    "OpenAIGPTTokenizer", "PLBartTokenizer", "PegasusTokenizer", "PerceiverTokenizer",
-    "PhobertTokenizer", "Pop2PianoTokenizer", "ProphetNetTokenizer", "RagTokenizer",
-    "ReformerTokenizer", "RemBertTokenizer", "RoCBertTokenizer", "RoFormerTokenizer",
-    "SeamlessM4TTokenizer", "SentencePieceBackend", "Siglip2Tokenizer", "SiglipTokenizer",
-    "Speech2TextTokenizer", "SpeechT5Tokenizer", "SplinterTokenizer", "T5Tokenizer",
-    "TapasTokenizer", "Tipsv2Tokenizer", "UdopTokenizer", "VideoPrismTokenizer", "VitsTokenizer",
-    "Wav2Vec2CTCTokenizer", "Wav2Vec2PhonemeCTCTokenizer", "WhisperTokenizer", "XGLMTokenizer",
-    "XLMTokenizer", "XLNetTokenizer"};
+constexpr std::string_view kUnsupported =
+    "AlbertTokenizer BarthezTokenizer BartphoTokenizer BertGenerationTokenizer "
+    "BertJapaneseTokenizer BertTokenizerLegacy BertweetTokenizer BioGptTokenizer "
+    "BlenderbotSmallTokenizer BlenderbotTokenizer ByT5Tokenizer CLIPTokenizer CTRLTokenizer "
+    "CamembertTokenizer CanineTokenizer ClvpTokenizer CodeLlamaTokenizer ConvBertTokenizer "
+    "CpmAntTokenizer CpmTokenizer DPRReaderTokenizer DiaTokenizer EsmTokenizer EsmcTokenizer "
+    "FNetTokenizer FSMTTokenizer FastSpeech2ConformerTokenizer FlaubertTokenizer FunnelTokenizer "
+    "GPTNeoXJapaneseTokenizer GPTSw3Tokenizer HerbertTokenizer LasrTokenizer LayoutLMv2Tokenizer "
+    "LayoutLMv3Tokenizer LayoutXLMTokenizer LukeTokenizer M2M100Tokenizer MBart50Tokenizer "
+    "MBartTokenizer MLukeTokenizer MarianTokenizer MarkupLMTokenizer MgpstrTokenizer "
+    "MistralCommonBackend MyT5Tokenizer NllbTokenizer NougatTokenizer OpenAIGPTTokenizer "
+    "PLBartTokenizer PegasusTokenizer PerceiverTokenizer PhobertTokenizer Pop2PianoTokenizer "
+    "ProphetNetTokenizer RagTokenizer ReformerTokenizer RemBertTokenizer RoCBertTokenizer "
+    "RoFormerTokenizer SeamlessM4TTokenizer SentencePieceBackend Siglip2Tokenizer SiglipTokenizer "
+    "Speech2TextTokenizer SpeechT5Tokenizer SplinterTokenizer T5Tokenizer TapasTokenizer "
+    "Tipsv2Tokenizer UdopTokenizer VideoPrismTokenizer VitsTokenizer Wav2Vec2CTCTokenizer "
+    "Wav2Vec2PhonemeCTCTokenizer WhisperTokenizer XGLMTokenizer XLMTokenizer XLNetTokenizer";
 
 // transformers' TOKENIZER_MAPPING_NAMES: a class and its model types, without the supported
 // families (base/model_families.def) and without types for which transformers has neither a
@@ -239,10 +234,7 @@ std::string class_model(TokenizerClass which) {
   return "";
 }
 
-bool is_unsupported_class(std::string_view name) {
-  return std::find(std::begin(kUnsupported), std::end(kUnsupported), name) !=
-         std::end(kUnsupported);
-}
+bool is_unsupported_class(std::string_view name) { return has_word(kUnsupported, name); }
 
 bool has_token_types(std::string_view name) {
   const ClassRow* row = find_row(name);

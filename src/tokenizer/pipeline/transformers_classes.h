@@ -44,8 +44,8 @@ enum class TokenizerClass {
 
 // What the files of a folder say about the class.
 struct ClassSources {
-  std::string named;         // tokenizer_config.json's tokenizer_class, else config.json's; no "Fast"
-  std::string model_type;    // config.json's
+  std::string named;       // tokenizer_config.json's tokenizer_class, else config.json's; no "Fast"
+  std::string model_type;  // config.json's
   bool byte_level = false;   // tokenizer.json has a ByteLevel
   bool custom_code = false;  // auto_map names code for AutoTokenizer
 };
