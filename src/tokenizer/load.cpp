@@ -8,6 +8,7 @@
 #include "tokenizer/pipeline/special_names.h"
 #include "tokenizer/sentencepiece/sentencepiece_files.h"
 #include "tokenizer/sentencepiece/sentencepiece_tokenizer.h"
+#include "tokenizer/unicode/json_fields.h"
 
 namespace finetune {
 namespace {
@@ -45,6 +46,10 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
   }
   for (const char* name : kSentencePieceFiles) {
     if (!has(name)) continue;
+    if (tokenizer::is_unsupported_class(folder.class_name)) {
+      throw tokenizer::unsupported(join_path(folder_path, name),
+                                   "the class '" + folder.class_name + "'");
+    }
     const tokenizer::TokenizerClass which = tokenizer::class_of(folder);
     if (which == tokenizer::TokenizerClass::kXlmRoberta ||
         which == tokenizer::TokenizerClass::kBigBird ||

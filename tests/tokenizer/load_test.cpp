@@ -179,5 +179,20 @@ TEST(LoadTokenizer, SurvivesEveryTruncation) {
   }
 }
 
+TEST(LoadTokenizer, NamesAClassThatIsNotSupported) {
+  const std::string albert = R"({"tokenizer_class": "AlbertTokenizerFast"})";
+  for (const char* file : {"tokenizer.json", "spiece.model", "vocab.txt"}) {
+    const std::string content =
+        file == std::string("tokenizer.json") ? golden_text("base.json") : "";
+    EXPECT_THAT(message_of_files({{file, content}, {"tokenizer_config.json", albert}}),
+                HasSubstr("'AlbertTokenizer'"));
+  }
+  // The class of the model type, whose model the file does not have.
+  EXPECT_THAT(message_of_files({{"tokenizer.json", golden_text("base.json")},
+                                {"config.json", R"({"model_type": "bert"})"}}),
+              AllOf(HasSubstr("tokenizer.json: transformers loads this folder as 'BertTokenizer'"),
+                    HasSubstr("\"TokenizersBackend\"")));
+}
+
 }  // namespace
 }  // namespace finetune
