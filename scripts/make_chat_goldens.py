@@ -61,6 +61,8 @@ LINES = r"""
 {{ [1, 2, 3] | sum }} {{ [1, 2] | max }} {{ [2, 1] | min }} {{ [1, 1, 2] | unique | list }} {{ [1, 2] | first }} {{ [1, 2] | last }} {{ [] | first }} {{ [1, 2] | reverse | list }}
 {{ '3' | int + 1 }} {{ '3.7' | int }} {{ 'x' | int(9) }} {{ 2.9 | int }} {{ 'ff' | int(0, 16) }} {{ '2.5' | float }} {{ 'x' | float }} {{ 2.5 | round }} {{ 3.14159 | round(2) }} {{ 2.1 | round(method='ceil') }} {{ -3 | abs }}
 {{ 5 is divisibleby 5 }}{{ 4 is even }}{{ 3 is odd }}{{ 'A' is upper }}{{ 'a' is lower }}{{ 1 is number }}{{ true is number }}{{ true is integer }}{{ true is boolean }}{{ 1.0 is float }}{{ 'a' is string }}{{ 1 is sameas true }}{{ 1 is eq 1 }}{{ 2 is gt 1 }}{{ 'a' is in ['a'] }}{{ false is false }}{{ 1 is not none }}
+{{ 'y' if [] | select else 'n' }}{{ ms | selectattr('role', 'equalto', 'nobody') is sequence }}{{ ms | map(attribute='role') is iterable }}{% set g = ms | map(attribute='role') %}{{ g | first }}{{ g | list }}{{ g | list }}{{ 'user' in (ms | map(attribute='role')) }}{{ ms | map(attribute='role') | reverse | join }}{{ [1, 2] | reverse | list }}{{ (ms | map(attribute='role'))[0] }}
+{{ '<a>' | safe + '<b>' }}{{ '<b>' + ('<a>' | safe) }}{{ '<a>' | safe ~ '<b>' }}{{ '<' | e + '<' }}{{ '<' | e | e }}{{ ['<' | safe] }}{{ '<' | safe | length }}{{ '<' | safe == '<' }}{{ '"' | safe | tojson }}{{ ('<' | safe)[0] + '<' }}{{ ('<' | safe + m | tojson) }}
 {{ range(3) | list }}{{ range(5, 1, -2) | list }}{{ dict(a=1, **{'b': 2}) }}{{ dict([('k', 1)]) }}{{ strftime_now('%d %b %Y, %A %H:%M:%S %j') }}
 {{ none.x }}{{ none[0] }}{{ 'abc'.foo }}{{ 5[0] }}{{ [1, 2]['x'] }}{{ none[1:] }}{{ ms[99] }}{{ ms[-1].role }}{{ ms.0.role }}{{ ms | length }}
 """
@@ -107,6 +109,7 @@ FAILING = [
     "{% for a, b in [(1,)] %}{% endfor %}", "{{ range(1000000) }}", "{{ 5 | length }}", "{{ m | nofilter }}", "{{ 1 is notest }}",
     "{% if %}", "{% for x in y %}", "{{ 'a }}", "{{ (1, }}", "{% endif %}", "{% nothing %}", "{{ 1 }", "{# a", "{% break %}",
     "{% set m.role = 1 %}", "{{ f(1) }}", "{{ 'a' | replace }}", "{{ [1, 'a'] | sort }}", "{{ namespace | tojson }}", "{{ x | tojson }}",
+    "{{ ms | map(attribute='role') | tojson }}", "{{ ms | select | length }}", "{{ ms | select | last }}", "{{ (ms | select) + [1] }}",
     "{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "{{ ns.__class__() }}", "{% set n = namespace(_x=1) %}",
 ]
 

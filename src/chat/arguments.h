@@ -34,6 +34,8 @@ void take_none(const Arguments& arguments);
 // Returns the items that a loop visits: of lists, keys of a dict, characters of text, nothing of
 // an undefined value. Throws Error(kData) for other types.
 [[nodiscard]] Values items_of(const Value& value);
+// Text with &, <, >, " and ' as entities; text of |safe as it is.
+[[nodiscard]] TracedText escaped(const TracedText& text);
 // len(). Throws Error(kData) for a type without length.
 [[nodiscard]] int64_t size_of(const Value& value);
 

@@ -2,6 +2,7 @@
 #include "chat/filters.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -16,6 +17,13 @@ namespace {
 bool given(const Value& value) { return !value.is_undefined() && !value.is_none(); }
 
 Value as_list(Values items) { return List{.items = std::move(items)}; }
+
+// What Python's generators give, once.
+Value as_generator(Values items) {
+  List list{.items = std::move(items)};
+  list.taken = std::make_shared<size_t>(0);
+  return list;
+}
 
 // Returns item.a.b or item.0 for "a.b" or "0", as make_attrgetter() of jinja2.
 Value attribute_path(const Value& item, const Value& path) {
@@ -103,24 +111,6 @@ TracedText indent(const TracedText& text, const Arguments& arguments) {
   return result;
 }
 
-TracedText escape(const TracedText& text) {
-  TracedText result;
-  size_t begin = 0;
-  static constexpr std::pair<char, std::string_view> kEntities[] = {
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
-  Limits::work(text.size());
-  for (size_t at = 0; at < text.size(); ++at) {
-    for (const auto& [c, entity] : kEntities) {
-      if (text.str()[at] != c) continue;
-      result.append(text, begin, at);
-      result.append(entity, text.source_at(at));
-      begin = at + 1;
-    }
-  }
-  result.append(text, begin, text.size());
-  return result;
-}
-
 // The key of sorting: text without case, unless case_sensitive.
 Value sort_key(const Value& value, bool case_sensitive) {
   if (case_sensitive || value.text() == nullptr) return value;
@@ -191,7 +181,7 @@ Value map(const Value& value, const Arguments& arguments) {
       Value member = attribute_path(item, values[0]);
       item = member.is_undefined() && !values[1].is_undefined() ? values[1] : member;
     }
-    return as_list(std::move(items));
+    return as_generator(std::move(items));
   }
   const std::string& name = as_text(arguments.positional[0]).str();
   const Filter* filter = find_filter(name);
@@ -202,7 +192,7 @@ Value map(const Value& value, const Arguments& arguments) {
     Limits::step();
     item = filter->call(item, rest);
   }
-  return as_list(std::move(items));
+  return as_generator(std::move(items));
 }
 
 // select(), reject(), selectattr() and rejectattr().
@@ -225,7 +215,7 @@ Value select(const Value& value, const Arguments& arguments, bool wanted, bool b
       kept.push_back(item);
     }
   }
-  return as_list(std::move(kept));
+  return as_generator(std::move(kept));
 }
 
 Value join_filter(const Value& value, const Arguments& arguments) {
@@ -348,7 +338,7 @@ Value unique(const Value& value, const Arguments& arguments) {
     seen.push_back(key);
     kept.push_back(item);
   }
-  return as_list(std::move(kept));
+  return as_generator(std::move(kept));
 }
 
 Value batch(const Value& value, const Arguments& arguments) {
@@ -361,13 +351,13 @@ Value batch(const Value& value, const Arguments& arguments) {
     if (std::ssize(line.items) == size) lines.items.emplace_back(std::exchange(line, {}));
     line.items.push_back(std::move(item));
   }
-  if (line.items.empty()) return lines;
+  if (line.items.empty()) return as_generator(std::move(lines.items));
   if (given(values[1]) && std::ssize(line.items) < size) {
     Limits::check_items(static_cast<size_t>(size));
     line.items.resize(static_cast<size_t>(size), values[1]);
   }
   lines.items.emplace_back(std::move(line));
-  return lines;
+  return as_generator(std::move(lines.items));
 }
 
 // Groups of items whose attribute is equal, sorted by it. Without case_sensitive, the spelling of
@@ -433,6 +423,12 @@ int64_t word_count(const std::string& text) {
 }
 
 Value end_item(const Value& value, bool first) {
+  if (const List* generator = value.generator()) {
+    if (!first) fail("'generator' object is not reversible");
+    size_t& taken = *generator->taken;
+    if (taken < generator->items.size()) return generator->items[taken++];
+    return Value::undefined("No first item, sequence was empty.");
+  }
   Values items = items_of(value);
   if (items.empty())
     return Value::undefined(first ? "No first item, sequence was empty."
@@ -443,7 +439,8 @@ Value end_item(const Value& value, bool first) {
 Value reversed(const Value& value) {
   Values items = items_of(value);
   std::ranges::reverse(items);
-  if (value.text() == nullptr) return as_list(std::move(items));
+  if (value.generator() != nullptr) return as_list(std::move(items));
+  if (value.text() == nullptr) return as_generator(std::move(items));
   return join_items(items, TracedText(), false);
 }
 
@@ -466,9 +463,9 @@ const Filter kFilters[] = {
     {"length", FT_FILTER((take_none(arguments), size_of(value)))},
     {"count", FT_FILTER((take_none(arguments), size_of(value)))},
     {"string", FT_FILTER((take_none(arguments), to_text(value)))},
-    {"safe", FT_FILTER((take_none(arguments), to_text(value)))},
-    {"escape", FT_FILTER((take_none(arguments), escape(to_text(value))))},
-    {"e", FT_FILTER((take_none(arguments), escape(to_text(value))))},
+    {"safe", FT_FILTER((take_none(arguments), to_text(value).as_markup()))},
+    {"escape", FT_FILTER((take_none(arguments), escaped(to_text(value)).as_markup()))},
+    {"e", FT_FILTER((take_none(arguments), escaped(to_text(value)).as_markup()))},
     {"default", FT_FILTER(default_filter(value, arguments))},
     {"d", FT_FILTER(default_filter(value, arguments))},
     {"items", items_filter},
@@ -529,8 +526,9 @@ const Test kTests[] = {
     {"none", FT_TEST(value.is_none())},
     {"string", FT_TEST(value.text() != nullptr)},
     {"mapping", FT_TEST(value.dict() != nullptr)},
-    {"iterable", FT_TEST(value.is_undefined() || value.text() != nullptr ||
-                         value.list() != nullptr || value.dict() != nullptr)},
+    {"iterable",
+     FT_TEST(value.is_undefined() || value.text() != nullptr || value.list() != nullptr ||
+             value.generator() != nullptr || value.dict() != nullptr)},
     {"sequence", FT_TEST(value.is_undefined() || value.text() != nullptr ||
                          value.list() != nullptr || value.dict() != nullptr)},
     {"boolean", FT_TEST(value.flag() != nullptr)},
@@ -579,6 +577,12 @@ std::vector<std::string_view> test_names() {
   std::vector<std::string_view> names;
   for (const Test& test : kTests) names.push_back(test.name);
   return names;
+}
+
+bool takes_markup(std::string_view name) {
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "safe", "escape", "e", "string", "length", "count", "default", "d", "tojson"};
+  return std::ranges::find(kNames, name) != kNames.end();
 }
 
 const Filter* find_filter(std::string_view name) {

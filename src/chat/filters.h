@@ -26,6 +26,8 @@ struct Test {
 [[nodiscard]] std::vector<std::string_view> test_names();
 [[nodiscard]] std::vector<std::string_view> method_names();
 
+// Whether a filter has the meaning of markupsafe's for a text of |safe; others are refused for it.
+[[nodiscard]] bool takes_markup(std::string_view name);
 // Return nullptr for an unknown name.
 [[nodiscard]] const Filter* find_filter(std::string_view name);
 [[nodiscard]] const Test* find_test(std::string_view name);

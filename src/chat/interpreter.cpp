@@ -377,6 +377,9 @@ class Interpreter {
       case Kind::kFilter: {
         const Value value = evaluate(*node.children[0]);
         if (node.filter == nullptr) fail("no filter named '" + node.name + "'");
+        if (value.text() != nullptr && value.text()->is_markup() && !takes_markup(node.name)) {
+          fail("the filter '" + node.name + "' of a text of |safe is not available");
+        }
         return naming("filter", node.name,
                       [&] { return node.filter->call(value, arguments(node)); });
       }

@@ -334,6 +334,9 @@ std::vector<std::string_view> method_names() {
 Value bound_method(const Value& value, const std::string& name) {
   if (value.text() != nullptr) {
     const auto found = std::ranges::find(kTextMethods, name, [](const auto& m) { return m.first; });
+    if (value.text()->is_markup()) {
+      return refusing(name, "of a text of |safe is not available");
+    }
     if (found != std::end(kTextMethods)) {
       return Callable{.name = name,
                       .call = [value, method = found->second](const Arguments& arguments) {

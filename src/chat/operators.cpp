@@ -56,6 +56,12 @@ Values items_of(const Value& value) {
     return list->items;
   }
   Values items;
+  if (const List* generator = value.generator()) {
+    const size_t first = std::exchange(*generator->taken, generator->items.size());
+    Limits::check_items(generator->items.size() - first);
+    for (size_t i = first; i < generator->items.size(); ++i) items.push_back(generator->items[i]);
+    return items;
+  }
   if (const Dict* dict = value.dict()) {
     Limits::check_items(dict->items.size());
     for (const auto& item : dict->items) items.push_back(item.first);
@@ -70,6 +76,25 @@ Values items_of(const Value& value) {
     items.emplace_back(text->slice(begin, at));
   }
   return items;
+}
+
+TracedText escaped(const TracedText& text) {
+  if (text.is_markup()) return text;
+  TracedText result;
+  size_t begin = 0;
+  static constexpr std::pair<char, std::string_view> kEntities[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&#34;"}, {'\'', "&#39;"}};
+  Limits::work(text.size());
+  for (size_t at = 0; at < text.size(); ++at) {
+    for (const auto& [c, entity] : kEntities) {
+      if (text.str()[at] != c) continue;
+      result.append(text, begin, at);
+      result.append(entity, text.source_at(at));
+      begin = at + 1;
+    }
+  }
+  result.append(text, begin, text.size());
+  return result;
 }
 
 int64_t size_of(const Value& value) {
@@ -181,6 +206,9 @@ Value repeated(const Value& value, int64_t times) {
 }  // namespace
 
 Value arithmetic(std::string_view name, const Value& a, const Value& b) {
+  if (name == "%" && a.text() != nullptr && a.text()->is_markup()) {
+    fail("% on a text of |safe is not available");
+  }
   if (name == "%" && a.text() != nullptr) return percent_formatted(*a.text(), b);
   if (a.is_undefined()) fail_undefined(a);
   if (b.is_undefined()) fail_undefined(b);
@@ -188,6 +216,12 @@ Value arithmetic(std::string_view name, const Value& a, const Value& b) {
   if (is_number(a) && is_number(b)) return of_reals(name, as_real(a), as_real(b));
   if (name == "+" && a.text() != nullptr && b.text() != nullptr) {
     Limits::check_text(a.text()->size() + b.text()->size());
+    const bool is_markup = a.text()->is_markup() || b.text()->is_markup();
+    if (is_markup) {
+      TracedText text = escaped(*a.text());
+      text.append(escaped(*b.text()));
+      return text.as_markup();
+    }
     TracedText text = *a.text();
     text.append(*b.text());
     return text;
@@ -275,6 +309,12 @@ bool contains(const Value& container, const Value& item) {
     return std::ranges::any_of(list->items, [&](const Value& other) { return equal(other, item); });
   }
   if (const Dict* dict = container.dict()) return find(*dict, item) != nullptr;
+  if (const List* generator = container.generator()) {
+    while (*generator->taken < generator->items.size()) {
+      if (equal(generator->items[(*generator->taken)++], item)) return true;
+    }
+    return false;
+  }
   fail(std::string("argument of type '") + container.type_name() + "' is not iterable");
 }
 

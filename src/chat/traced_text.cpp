@@ -47,6 +47,7 @@ void TracedText::append(std::string_view text, Source source) {
   Limits::check_text(text_.size() + text.size());
   Limits::work(8 + text.size() / 8);
   text_.append(text);
+  is_markup_ = false;
   extend(text.size(), source);
   count_memory();
 }
@@ -65,6 +66,12 @@ void TracedText::append(const TracedText& other, size_t begin, size_t end) {
   }
 }
 
+TracedText TracedText::as_markup() const {
+  TracedText result = *this;
+  result.is_markup_ = true;
+  return result;
+}
+
 void TracedText::mark_generated() {
   pieces_ = pieces();
   for (Piece& piece : pieces_) piece.source.generated = true;
@@ -74,6 +81,7 @@ void TracedText::mark_generated() {
 TracedText TracedText::slice(size_t begin, size_t end) const {
   TracedText result;
   result.append(*this, begin, end);
+  result.is_markup_ = is_markup_;
   return result;
 }
 

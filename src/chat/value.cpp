@@ -55,7 +55,7 @@ Value::Value(Object object) {
 }
 
 int Value::nesting() const {
-  if (const List* value = list()) return value->nesting;
+  if (const List* value = pointer<const List>()) return value->nesting;
   if (const Dict* value = dict()) return value->nesting;
   if (const Callable* value = callable()) return value->nesting;
   if (const Object* value = object()) return value->nesting;
@@ -121,6 +121,7 @@ const char* Value::type_name() const {
   static constexpr std::array kNames = {"Undefined", "NoneType", "bool",       "int",
                                         "float",     "str",      "list",       "dict",
                                         "Namespace", "function", "LoopContext"};
+  if (generator() != nullptr) return "generator";
   const List* items = list();
   return items != nullptr && items->is_tuple ? "tuple" : kNames[value_.index()];
 }
@@ -221,7 +222,17 @@ void append_repr(TracedText& to, const TracedText& text) {
 }
 
 void append_repr(TracedText& to, const Value& value) {
-  if (const TracedText* text = value.text()) return append_repr(to, *text);
+  if (const TracedText* text = value.text()) {
+    if (text->is_markup()) to.append("Markup(");
+    append_repr(to, *text);
+    if (text->is_markup()) to.append(")");
+    return;
+  }
+  if (value.generator() != nullptr) {
+    // Python writes its address, which no model should learn.
+    throw Error(ErrorKind::kData,
+                "a generator (of map, select and the like) has no text; add |list");
+  }
   if (const List* list = value.list()) {
     to.append(list->is_tuple ? "(" : "[");
     for (size_t i = 0; i < list->items.size(); ++i) {
@@ -363,6 +374,7 @@ bool equal(const Value& a, const Value& b) {
   if (real(a) && real(b)) return *real(a) == *real(b);
   if (a.list() != nullptr && b.list() != nullptr) return equal_items(*a.list(), *b.list());
   if (a.dict() != nullptr && b.dict() != nullptr) return equal_items(*a.dict(), *b.dict());
+  if (a.generator() != nullptr) return a.generator() == b.generator();
   if (a.members() != nullptr) return a.members() == b.members();
   if (a.callable() != nullptr) return a.callable() == b.callable();
   if (a.object() != nullptr) return a.object() == b.object();

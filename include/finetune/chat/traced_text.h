@@ -48,6 +48,10 @@ class TracedText {
   void append(std::string_view text, Source source = {});
   void append(const TracedText& other);
   void append(const TracedText& other, size_t begin, size_t end);  // bytes [begin, end) of it
+  // Marks the text as one of |safe (markupsafe.Markup): + escapes what is added to it. Texts that
+  // are made of it are plain, but for copies and slices.
+  [[nodiscard]] TracedText as_markup() const;
+  [[nodiscard]] bool is_markup() const { return is_markup_; }
   // Marks the text as written inside {% generation %}.
   void mark_generated();
   [[nodiscard]] TracedText slice(size_t begin, size_t end) const;
@@ -59,6 +63,7 @@ class TracedText {
   CountedMemory memory_;  // first: a copy is counted before it is made
   std::string text_;
   std::vector<Piece> pieces_;  // empty: all from the template
+  bool is_markup_ = false;
 };
 
 }  // namespace finetune::chat

@@ -36,6 +36,9 @@ struct List {
   Values items;
   bool is_tuple = false;  // only its spelling differs
   bool is_group = false;  // of groupby(): its two items are also members, grouper and list
+  // Of a generator, which map(), select() and others return: how many items were taken. As in
+  // Python a generator is true, has no length, text or JSON, and gives each item once.
+  std::shared_ptr<size_t> taken = {};
   int nesting = 0;
 };
 // Keys keep their order. Any value may be a key, as in Python, but most are text.
@@ -104,7 +107,14 @@ class Value {
   [[nodiscard]] const int64_t* integer() const { return std::get_if<int64_t>(&value_); }
   [[nodiscard]] const double* number() const { return std::get_if<double>(&value_); }
   [[nodiscard]] const TracedText* text() const { return pointer<const TracedText>(); }
-  [[nodiscard]] const List* list() const { return pointer<const List>(); }
+  [[nodiscard]] const List* list() const {
+    const List* found = pointer<const List>();
+    return found == nullptr || found->taken != nullptr ? nullptr : found;
+  }
+  [[nodiscard]] const List* generator() const {
+    const List* found = pointer<const List>();
+    return found == nullptr || found->taken == nullptr ? nullptr : found;
+  }
   [[nodiscard]] const Dict* dict() const { return pointer<const Dict>(); }
   [[nodiscard]] Namespace* members() const { return pointer<Namespace>(); }
   [[nodiscard]] const Callable* callable() const { return pointer<const Callable>(); }
