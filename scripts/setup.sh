@@ -233,7 +233,7 @@ has_test_packages() {
 }
 
 # The chat templates of 70 models in llama.cpp's sources, which tests compare on, into
-# $venv/chat_templates: out of a source package on PyPI (77 MB), of which nothing is built.
+# $venv/chat_templates: out of a source package on PyPI (77 MB); nothing in it is built.
 install_chat_templates() {
   local package=llama-cpp-python==0.3.36 folder
   [[ ! -d $venv/chat_templates ]] || return 0

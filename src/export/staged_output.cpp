@@ -121,12 +121,6 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes, bool
       return files_.type(join_path(out_, name)) == FileType::kDirectory;
     };
     const std::vector<std::string> names = files_.list(out_);
-    if (!names.empty() && std::ranges::find(names, kConfigFile) == names.end()) {
-      throw Error(ErrorKind::kUsage, "'" + out_ + "' holds '" + names.front() + "' and no " +
-                                         kConfigFile +
-                                         ", so that no export wrote it and --overwrite does not "
-                                         "replace it; choose another name");
-    }
     for (const std::string& name : names) {
       if (name == kMoreChatTemplates ? is_folder(name)
                                      : is_exported_name(name) && !is_folder(name)) {
@@ -135,6 +129,12 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes, bool
       throw Error(ErrorKind::kUsage, "'" + out_ + "' holds '" + name +
                                          "', which no export wrote and --overwrite does not "
                                          "replace; choose another name");
+    }
+    if (!names.empty() && std::ranges::find(names, kConfigFile) == names.end()) {
+      throw Error(ErrorKind::kUsage, "'" + out_ + "' holds '" + names.front() + "' and no " +
+                                         kConfigFile +
+                                         ", so that no export wrote it and --overwrite does not "
+                                         "replace it; choose another name");
     }
   }
   files_.make_directories(parent_path(out_));

@@ -82,6 +82,10 @@ TEST_F(StagedOutputTest, NeverReplacesOtherFolders) {
   EXPECT_THAT(refusal("run", true), HasSubstr("holds 'checkpoint-10', which no export wrote"));
   EXPECT_THAT(refusal("edited", true), HasSubstr("holds 'notes.txt', which no export wrote"));
   EXPECT_THAT(refusal("pipe", true), HasSubstr("neither a file nor a folder"));
+  write("adapter/adapter_model.safetensors", "mine");
+  EXPECT_THAT(refusal("adapter", true), HasSubstr("holds 'adapter_model.safetensors', which no"));
+  write("weights/model.safetensors", "mine");
+  EXPECT_THAT(refusal("weights", true), HasSubstr("holds 'model.safetensors' and no config.json"));
 }
 
 TEST_F(StagedOutputTest, RemovesWhatAKilledProcessLeft) {

@@ -130,10 +130,77 @@ TEST_F(Export, IsWrittenAtTheEndOfARunThatAsksForIt) {
   EXPECT_TRUE(read_file(out + ".gguf") == read_file(run.out("export/model.gguf")));
   const ProcessResult again = run.train();
   EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("nothing to do"));
   const TinyRun encoder(TinyRun::Keys{{"export_gguf", "f16"}});
   const ProcessResult refused = encoder.train();
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("a roberta cannot be written as GGUF"));
+}
+
+// A run that asks for exports has made them when it is finished, and so has its mirror.
+TEST_F(Export, OfAFinishedRunIsMadeByTheSameCommandWhereItIsMissing) {
+  TinyRun run(short_keys({{"export_merged", "f32"}, {"export_gguf", "f32"}}));
+  const std::string mirror = run.folder() / "mirror";
+  run.set({{"mirror_dir", mirror}});
+  ASSERT_EQ(run.train().code, 0);
+  const std::string whole = read_file(run.out("export/model.gguf"));
+  EXPECT_EQ(read_file(mirror + "/export/model.gguf"), whole);
+  EXPECT_EQ(weights_in(mirror + "/export/merged"), weights_in(run.out("export/merged")));
+  std::filesystem::remove(run.out("export/model.gguf"));
+  std::filesystem::remove_all(run.out("export/merged"));
+  const ProcessResult again = run.train();
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("missing of its exports and written now: merged, model.gguf"));
+  EXPECT_EQ(read_file(run.out("export/model.gguf")), whole);
+  EXPECT_TRUE(std::filesystem::exists(run.out("export/merged/config.json")));
+  // Another type is another export.
+  run.set({{"export_gguf", "q8_0"}});
+  EXPECT_THAT(run.train().err, HasSubstr("written now: model.gguf"));
+  EXPECT_NE(read_file(run.out("export/model.gguf")), whole);
+}
+
+TEST_F(Export, ThatFailsAtTheEndOfARunIsNotFinished) {
+  const TinyRun run(short_keys({{"export_merged", "f32"}}));
+  std::filesystem::create_directories(run.out("export/merged"));
+  write_file(run.out("export/merged/mine.txt"), "mine");
+  const ProcessResult failed = run.train();
+  EXPECT_EQ(failed.code, 1) << failed.err;
+  EXPECT_THAT(failed.err, HasSubstr("holds 'mine.txt', which no export wrote"));
+  EXPECT_THAT(failed.err, HasSubstr("the same command tries again"));
+  std::filesystem::remove(run.out("export/merged/mine.txt"));
+  const ProcessResult again = run.train();
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(std::filesystem::exists(run.out("export/merged/config.json")));
+}
+
+// What predict refuses is refused here too.
+TEST_F(Export, RefusesTensorsThatTheAdaptersConfigurationDoesNotName) {
+  const TinyRun dora(short_keys({{"max_steps", "2"}, {"use_dora", "true"}}));
+  ASSERT_EQ(dora.train().code, 0);
+  std::string config = read_file(dora.out("adapter_config.json"));
+  const std::string flag = "\"use_dora\": true";
+  config.replace(config.find(flag), flag.size(), "\"use_dora\": false");
+  write_file(dora.out("adapter_config.json"), config);
+  const TinyRun saved(short_keys({{"max_steps", "2"},
+                                  {"lora_modules_to_save", "[embed_tokens]"},
+                                  {"lora_ensure_weight_tying", "true"}}));
+  const ProcessResult trained = saved.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  Json json = Json::parse(read_file(saved.out("adapter_config.json")));
+  json["modules_to_save"] = nullptr;
+  write_file(saved.out("adapter_config.json"), json.dump());
+  for (const TinyRun* changed : {&dora, &saved}) {
+    for (const char* file : {"finetune_state.json", "manifest.json"}) {
+      std::filesystem::remove(changed->out(file));
+    }
+    const ProcessResult predicted =
+        finetune({"predict", changed->out(), "--text", "The", "--use_cpu"});
+    EXPECT_NE(predicted.code, 0);
+    const ProcessResult exported =
+        finetune({"export", changed->out(), changed->folder() / "merged"});
+    EXPECT_NE(exported.code, 0) << exported.err;
+    EXPECT_FALSE(std::filesystem::exists(changed->folder() / "merged"));
+  }
 }
 
 TEST_F(Export, LeavesNothingThatLooksCompleteWhenItIsKilled) {

@@ -46,7 +46,7 @@ struct Dict {
   Counted<std::pair<Value, Value>> items;
   int nesting = 0;
 };
-// namespace(): the only object that a template can change. Whoever makes one keeps it alive until
+// namespace(): the only object that a template can change. The interpreter keeps it alive until
 // the end of the rendering, so that a chain of them is not destroyed recursively.
 struct Namespace {
   Counted<std::pair<std::string, Value>> members;

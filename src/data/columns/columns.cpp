@@ -269,7 +269,7 @@ class ColumnFinder {
 
   [[nodiscard]] std::string guess_text() const {
     if (row_.columns().contains("text")) return "text";
-    // One text of several, such as the prompt beside a conversation, is not what is to be learned.
+    // One text of several, such as the prompt of a conversation, is not what is to be learned.
     if (!format_of_trainers().empty()) fail_texts(true);
     Names texts;  // numbers of CSV count only if there is no text
     for (const auto& [name, value] : row_.columns().items()) {

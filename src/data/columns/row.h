@@ -53,7 +53,8 @@ class Row {
 
   // Throws Error(kData), for what is wrong in the row.
   [[noreturn]] void fail(const std::string& what) const;
-  // Throws Error(kConfig), for what a key that names columns or labels, or the file, can mend.
+  // Throws Error(kConfig), for what a change of a key that names columns or labels, or of the file,
+  // fixes.
   [[noreturn]] void refuse(const std::string& what) const;
 
  private:

@@ -43,7 +43,7 @@ constexpr std::array<Split, 3> kSplits = {
 constexpr std::string_view kSeparators = "[-._ 0-9]";  // NON_WORDS_CHARS
 
 // Files of a data set that are not its data: its description, and what `datasets` and this program
-// write beside it.
+// write next to it.
 constexpr std::array<std::string_view, 8> kDescriptions = {
     "readme", "license", "licence", "notice", "citation", "copying", "changelog", "authors"};
 constexpr std::array<std::string_view, 7> kNoData = {

@@ -23,7 +23,7 @@ namespace finetune {
 [[nodiscard]] std::vector<std::string> files_below(const std::string& folder);
 
 // Returns the files that match a pattern as Python's glob(recursive=True) finds them, in byte
-// order. Requires: "**" is a whole part wherever it stands. Throws Interrupted.
+// order. Requires: "**" is a whole part. Throws Interrupted.
 [[nodiscard]] std::vector<std::string> glob_files(const std::string& pattern);
 
 }  // namespace finetune

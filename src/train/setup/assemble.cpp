@@ -389,6 +389,27 @@ void add_copied_file(const std::string& folder, const char* name, TextFiles& fil
   }
 }
 
+// A tokenizer.json in a folder without a class is used as it is. Next to the model's config.json it
+// would become the class of the model's type, with other ids, here and in transformers.
+void add_tokenizer_class(const std::string& folder, const Tokenizer& tokenizer, TextFiles& files) {
+  FileSystem& local = FileSystem::local();
+  const auto has = [&](const char* name) { return local.exists(join_path(folder, name)); };
+  if (!has(kTokenizerFile) || has(kTokenizerConfigFile) || has(kConfigFile)) return;
+  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  const SpecialTokens& special = tokenizer.special_tokens();
+  const auto add = [&](const char* name, const std::optional<SpecialTokens::Token>& token) {
+    if (token) config[name] = token->text;
+  };
+  add("bos_token", special.bos);
+  add("eos_token", special.eos);
+  add("unk_token", special.unk);
+  add("sep_token", special.sep);
+  add("pad_token", special.pad);
+  add("cls_token", special.cls);
+  add("mask_token", special.mask);
+  files.emplace_back(kTokenizerConfigFile, config.dump(2) + "\n");
+}
+
 }  // namespace
 
 std::string StartingPoint::config_text() const { return model_config_json(model_config, ""); }
@@ -415,6 +436,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
   }
   add_copied_file(start.pretrained, kGenerationConfigFile, start.copied_files);
   add_copied_file(tokenizer, kChatTemplateFile, start.copied_files);
+  add_tokenizer_class(tokenizer, *start.tokenizer, start.copied_files);
   if (start.pretrained.empty()) {
     start.model_config = fresh_model_config(config, *start.tokenizer);
   } else if (!has_own_config) {
