@@ -289,9 +289,9 @@ TEST_F(AdapterRun, GoesOnFromAnAdapterThatItsFileDescribes) {
                                   {"lora_target_modules", "all-linear"},
                                   {"use_rslora", "true"}});
   EXPECT_EQ(same.code, 0) << same.err;
-  const ProcessResult other = dry({{"lora_r", "3"}});
-  EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err,
+  const ProcessResult larger = dry({{"lora_r", "3"}});
+  EXPECT_EQ(larger.code, 2);
+  EXPECT_THAT(larger.err,
               HasSubstr("lora_r: is 3, and " + config["r"].dump() + " in the adapter_config.json"));
   const ProcessResult modules = dry({{"lora_target_modules", "[q_proj]"}});
   EXPECT_EQ(modules.code, 2);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "train/setup/resume.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "finetune/config/load.h"
+#include "finetune/kernels/precision.h"
 #include "train/setup/memory_budget.h"
 
 namespace finetune {
 namespace {
+
+using ::testing::HasSubstr;
 
 Environment machine() {
   return {.finetune_version = "0",
@@ -54,6 +58,25 @@ TEST(ShardDifference, TellsOfCheckpointsWhoseShardsAllThreadsComputed) {
   saved.environment.threads = 2;
   saved.shard_threads = 1;
   EXPECT_EQ(shard_difference(saved, 1), "");
+}
+
+TEST(ArithmeticDifference, TellsOfAnotherNumberWhereTheRunComputesWhatChanged) {
+  Environment then = machine();
+  Environment now = machine();
+  then.device = now.device = "cpu";
+  then.arithmetic = 1;
+  now.arithmetic = 2;
+  TrainingArgs args;
+  EXPECT_EQ(arithmetic_difference(then, now, args), "");  // in float32 nothing has changed
+  for (const bool is_bf16 : {true, false}) {
+    args.bf16 = is_bf16;
+    args.fp16 = !is_bf16;
+    const Precision precision = is_bf16 ? Precision::kBFloat16 : Precision::kFloat16;
+    const bool has_instructions = has_fast_products(precision, at::kCPU);
+    EXPECT_EQ(arithmetic_difference(then, now, args).empty(), has_instructions) << is_bf16;
+  }
+  EXPECT_EQ(arithmetic_difference(now, now, args), "");
+  EXPECT_THAT(arithmetic_difference(now, then, args), HasSubstr("a newer finetune"));
 }
 
 // A decision of memory_budget is kept only on the same machine.

@@ -8,7 +8,8 @@ inline constexpr char kVersion[] = "0.1.0";
 // Raised by one whenever a training step of the same run on the same machine ends in other bits
 // than before. A checkpoint has the number; a resume across it says "not bit-exact from here".
 //   1: all checkpoints without a number
-//   2: fp16 and bf16 on CPUs without instructions for 16 bits (AVX2) add products in another order
+//   2: fp16 and bf16 on CPUs without instructions for 16 bits ended in other bits in a build of
+//      2026-11-22 (f46f3c7)
 inline constexpr int kArithmeticVersion = 2;
 
 }  // namespace finetune

@@ -11,6 +11,7 @@
 #include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
 #include "finetune/config/dump.h"
+#include "finetune/kernels/precision.h"
 #include "finetune/model/model_config.h"
 
 namespace finetune {
@@ -181,20 +182,18 @@ std::string machine_difference(const Environment& then, const Environment& now) 
   return differences;
 }
 
-// What a newer program computes in other bits than the one that wrote the checkpoint
-// (kArithmeticVersion), as far as this run computes it; empty: nothing.
 std::string arithmetic_difference(const Environment& then, const Environment& now,
-                                  const LoadedConfig& config) {
+                                  const TrainingArgs& args) {
   if (then.arithmetic == now.arithmetic) return "";
   if (then.arithmetic > now.arithmetic) {
     return "a newer finetune wrote the checkpoint, whose arithmetic may differ";
   }
-  const TrainingArgs& args = config.args;
-  const bool has_16_bits = args.fp16 || args.bf16;
-  const bool is_emulated = now.device == "cpu" && now.cpu_capability.starts_with("AVX2");
-  if (then.arithmetic < 2 && has_16_bits && is_emulated) {
-    return "an earlier finetune wrote the checkpoint, and products of fp16 and bf16 on this "
-           "processor are added in another order since";
+  const Precision precision = args.bf16 ? Precision::kBFloat16 : Precision::kFloat16;
+  const bool is_emulated =
+      (args.fp16 || args.bf16) && now.device == "cpu" && !has_fast_products(precision, at::kCPU);
+  if (then.arithmetic < 2 && is_emulated) {
+    return "an earlier finetune wrote the checkpoint, and fp16 and bf16 on a processor without "
+           "16-bit instructions may end in other bits since";
   }
   return "";
 }
@@ -236,7 +235,7 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
     differences += (differences.empty() ? "" : ", ") + std::string("threads ") +
                    std::to_string(old.threads) + " -> " + std::to_string(environment.threads);
   }
-  const std::string arithmetic = arithmetic_difference(old, environment, config);
+  const std::string arithmetic = arithmetic_difference(old, environment, config.args);
   if (!arithmetic.empty()) differences += (differences.empty() ? "" : ", ") + arithmetic;
   if (differences.empty()) return;
   // Memory and processors alone change nothing, because the run keeps its number of threads.

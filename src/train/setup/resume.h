@@ -43,6 +43,11 @@ void check_fixed_keys(const RunState& saved, const LoadedConfig& config, const F
 // wrote `saved`, if `shard_threads` threads now compute a logical shard; empty: the same bits.
 [[nodiscard]] std::string shard_difference(const RunState& saved, int64_t shard_threads);
 
+// Returns why a run has other bits from here on than with the program that wrote the checkpoint
+// (kArithmeticVersion), as far as the run computes what changed; empty: the same bits.
+[[nodiscard]] std::string arithmetic_difference(const Environment& then, const Environment& now,
+                                                const TrainingArgs& args);
+
 // Logs one line for every changed key, and one if library or machine differ from before.
 void announce_changes(const RunState& saved, const LoadedConfig& config,
                       const Environment& environment, int64_t accumulation);
