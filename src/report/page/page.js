@@ -148,7 +148,7 @@ const hideTip = () => { tip.hidden = true; };
 function chart(parent, title, unit, lines) {
   lines = lines.filter((l) => l.data && l.data.s.length > 0);
   if (lines.length === 0) return;
-  const caption = el('figcaption', {}, el('h3', {text: title}));
+  const caption = el('figcaption', {}, el('h3', {}, ...wrappable(title)));
   if (unit) caption.append(el('span', {text: unit}));
   if (lines.length > 1 || many) {
     for (const l of lines) {
@@ -156,10 +156,18 @@ function chart(parent, title, unit, lines) {
       caption.append(key);
     }
   }
-  const sessionKey = el('span', {class: 'key'}, el('i', {class: 'begin'}), 'a session begins');
-  caption.append(sessionKey);
   const figure = el('figure', {}, caption);
   parent.append(figure);
+  // One point has no course to draw, and no axis would fit it.
+  if (lines.every((l) => l.data.s.length === 1)) {
+    for (const l of lines) {
+      const name = lines.length > 1 || many ? l.name + ' ' : '';
+      figure.append(el('p', {class: 'single'}, el('b', {text: finite(l.data.v[0])}), el('span', {class: 'quiet', text: ` ${name}at step ${number(l.data.s[0])}`})));
+    }
+    return;
+  }
+  const sessionKey = el('span', {class: 'key'}, el('i', {class: 'begin'}), 'a session begins');
+  caption.append(sessionKey);
   const height = 230, left = 52, right = 12, top = 10, bottom = 26;
   drawers.push(() => {
     figure.querySelectorAll('svg').forEach((old) => old.remove());
@@ -301,19 +309,22 @@ function wrappable(name) {
   return parts.flatMap((part, i) => i > 0 ? [el('wbr'), part] : [part]);
 }
 
+// Option `stack`: on a phone each row is a list of its columns, each after its name, so that no column
+// is hidden beside the others.
 function table(headers, rows, options) {
   const isNumber = (options && options.numbers) || [];
   const isTight = (options && options.tight) || [];
+  const stack = options && options.stack;
   const head = el('tr', {}, ...headers.map((h, i) => el('th', {scope: 'col', class: isNumber.includes(i) ? 'n' : null}, ...wrappable(h))));
   const body = rows.map((row) => {
     const cells = row.cells || row;
     return el('tr', {class: row.className}, ...cells.map((cell, i) => {
-      const td = el('td', {class: isNumber.includes(i) ? 'n' : isTight.includes(i) ? 't' : null});
+      const td = el('td', {class: isNumber.includes(i) ? 'n' : isTight.includes(i) ? 't' : null, 'data-name': stack ? headers[i] : null});
       td.append(...(cell instanceof Node ? [cell] : wrappable(cell === null || cell === undefined ? '–' : cell)));
       return td;
     }));
   });
-  return el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': headers.join(', ')}, el('table', {class: options && options.className}, el('thead', {}, head), el('tbody', {}, ...body)));
+  return el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': headers.join(', ')}, el('table', {class: stack ? 'stack' : options && options.className}, el('thead', {}, head), el('tbody', {}, ...body)));
 }
 function section(parent, title, ...children) {
   const node = el('section', {id: title.toLowerCase().replace(/[^a-z0-9]+/g, '-')}, el('h2', {text: title}), ...children);
@@ -331,7 +342,7 @@ function summary(parent, run) {
   const cards = el('div', {class: 'cards'});
   const card = (label, value) => {
     if (value === null || value === undefined || value === '' || value === '–') return;
-    cards.append(el('div', {class: 'card'}, el('span', {text: label}), el('b', {text: value})));
+    cards.append(el('div', {class: 'card'}, el('span', {}, ...wrappable(label)), el('b', {text: value})));
   };
   const total = status.max_steps ? ` of ${number(status.max_steps)}` : '';
   card('step', status.step === undefined ? null : number(status.step) + total);
@@ -433,7 +444,7 @@ function timeline(parent, run) {
     const cell = el('span', {class: 'note'}, ended, notes.length ? ': ' + notes.join('; ') : '');
     return [s.session, clock(s.start), duration(s.end - s.start), `${number(s.first_step)} – ${number(s.last_step)}${s.resumed_from === undefined ? '' : `, resumed from ${number(s.resumed_from)}`}`, cell,
       el('span', {class: 'note', text: [s.host, s.device].filter(Boolean).join(', ')})];
-  }), {numbers: [0], tight: [1, 2, 3]}));
+  }), {numbers: [0], tight: [1, 2, 3], stack: true}));
 }
 
 function checkpoints(parent, run) {
@@ -443,7 +454,7 @@ function checkpoints(parent, run) {
     const state = el('span', {class: c.valid ? 'good' : 'bad', text: c.valid ? (report.verified ? 'valid (every byte checked)' : 'valid (sizes checked)') : 'invalid: ' + c.problem});
     const best = run.status.best_global_step === c.step ? ', best' : '';
     return [number(c.step) + best, bytes(c.bytes), clock(c.created), state];
-  }), {numbers: [0, 1]}));
+  }), {numbers: [0, 1], stack: true}));
 }
 
 function bars(parent, title, entries) {
@@ -480,7 +491,7 @@ function dataSection(parent, run) {
   const node = section(parent, many ? `Data of ${run.name}` : 'Data');
   const tokens = (d) => !d.mean_length ? '–' : (d.looked_at < d.samples ? '≈ ' : '') + number(Math.round(d.mean_length * d.samples));
   const rows = Object.entries(data).map(([split, d]) => [split, number(d.samples), tokens(d), d.mean_length ? d.mean_length.toFixed(1) : '–', number(d.median_length), number(d.longest)]);
-  node.append(table(['split', 'samples', 'tokens', 'mean of a sample', 'median', 'longest'], rows, {numbers: [1, 2, 3, 4, 5]}));
+  node.append(table(['split', 'samples', 'tokens', 'mean of a sample', 'median', 'longest'], rows, {numbers: [1, 2, 3, 4, 5], stack: true}));
   const train = data.train || {};
   const charts = el('div', {class: 'charts'});
   node.append(charts);
@@ -508,7 +519,7 @@ function confusion(parent, run) {
   });
   const node = section(parent, many ? `Predictions of ${run.name}` : 'Predictions', el('p', {class: 'quiet', text: c.source}), el('div', {class: 'scroll', tabindex: 0}, el('table', {class: 'confusion'}, el('thead', {}, head), el('tbody', {}, ...body))));
   if (c.worst && c.worst.length) {
-    node.append(el('h3', {text: 'First mistakes'}), table(['text', 'true', 'predicted'], c.worst.map((w) => [el('span', {class: 'sample', text: w.text}), w.label, w.predicted])));
+    node.append(el('h3', {text: 'First mistakes'}), table(['text', 'true', 'predicted'], c.worst.map((w) => [el('span', {class: 'sample', text: w.text}), w.label, w.predicted]), {stack: true}));
   }
 }
 
@@ -528,7 +539,7 @@ function worst(parent, run) {
   const keys = [null, null, 'text', 'label', 'predicted'];
   const shown = columns.filter((_, i) => !keys[i] || w.worst.some((e) => e[keys[i]] !== ''));
   section(parent, many ? `Worst predictions of ${run.name}` : 'Worst predictions', el('p', {class: 'quiet', text: source}),
-    table(shown.map((c) => c[0]), w.worst.map((e) => ({className: 'worst', cells: shown.map((c) => c[1](e))})), {numbers: [0, 1]}));
+    table(shown.map((c) => c[0]), w.worst.map((e) => ({className: 'worst', cells: shown.map((c) => c[1](e))})), {numbers: [0, 1], stack: true}));
 }
 
 function configuration(parent, run) {
@@ -536,7 +547,7 @@ function configuration(parent, run) {
   if (keys.length === 0) return;
   const node = section(parent, many ? `Configuration of ${run.name}` : 'Configuration');
   if (run.changes.length > 0) {
-    node.append(el('h3', {text: 'Changed between sessions'}), table(['session', 'from step', 'key', 'before', 'after'], run.changes.map((c) => [c.session, number(c.step), c.key, text(c.before), text(c.after)]), {numbers: [0, 1]}));
+    node.append(el('h3', {text: 'Changed between sessions'}), table(['session', 'from step', 'key', 'before', 'after'], run.changes.map((c) => [c.session, number(c.step), c.key, text(c.before), text(c.after)]), {numbers: [0, 1], stack: true}));
   }
   const set = keys.filter((k) => run.set_keys.includes(k));
   const rows = (names) => table(['key', 'value'], names.map((k) => [el('code', {}, ...wrappable(k)), text(run.config[k])]));
