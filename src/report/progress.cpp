@@ -216,8 +216,14 @@ nlohmann::ordered_json to_json(const ProgressSnapshot& snapshot) {
 }
 
 double ProgressDisplay::Phase::rate(double now) const {
-  if (points.empty() || done <= points.front().done || now <= points.front().time) return 0;
-  return static_cast<double>(done - points.front().done) / (now - points.front().time);
+  if (points.empty()) return 0;
+  Point from = points.front();
+  // As many steps after the slow ones tell more than all of them together.
+  if (settled && settled->time > from.time && done - settled->done >= settled->done - from.done) {
+    from = *settled;
+  }
+  if (done <= from.done || now <= from.time) return 0;
+  return static_cast<double>(done - from.done) / (now - from.time);
 }
 
 ProgressSnapshot ProgressDisplay::snapshot(const Phase& phase, double now) {
@@ -317,6 +323,12 @@ ProgressDisplay::~ProgressDisplay() {
   while (!phases_.empty()) end();
 }
 
+std::optional<int64_t> ProgressDisplay::text_columns() const {
+  if (!output_.is_terminal || mode_ == ProgressMode::kJson) return std::nullopt;
+  // The last column stays free, because some terminals wrap as soon as it is written.
+  return std::max(output_.width() - 1, 1);
+}
+
 void ProgressDisplay::begin(std::string phase, int64_t total, int64_t done, std::string unit) {
   close_step();
   const double now = output_.now();
@@ -328,6 +340,7 @@ void ProgressDisplay::begin(std::string phase, int64_t total, int64_t done, std:
         .last_line = now,
         .last_line_done = -1,
         .points = {{now, done}},
+        .settled = {},
         .figures = {}},
        now);
 }
@@ -362,6 +375,7 @@ void ProgressDisplay::step(const std::string& phase, int64_t done, int64_t total
           .last_line = step_.begun,
           .last_line_done = -1,
           .points = {{step_.begun, step_.begun_at}},
+          .settled = {},
           .figures = {}},
          now);
   }
@@ -445,6 +459,7 @@ double ProgressDisplay::note(int64_t done, const ProgressFigures& figures) {
   Phase& phase = phases_.back();
   const double now = output_.now();
   phase.done = done;
+  if (!phase.settled && done >= phase.points.front().done + kSlowSteps) phase.settled = {now, done};
   if (now - phase.points.back().time >= kPointSeconds) {
     phase.points.push_back({now, done});
     if (phase.points.size() > kPoints) phase.points.pop_front();

@@ -461,6 +461,30 @@ TEST_F(ProgressTest, ShowsALossThatIsNotANumber) {
   EXPECT_THAT(everything(), HasSubstr("loss nan"));
 }
 
+TEST_F(ProgressTest, ForecastsWithoutTheSlowFirstSteps) {
+  ProgressDisplay display(ProgressMode::kBar, output());
+  std::vector<std::optional<double>> left;
+  display.observe(
+      [&](const ProgressSnapshot& snapshot) { left.push_back(snapshot.seconds_left()); });
+  display.begin("train", 1000, 500);
+  for (int step = 501; step <= 520; ++step) {
+    now_ += step <= 503 ? 10 : 0.5;
+    display.update(step);
+  }
+  ASSERT_EQ(left.size(), 21U);
+  EXPECT_NEAR(*left.at(3), 497 * 10, 1e-6);  // nothing else is known
+  EXPECT_NEAR(*left.at(6), 494 * 0.5, 1e-6);
+  EXPECT_NEAR(*left.at(20), 480 * 0.5, 1e-6);
+}
+
+TEST_F(ProgressTest, WrapsTextOnATerminalOnly) {
+  width_ = 90;
+  EXPECT_EQ(ProgressDisplay(ProgressMode::kAuto, output(true)).text_columns(), 89);
+  EXPECT_EQ(ProgressDisplay(ProgressMode::kPlain, output(true)).text_columns(), 89);
+  EXPECT_EQ(ProgressDisplay(ProgressMode::kJson, output(true)).text_columns(), std::nullopt);
+  EXPECT_EQ(ProgressDisplay(ProgressMode::kAuto, output(false)).text_columns(), std::nullopt);
+}
+
 TEST_F(ProgressTest, TakesATerminalForABar) {
   EXPECT_EQ(ProgressDisplay(ProgressMode::kAuto, output(true)).mode(), ProgressMode::kBar);
 }

@@ -72,6 +72,14 @@ TEST_F(SessionTest, TellsHowManySessionsAreLeft) {
             "of 2 min of training");
 }
 
+TEST_F(SessionTest, ForecastsWithoutTheSlowFirstSteps) {
+  SessionProgress progress{.steps = 103, .steps_left = 60, .session_seconds = 80};
+  progress.slow_seconds = 30;
+  EXPECT_DOUBLE_EQ(progress.seconds_left().value(), 30);
+  progress.steps = 5;  // two steps after the slow ones are too few
+  EXPECT_DOUBLE_EQ(progress.seconds_left().value(), 960);
+}
+
 TEST_F(SessionTest, TakesTheSpeedOfEarlierSessionsWhereThisOneMadeNoStep) {
   SessionProgress progress{.sessions = 1, .steps_left = 10};
   EXPECT_THAT(describe_session(progress, std::nullopt),

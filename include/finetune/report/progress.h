@@ -34,6 +34,10 @@ struct ProgressFigures {
   std::optional<double> ceiling_share = {};  // fraction of the FLOP/s measured for matrix products
 };
 
+// Steps at the beginning of a session that allocate memory and load libraries: they are slower than
+// the others, and no forecast should count them.
+inline constexpr int64_t kSlowSteps = 3;
+
 // The state of the innermost phase.
 struct ProgressSnapshot {
   std::string phase;
@@ -95,6 +99,9 @@ class ProgressDisplay {
   void end();
 
   [[nodiscard]] ProgressMode mode() const { return mode_; }  // never kAuto
+  // Returns the columns that a line of text may take; nullopt where lines are not wrapped: in a
+  // file or a pipe, and as JSON.
+  [[nodiscard]] std::optional<int64_t> text_columns() const;
   // Called with every begin(), update() and log(), in every mode.
   void observe(std::function<void(const ProgressSnapshot&)> observer) {
     observer_ = std::move(observer);
@@ -111,9 +118,10 @@ class ProgressDisplay {
     int64_t total = 0;
     int64_t done = 0;
     double begun = 0;
-    double last_line = 0;         // time of the last plain line
-    int64_t last_line_done = -1;  // position of the last plain line
-    std::deque<Point> points;     // of the last minutes, for rate and remaining time
+    double last_line = 0;          // time of the last plain line
+    int64_t last_line_done = -1;   // position of the last plain line
+    std::deque<Point> points;      // of the last minutes, for rate and remaining time
+    std::optional<Point> settled;  // after the slow steps at the beginning
     ProgressFigures figures;
 
     [[nodiscard]] double rate(double now) const;  // 0 if not known yet

@@ -134,7 +134,7 @@ void Trainer::accept(const StepReport& report) {
   }
   count_loss(report);
   state.last_learning_rate = report.learning_rate;
-  watch_.count_tokens(report.tokens);
+  watch_.count_step(report.tokens);
   if (run_.options.on_step) run_.options.on_step(state.step);
   if (args.include_num_input_tokens_seen == "all") {
     state.tokens_seen += report.padded_tokens;

@@ -13,6 +13,7 @@
 #include "finetune/base/log.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/report/bucket_cost.h"
+#include "finetune/report/progress.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 
@@ -98,6 +99,11 @@ void SessionWatch::note_save(double seconds) {
   if (run_.parts.session) run_.parts.session->clock.note_save(seconds);
 }
 
+void SessionWatch::count_step(int64_t tokens) {
+  tokens_ += tokens;
+  if (run_.state.step - first_step_ == kSlowSteps) slow_seconds_ = seconds();
+}
+
 double SessionWatch::tokens_per_second() const {
   return static_cast<double>(tokens_) / std::max(1e-9, seconds());
 }
@@ -151,7 +157,8 @@ SessionProgress SessionWatch::progress() const {
                            .steps = state.step - first_step_,
                            .steps_left = run_.plan.max_steps - state.step,
                            .trained_seconds = state.seconds + now - counted_until_,
-                           .session_seconds = now - start_};
+                           .session_seconds = now - start_,
+                           .slow_seconds = slow_seconds_};
   if (run_.parts.session) {
     const double age = interrupt::seconds_since_boot() - run_.parts.session->start.process_start();
     progress.startup_seconds = age - progress.session_seconds;

@@ -27,7 +27,7 @@ class SessionWatch {
   void end(SessionClock::Unit unit);
   void note_save(double seconds);
 
-  void count_tokens(int64_t tokens) { tokens_ += tokens; }
+  void count_step(int64_t tokens);  // after RunState::step was increased
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] double seconds() const;  // since start()
   // Returns the model's FLOP/s since start() (6 for each weight and token) as a fraction of the
@@ -61,6 +61,7 @@ class SessionWatch {
   double counted_until_ = 0.0;  // up to here in RunState::seconds
   int64_t first_step_ = 0;
   int64_t tokens_ = 0;
+  double slow_seconds_ = 0.0;  // of the first kSlowSteps steps; 0: not yet known
   double first_flos_ = 0.0;
   double ceiling_ = 0.0;  // FLOP/s of all processes; 0: not measured
   int64_t peak_mib_ = 0;

@@ -9,6 +9,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/report/progress.h"
 
 namespace finetune {
 namespace {
@@ -73,6 +74,10 @@ std::shared_ptr<Session> begin_session(const TrainingArgs& args, const SessionSt
 }
 
 std::optional<double> SessionProgress::seconds_a_step() const {
+  const int64_t settled = steps - kSlowSteps;
+  if (slow_seconds > 0 && settled >= kSlowSteps) {
+    return (session_seconds - slow_seconds) / static_cast<double>(settled);
+  }
   if (steps > 0) return session_seconds / static_cast<double>(steps);
   return earlier_seconds_a_step;
 }

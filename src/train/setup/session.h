@@ -38,6 +38,7 @@ struct SessionProgress {
   int64_t steps_left = 0;
   double trained_seconds = 0.0;  // of all sessions
   double session_seconds = 0.0;  // of training, in this session
+  double slow_seconds = 0.0;     // of its first kSlowSteps steps; 0: they are not known
   double startup_seconds = 0.0;  // of this session, before training
   std::optional<double> earlier_seconds_a_step = {};
   [[nodiscard]] std::optional<double> seconds_a_step() const;
