@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -65,6 +66,28 @@ std::string join(std::span<const std::string> items, std::string_view separator)
 
 std::string join(std::span<const int64_t> items, std::string_view separator) {
   return joined_arguments(items, separator);
+}
+
+std::vector<std::string> wrapped_lines(std::string_view line, int64_t columns, int64_t indent) {
+  const auto width = [](std::string_view text) {
+    return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
+  };
+  std::vector<std::string> lines = {""};
+  bool has_word = false;  // in the last line
+  while (!line.empty()) {
+    const size_t word = std::min(line.find_first_not_of(' '), line.size());
+    const size_t end = std::min(line.find(' ', word), line.size());
+    const bool fits = width(lines.back()) + width(line.substr(0, end)) <= columns;
+    if (fits || !has_word) {
+      lines.back() += line.substr(0, end);
+    } else {
+      lines.emplace_back(static_cast<size_t>(indent), ' ');
+      lines.back() += line.substr(word, end - word);
+    }
+    has_word = true;
+    line.remove_prefix(end);
+  }
+  return lines;
 }
 
 }  // namespace finetune

@@ -53,5 +53,24 @@ TEST(Join, PutsSeparatorsBetween) {
   EXPECT_EQ(shape_text({}), "[]");
 }
 
+TEST(WrappedLines, BreaksAtSpacesAndIndents) {
+  using Lines = std::vector<std::string>;
+  const std::string line = "  data  72 samples; validation: 24 samples";
+  EXPECT_EQ(wrapped_lines(line, 80, 8), Lines{line});
+  EXPECT_EQ(wrapped_lines(line, std::ssize(line), 8), Lines{line});
+  EXPECT_EQ(wrapped_lines(line, std::ssize(line) - 1, 8),
+            (Lines{"  data  72 samples; validation: 24", "        samples"}));
+  EXPECT_EQ(wrapped_lines(line, 20, 8),
+            (Lines{"  data  72 samples;", "        validation:", "        24 samples"}));
+  EXPECT_EQ(wrapped_lines("", 20, 8), Lines{""});
+}
+
+TEST(WrappedLines, SplitsNoWordAndCountsCodePoints) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(wrapped_lines("  saves /a/path/that/is/long every step", 12, 2),
+            (Lines{"  saves", "  /a/path/that/is/long", "  every step"}));
+  EXPECT_EQ(wrapped_lines("\xc3\xa9\xc3\xa9 \xc3\xa9", 4, 2), Lines{"\xc3\xa9\xc3\xa9 \xc3\xa9"});
+}
+
 }  // namespace
 }  // namespace finetune

@@ -89,6 +89,12 @@ template <class... Arguments>
                                std::string_view separator = ", ");
 [[nodiscard]] std::string join(std::span<const int64_t> items, std::string_view separator = ", ");
 
+// Wraps a line at spaces so that no line is longer than `columns`, one column a code point; lines
+// after the first begin with `indent` spaces. A longer word is not split. Requires: a line without
+// a newline.
+[[nodiscard]] std::vector<std::string> wrapped_lines(std::string_view line, int64_t columns,
+                                                     int64_t indent);
+
 // Returns "[2, 3]".
 [[nodiscard]] inline std::string shape_text(std::span<const int64_t> shape) {
   return "[" + join(shape) + "]";

@@ -226,10 +226,19 @@ std::vector<std::string> start_lines(const TrainingRun& run, std::optional<doubl
                set_on_command_line(run) + " --measure 3";
   }
   if (cost) expected += "; " + *cost;
-  return {"  model     " + model_line(run),    "  data      " + data_line(run),
-          "  batch     " + batch_line(run),    "  training  " + training_line(run),
-          "  device    " + device_line(run),   "  saves     " + save_line(run),
-          "  starts    " + position_line(run), "  expected  " + expected};
+  std::vector<std::string> lines = {
+      "  model     " + model_line(run),    "  data      " + data_line(run),
+      "  batch     " + batch_line(run),    "  training  " + training_line(run),
+      "  device    " + device_line(run),   "  saves     " + save_line(run),
+      "  starts    " + position_line(run), "  expected  " + expected};
+  const std::optional<int64_t> columns = run.progress.text_columns();
+  if (!columns) return lines;
+  std::vector<std::string> wrapped;
+  for (const std::string& line : lines) {
+    const auto parts = wrapped_lines(line, *columns, std::ssize(std::string_view("  model     ")));
+    wrapped.insert(wrapped.end(), parts.begin(), parts.end());
+  }
+  return wrapped;
 }
 
 std::vector<std::string> usage_lines(const TrainingRun& run) {

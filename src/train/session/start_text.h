@@ -8,9 +8,9 @@
 
 namespace finetune {
 
-// Returns at most 15 lines about a starting session: model, data, batch, device, saves, first step
-// and expected duration, with the position where each key was set. `seconds_left` and `cost`: known
-// if earlier sessions measured them.
+// Returns a line about each of a starting session's model, data, batch, training, device, saves,
+// first step and expected duration, with the position where each key was set. Wraps them on a
+// terminal. `seconds_left` and `cost`: known if earlier sessions measured them.
 [[nodiscard]] std::vector<std::string> start_lines(const TrainingRun& run,
                                                    std::optional<double> seconds_left,
                                                    const std::optional<std::string>& cost);
