@@ -7,10 +7,12 @@ import os
 import pty
 import subprocess
 import tempfile
+import textwrap
 from pathlib import Path
 
 from record_resume import ROOT, svg
 
+COLUMNS = 52  # of the picture: on a phone of 390 pixels its letters are 10 pixels high
 ARGUMENTS = ["train", "configs/sft.yaml", "--dry_run"]
 
 
@@ -42,6 +44,7 @@ def record(binary):
     first = next(i for i, line in enumerate(lines) if line.startswith("sample 0"))
     last = next(i for i, line in enumerate(lines) if line.startswith("sample 2"))
     shown = [line for line in lines[first:last] if line != "  | "]
+    data = [part for line in data for part in textwrap.wrap(line, COLUMNS, subsequent_indent="  ")]
     return [("command", "$ finetune " + " ".join(ARGUMENTS)), *(("", line) for line in data + shown)]
 
 
@@ -51,7 +54,7 @@ def main():
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "tasks" / "chat-sample.svg")
     args = parser.parse_args()
     label = "Samples before training starts; what is learned is coloured"
-    args.output.write_text(svg(record(args.binary.resolve()), label), encoding="utf-8")
+    args.output.write_text(svg(record(args.binary.resolve()), label, COLUMNS), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -93,14 +93,16 @@ def spans(text):
     return "".join(f'<tspan class="good">{part}</tspan>' if i % 2 else part for i, part in enumerate(parts))
 
 
-def svg(rows, label):
-    height = 20 * len(rows) + 28
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH * 8 + 32} {height}" role="img" '
+def svg(rows, label, columns=None):
+    """A picture of rows (class, text). `columns`: of a picture with its own size, whose rows fit."""
+    wide, height = (columns or WIDTH) * 8 + 32, 20 * len(rows) + 28
+    size = f' width="{wide}" height="{height}"' if columns else ""
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg"{size} viewBox="0 0 {wide} {height}" role="img" '
            f'aria-label="{label}">',
            f"<style>{STYLE}</style>",
-           f'<rect class="box" x="0.5" y="0.5" width="{WIDTH * 8 + 31}" height="{height - 1}" rx="8"/>']  # fmt: skip
+           f'<rect class="box" x="0.5" y="0.5" width="{wide - 1}" height="{height - 1}" rx="8"/>']  # fmt: skip
     for i, (kind, text) in enumerate(rows):
-        text = text if len(text) <= WIDTH else text[: WIDTH - 1].rpartition(" ")[0] + " …"
+        text = text if columns or len(text) <= WIDTH else text[: WIDTH - 1].rpartition(" ")[0] + " …"
         kind = f' class="{kind}"' if kind else ""
         out.append(f'<text{kind} x="16" y="{30 + 20 * i}" xml:space="preserve">{spans(text)}</text>')
     return "\n".join([*out, "</svg>", ""])
