@@ -3,7 +3,8 @@
 """Clicks every copy button of the documentation's site in Chromium and reads the clipboard.
 
 Each button must copy exactly the fence of the page's Markdown source, without prompts and marks, and
-no mark of run_commands.py may be visible on a page. Needs mkdocs-material in the running Python. Exit
+no mark of run_commands.py may be visible on a page. On a phone, no table of configuration.md may be cut, and
+the letters of the chat picture are at least 9 pixels high. Needs mkdocs-material in the running Python. Exit
 code 77: that or Chromium is missing, which is a failure where CI=true.
 
     copy_button.py [--site FOLDER] [PAGE...]     default: builds the site; docs/**/*.md
@@ -93,6 +94,34 @@ def check(browser, address, page):
     return shells, failures
 
 
+# Tables of configuration.html that are wider than their boxes; at least one table must be there.
+CUT_TABLES = """(() => {
+  const boxes = [...document.querySelectorAll('article table')].map((table) => table.closest('.md-typeset__scrollwrap'));
+  return boxes.length === 0 ? -1 : boxes.filter((box) => !box || box.scrollWidth > box.clientWidth).length;
+})()"""
+# The height in pixels of the picture's letters, which are 13 units high.
+LETTERS = """(async () => {
+  const picture = document.querySelector('img[src$="chat-sample.svg"]');
+  const [, width] = (await (await fetch(picture.src)).text()).match(/viewBox="0 0 ([0-9]+)/);
+  return 13 * picture.getBoundingClientRect().width / width;
+})()"""
+
+
+def check_phone(browser, address):
+    """The failures of pages that once could not be read on a phone."""
+    browser.resize(390, 844)
+    failures = []
+    browser.open(f"{address}/configuration.html")
+    cut = browser.evaluate(CUT_TABLES)
+    if cut != 0:
+        failures.append(f"docs/configuration.md: {cut} tables are cut at 390 pixels")
+    browser.open(f"{address}/tasks/sft.html")
+    letters = browser.evaluate(LETTERS)
+    if letters < 9:
+        failures.append(f"docs/tasks/sft.md: the picture's letters are {letters:.1f} pixels high")
+    return failures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--site", type=Path, help="a built site instead of a new one")
@@ -124,6 +153,7 @@ def main():
                 count, found = check(browser, address, page)
                 shells += count
                 failures += found
+            failures += check_phone(browser, address)
         server.shutdown()
     print(f"{shells} buttons of bash fences on {len(pages)} pages, {len(failures)} failures", file=sys.stderr)
     for failure in failures:
