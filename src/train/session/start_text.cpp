@@ -233,9 +233,11 @@ std::vector<std::string> start_lines(const TrainingRun& run, std::optional<doubl
       "  starts    " + position_line(run), "  expected  " + expected};
   const std::optional<int64_t> columns = run.progress.text_columns();
   if (!columns) return lines;
+  // Under the text; a narrow terminal has no columns to spare.
+  const int64_t indent = std::min(std::ssize(std::string_view("  model     ")), *columns / 6);
   std::vector<std::string> wrapped;
   for (const std::string& line : lines) {
-    const auto parts = wrapped_lines(line, *columns, std::ssize(std::string_view("  model     ")));
+    const auto parts = wrapped_lines(line, *columns, indent);
     wrapped.insert(wrapped.end(), parts.begin(), parts.end());
   }
   return wrapped;
