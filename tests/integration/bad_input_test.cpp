@@ -131,9 +131,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadKeys{"MarkerWithoutItsStart",
                 {{"task", "sft"}, {"instruction_template", "\"Q:\""}},
                 {"'instruction_template' says where learning stops"}},
-        BadKeys{"GgufOfAnEncoder",
-                {{"export_gguf", "f16"}},
-                {"a roberta cannot be written as GGUF"}},
+        BadKeys{
+            "GgufOfAnEncoder", {{"export_gguf", "f16"}}, {"a roberta cannot be written as GGUF"}},
         BadKeys{"ChatDataForAnEncoder", {{"task", "sft"}}, {"sft trains decoders"}},
         BadKeys{"TokenizerFolderMissing",
                 {{"tokenizer_name", "/nonexistent/tokenizer"}},
@@ -419,10 +418,12 @@ TEST(FullDisk, AtTheFinalExportIsAnErrorThatTheNextStartMends) {
 }
 
 TEST(NotANumber, EndsTheRunWithTheLastGoodStepSaved) {
-  const TinyRun run(TinyRun::Keys{{"learning_rate", "1e30"}});
+  // Written out: of "1e30" the configuration asks whether 1e-30 was meant.
+  const TinyRun::Keys keys{{"learning_rate", "1" + std::string(30, '0') + ".0"}};
+  const TinyRun run(keys);
   const ProcessResult result = run.train();
   expect_one_sentence(result, 1, {"step 2: the loss is", "lower learning_rate"});
-  const TinyRun good(TinyRun::Keys{{"learning_rate", "1e30"}});
+  const TinyRun good(keys);
   good.train_until(1);
   EXPECT_TRUE(read_file(run.out("checkpoint-1/model.safetensors")) ==
               read_file(good.out("checkpoint-1/model.safetensors")));

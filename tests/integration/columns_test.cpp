@@ -100,7 +100,7 @@ TEST(TrainedColumns, ThatAreMissingAreAnErrorUnlessOneTextIsLeft) {
   train(run, "news.csv", kNews, {{"text_column", "text"}});
   const ProcessResult two =
       predict(run.out(), run.folder().write("two.csv", "a,b\nThe pier.,A ship.\n"));
-  EXPECT_EQ(two.code, 1);
+  EXPECT_EQ(two.code, 2);
   EXPECT_EQ(two.out, "");
   EXPECT_THAT(two.err, HasSubstr("two.csv:2: the model was trained with the column 'text', which "
                                  "is not there; the row has the columns \"a\", \"b\"; name the one "
@@ -114,7 +114,7 @@ TEST(TrainedColumns, ThatAreMissingAreAnErrorUnlessOneTextIsLeft) {
   TinyRun pairs;
   train(pairs, "news.csv", kNews);
   const ProcessResult single = predict(pairs.out(), one);
-  EXPECT_EQ(single.code, 1);
+  EXPECT_EQ(single.code, 2);
   EXPECT_THAT(single.err, HasSubstr("trained with the column 'title'"));
 }
 
@@ -269,7 +269,7 @@ TEST(TrainingData, OfUnknownTokensAreReported) {
               HasSubstr("warning: 50 % of the tokens of train_file are [UNK]; is the tokenizer"));
   for (const Arguments& more : {Arguments{}, Arguments{"--dry_run"}}) {
     const ProcessResult refused = trained("dark night", more);
-    EXPECT_EQ(refused.code, 1) << refused.err;
+    EXPECT_EQ(refused.code, 2) << refused.err;
     EXPECT_THAT(refused.err, HasSubstr("every token is [UNK]"));
   }
 }
@@ -285,7 +285,7 @@ TEST(TrainingData, WithoutATargetAreRefused) {
            {"eval_strategy", "no"}});
   for (const Arguments& more : {Arguments{}, Arguments{"--dry_run"}}) {
     const ProcessResult refused = run.train(more);
-    EXPECT_EQ(refused.code, 1) << refused.err;
+    EXPECT_EQ(refused.code, 2) << refused.err;
     EXPECT_THAT(refused.err, HasSubstr("train_file: no sample has a target to learn from"));
   }
 }
@@ -323,7 +323,7 @@ TEST(TrainingData, ThatAreStreamedOrDrawnAreLookedAtInTheFirstUpdate) {
         << kind;
     for (const Arguments& more : {Arguments{}, Arguments{"--dry_run"}}) {
       const ProcessResult refused = trained("dark night", more);
-      EXPECT_EQ(refused.code, 1) << kind << refused.err;
+      EXPECT_EQ(refused.code, 2) << kind << refused.err;
       EXPECT_THAT(refused.err, HasSubstr("every token is [UNK]"));
     }
   }
@@ -335,7 +335,7 @@ TEST(TrainingData, WithEmptyTextsOrOneTagOrNoTargetInTenUpdatesAreRefused) {
   for (int i = 0; i < 20; ++i) rows += i % 2 == 0 ? "\"\",yes\n" : "\"\",no\n";
   run.set(classification(run.folder().write("rows.csv", rows)));
   const ProcessResult empty = run.train();
-  EXPECT_EQ(empty.code, 1) << empty.err;
+  EXPECT_EQ(empty.code, 2) << empty.err;
   EXPECT_THAT(empty.err, HasSubstr("train_file: the texts are empty"));
 
   TinyRun words(
@@ -346,7 +346,7 @@ TEST(TrainingData, WithEmptyTextsOrOneTagOrNoTargetInTenUpdatesAreRefused) {
             "\n";
   words.set({{"train_file", words.folder().write("rows.jsonl", tags)}});
   const ProcessResult alone = words.train();
-  EXPECT_EQ(alone.code, 1) << alone.err;
+  EXPECT_EQ(alone.code, 2) << alone.err;
   EXPECT_THAT(alone.err, HasSubstr("train_file: the only label is 'O'"));
 
   TinyRun rare;
@@ -368,7 +368,7 @@ TEST(TrainingData, OfConversationsAndPreferencesAreRecognised) {
     TinyRun run;
     run.set({{"train_file", run.folder().write("rows.jsonl", row + "\n" + row + "\n")}});
     const ProcessResult refused = run.train();
-    EXPECT_EQ(refused.code, 1) << refused.err;
+    EXPECT_EQ(refused.code, 2) << refused.err;
     EXPECT_THAT(refused.err, HasSubstr("rows.jsonl:1: the rows are "));
     EXPECT_THAT(refused.err, HasSubstr(format));
   }

@@ -57,7 +57,7 @@ TEST(DataFormats, TakeATableWithoutNames) {
   // Reading the first row as names is an error, instead of one answer less.
   const ProcessResult headed =
       finetune({"predict", run.out(), "--use_cpu", "--input", file, "--header", "true"});
-  EXPECT_EQ(headed.code, 1);
+  EXPECT_EQ(headed.code, 2);
   EXPECT_THAT(headed.err, HasSubstr("trained with the column 'column_4'"));
 }
 

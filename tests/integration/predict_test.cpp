@@ -48,11 +48,11 @@ TEST(PredictCommand, RefusesAModelOfAnotherTask) {
 TEST(PredictCommand, NamesTheRowAndTheColumnsThatAreThere) {
   const TemporaryFolder folder;
   const std::string rows = folder.write("rows.jsonl", "{\"a\": \"x <mask>\", \"b\": \"y\"}\n");
-  expect_refused({kMaskedLm, "--input", rows}, 1,
+  expect_refused({kMaskedLm, "--input", rows}, 2,
                  rows +
                      ":1: several columns hold text; the row has the columns \"a\", \"b\"; set "
                      "--text_column");
-  expect_refused({kMaskedLm, "--input", rows, "--text_column", "c"}, 1,
+  expect_refused({kMaskedLm, "--input", rows, "--text_column", "c"}, 2,
                  rows + ":1: column 'c' is not there");
   EXPECT_EQ(finetune({"predict", kMaskedLm, "--input", rows, "--text_column", "a"}).code, 0);
 }

@@ -266,15 +266,17 @@ TEST(Sft, NamesTheRowThatCannotBeRead) {
                           {"max_steps", "2"}}));
   const ProcessResult refused = run.train();
   EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.err, AllOf(HasSubstr("rows.jsonl:2: chat template mistral:"),
-                                 HasSubstr("the roles are system, user and assistant, not tool"),
-                                 HasSubstr("skip_bad_rows: true")));
+  EXPECT_THAT(refused.err,
+              AllOf(HasSubstr("rows.jsonl:2: the chat template refuses the conversation: chat "
+                              "template mistral:"),
+                    HasSubstr("the roles are system, user and assistant, not tool"),
+                    HasSubstr("skip_bad_rows: true")));
   const ProcessResult skipped = run.train({"--skip_bad_rows", "true"});
   ASSERT_EQ(skipped.code, 0) << skipped.err;
-  EXPECT_THAT(skipped.err,
-              AllOf(HasSubstr("1 row is left out: it cannot be read"),
-                    HasSubstr("; the first: " + (folder / "rows.jsonl") + ":2: chat template"),
-                    HasSubstr("the roles are system, user and assistant, not tool")));
+  EXPECT_THAT(skipped.err, AllOf(HasSubstr("1 row is left out: it cannot be read"),
+                                 HasSubstr("; the first: " + (folder / "rows.jsonl") +
+                                           ":2: the chat template refuses the conversation"),
+                                 HasSubstr("the roles are system, user and assistant, not tool")));
 }
 
 TEST(Sft, BlamesATemplateThatRefusesEveryRow) {

@@ -202,7 +202,7 @@ const BadRow kBadRows[] = {
      R"({"question": "a", "choice0": "b", "label": 0})",
      ".jsonl",
      {},
-     {"1", "bad.jsonl:2", "choice1"}},
+     {"2", "bad.jsonl:2", "choice1"}},
     {"column_that_is_not_there",
      "sequence_classification",
      R"({"sentence": "a", "label": "x"})"
@@ -210,7 +210,7 @@ const BadRow kBadRows[] = {
      R"({"sentence": "a", "label": "y"})",
      ".jsonl",
      {{"text_column", "text"}},
-     {"1", "bad.jsonl:1", "'text'", "sentence"}},
+     {"2", "bad.jsonl:1", "'text'", "sentence"}},
     {"answer_that_does_not_occur",
      "question_answering",
      R"({"id": "q1", "question": "a?", "context": "the brig", )"

@@ -9,7 +9,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from support import ROOT, ParityTest
+from support import ROOT, TEXT, ParityTest
 from test_tokenizer import CORPUS, encode_json, theirs, unigram_vocabulary, wordpiece_vocabulary
 from test_tokenizer_patterns import KNOWN, spaced_model
 
@@ -188,6 +188,37 @@ class Folders(ParityTest):
         (folder / "config.json").write_text(json.dumps(config))
         self.check(folder)
 
+    def test_a_result_keeps_a_tokenizer_of_no_class(self):
+        """A bare tokenizer.json is used as it is; next to a config.json it would become its type's class."""
+        from tokenizers import Tokenizer
+        from transformers import AutoTokenizer
+
+        for model_type, kind in (("roberta", "wordpiece"), ("bert", "llama3"), ("modernbert", "unigram")):
+            with self.subTest(f"{model_type} {kind}"):
+                folder = self.folder / f"bare-{kind}"
+                folder.mkdir()
+                (folder / "tokenizer.json").write_text(tokenizer_file(kind))
+                sizes = {
+                    "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "intermediate_size": 16,
+                }  # fmt: skip
+                text = str(TEXT / "lighthouse.txt")
+                result = self.train(
+                    {"task": "mlm", "max_steps": 1, "per_device_train_batch_size": 2, "max_seq_length": 32},
+                    f"{model_type}-{kind}",
+                    model_name_or_path=None,
+                    model_type=model_type,
+                    config_overrides=sizes,
+                    train_file=text,
+                    validation_file=text,
+                    tokenizer_name=str(folder),
+                )
+                read = Tokenizer.from_file(str(folder / "tokenizer.json"))
+                written = AutoTokenizer.from_pretrained(result)
+                ids = [read.encode(line, add_special_tokens=False).ids for line in LINES]
+                self.assertEqual(written(LINES, add_special_tokens=False)["input_ids"], ids)
+                ours = encode_json(result, LINES)
+                self.assertEqual([row["input_ids"] for row in ours], ids)
+
     def test_auto_map(self):
         code = {"AutoTokenizer": [None, "tokenization_own.OwnTokenizer"]}
         self.check(self.write("granite", "GPT2Tokenizer", "llama3", auto_map=code))
@@ -212,9 +243,7 @@ class Table(ParityTest):
         rows = re.findall(r'\{"(\w+)",\s*((?:"[^"]*"\s*)+)\}', part("kRegistered"))
         cls.registered = {t: n for n, types in rows for t in "".join(strings(types)).split()}
         families = (ROOT / "include/finetune/base/model_families.def").read_text()
-        for model_type, name in re.findall(
-            r'model_type = "([^"]+)",\s*\.tokenizer_class = "([^"]*)"', families
-        ):
+        for model_type, name in re.findall(r'model_type = "([^"]+)",\s*\.tokenizer_class = "([^"]*)"', families):
             if name:
                 cls.registered[model_type] = name
 

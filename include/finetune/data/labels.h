@@ -59,7 +59,8 @@ struct LabelSurvey {
 // several values), numbers with a decimal point in at least one of them mean regression, anything
 // else is a single label. A label's name is its text, its decimal number, "True" or "False".
 // Results are stored in `cache`, so unchanged files are not read again. Throws Error(kData) with
-// file:line for missing, mixed or unusable labels.
+// file:line for missing, mixed or unusable labels, Error(kConfig) for a column that has
+// nothing to learn.
 [[nodiscard]] LabelSurvey survey_labels(const std::vector<std::string>& files,
                                         const RowOptions& options,
                                         const std::optional<std::string>& label_column,

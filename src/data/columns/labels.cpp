@@ -218,7 +218,7 @@ class Survey {
       if (!uneven_.empty()) throw Error(ErrorKind::kData, uneven_);
       survey.outputs = is_list_.value_or(false) ? static_cast<int64_t>(*outputs_) : 1;
       if (survey.outputs == 0) {
-        throw Error(ErrorKind::kData, key + ": column '" + column_ + "' holds empty lists");
+        throw Error(ErrorKind::kConfig, key + ": column '" + column_ + "' holds empty lists");
       }
       return survey;
     }
@@ -226,7 +226,7 @@ class Survey {
     survey.labels = LabelMap(labels_.ordered(), key);
     survey.outputs = survey.labels.size();
     if (survey.outputs < 2) {
-      throw Error(ErrorKind::kData,
+      throw Error(ErrorKind::kConfig,
                   key + ": column '" + column_ + "' holds " +
                       (survey.outputs == 1 ? "the label " + survey.labels.list() + " alone"
                                            : std::string("no label")) +
@@ -388,7 +388,7 @@ LabelMap survey_word_labels(const std::vector<std::string>& files, const RowOpti
         });
         labels.check_names();
         if (labels.ordered().empty()) {
-          throw Error(ErrorKind::kData, options.key + ": column '" + column + "' holds no label");
+          throw Error(ErrorKind::kConfig, options.key + ": column '" + column + "' holds no label");
         }
         return Json(labels.ordered());
       },

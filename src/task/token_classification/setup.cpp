@@ -64,10 +64,10 @@ class TokenClassificationSetup final : public LabelledSetup {
     if (context().model_is_trained) labels_ = in_order_of_model(context(), labels_);
     log::info("labels: " + labels_.list());
     if (labels_.size() == 1) {
-      throw Error(ErrorKind::kData, context().config.where("train_file") +
-                                        ": train_file: the only label is '" +
-                                        labels_.names().front() +
-                                        "', so that there is nothing to learn; check label_column");
+      throw Error(ErrorKind::kConfig,
+                  context().config.where("train_file") + ": train_file: the only label is '" +
+                      labels_.names().front() +
+                      "', so that there is nothing to learn; check label_column");
     }
   }
 

@@ -67,9 +67,10 @@ TokenCounts count_tokens(const Dataset& data, const Tokenizer& tokenizer) {
 
 void check_tokens(const LoadedConfig& config, const Parts& parts, const TokenCounts& counts) {
   if (counts.all == 0) {
-    throw Error(ErrorKind::kData, config.where("train_file") +
-                                      ": train_file: the texts are empty, so that there is nothing "
-                                      "to learn; check the columns");
+    throw Error(ErrorKind::kConfig,
+                config.where("train_file") +
+                    ": train_file: the texts are empty, so that there is nothing "
+                    "to learn; check the columns");
   }
   if (counts.unknown == 0) return;
   const std::string unknown_text = parts.tokenizer->special_tokens().unk->text;
@@ -79,7 +80,7 @@ void check_tokens(const LoadedConfig& config, const Parts& parts, const TokenCou
                   config.args.tokenizer_name.value_or(config.args.model_name_or_path.value_or("")));
   if (counts.unknown == counts.all) {
     throw Error(
-        ErrorKind::kData,
+        ErrorKind::kConfig,
         format_text("{}: train_file: every token is {}, so that there is nothing to learn; {}",
                     config.where("train_file"), unknown_text, question));
   }
@@ -115,7 +116,7 @@ void check_targets(const LoadedConfig& config, const Parts& parts) {
     return !is_found;
   });
   if (is_found || parts.train_data->size() == 0) return;
-  throw Error(ErrorKind::kData,
+  throw Error(ErrorKind::kConfig,
               config.where("train_file") +
                   ": train_file: no sample has a target to learn from: labels are missing or -100, "
                   "or texts hold special tokens only; check the labels and the columns");

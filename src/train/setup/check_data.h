@@ -12,7 +12,7 @@ namespace finetune {
 // of unknown tokens (a warning from 20 %) and one with the number of samples that reach the length
 // at which texts are cut. Reads at most 64 samples spread over the data, and the lengths of the
 // others. Does nothing for streamed data and pretraining examples, which are made during training.
-// Throws Error(kData) if all texts are empty, all tokens are unknown, or no sample has a target.
+// Throws Error(kConfig) if all texts are empty, all tokens are unknown, or no sample has a target.
 void check_training_samples(const LoadedConfig& config, const Parts& parts);
 
 // The same for the first update of a session, which is all that is known of streamed data and of
