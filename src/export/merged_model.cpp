@@ -193,11 +193,14 @@ class Adapter {
 
   // Whether the file holds the weight itself.
   [[nodiscard]] bool holds(const std::string& parameter) const { return source_->has(parameter); }
-  // Whether the configuration lets the adapter replace the weight.
-  [[nodiscard]] bool replaces(const std::string& parameter) const {
+  // Whether the configuration lets the adapter replace the weight. `shared`: its other name, empty
+  // if there is none; a module that is saved whole takes the one that it is tied to along.
+  [[nodiscard]] bool replaces(const std::string& parameter, const std::string& shared = {}) const {
+    if (!source_->has(parameter)) return false;
+    const nn::LoraConfig& lora = targets_.config();
     const std::string module = parameter.substr(0, parameter.rfind('.'));
-    return source_->has(parameter) &&
-           nn::trains_whole(targets_.config(), parameter, source_->has(module + ".lora_A.weight"));
+    return nn::trains_whole(lora, parameter, source_->has(module + ".lora_A.weight")) ||
+           (!shared.empty() && nn::is_saved_whole(shared, lora.modules_to_save));
   }
   // PEFT also saves the table of an embedding that has an adapter. Throws if the file's weight is
   // not the base's, which the configuration does not let the adapter change.
@@ -417,7 +420,7 @@ class Merger {
                           const std::string& source) {
     const std::vector<int64_t> shape = weight.sizes().vec();
     Part part{.rows = {}, .stored = result_.dtype};
-    if (adapter_ && adapter_->replaces(name)) {
+    if (adapter_ && adapter_->replaces(name, shared)) {
       part.is_replaced = true;
       check_shape(name, adapter_->info(name).shape, shape, result_.folder);
       part.rows = adapter_->rows_of(name);
