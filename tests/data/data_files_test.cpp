@@ -137,14 +137,27 @@ TEST(DataFiles, ReadsTheConfigsOfADataCard) {
                "---\nconfigs: [{data_files: [{split: train, path: gone/*}, {split: test, path: "
                "z.jsonl}]}]\n---\n");
   EXPECT_THAT(folder.taken(),
-              ElementsAre(HasSubstr("no file of the split 'train' that README.md")));
+              ElementsAre(HasSubstr("no file of data for 'gone/*', which README.md names for the "
+                                    "split 'train'")));
+  EXPECT_THAT(folder.taken("test_file"), ElementsAre("z.jsonl"));
 }
 
-// A card that was copied from another folder.
-TEST(DataFiles, TakesNamesWhereNoFileOfTheDataCardIsThere) {
-  const Folder folder({"train.jsonl", "LICENSE"});
-  folder.write("README.md", "---\nconfigs: [{data_files: data/train-*}]\n---\n");
-  EXPECT_THAT(folder.taken(), ElementsAre("train.jsonl"));
+// As load_dataset() answers: other files than those that the card names are not its data.
+TEST(DataFiles, RefusesADataCardOfWhichAFileIsAbsent) {
+  const Folder folder(
+      {"train.jsonl", "b.jsonl", "corpus.foo", "sub/c.jsonl", "license.txt", "license-plates.txt"});
+  const auto with = [&](const std::string& files) {
+    folder.write("README.md", "---\nconfigs: [{data_files: " + files + "}]\n---\n");
+    return folder.taken();
+  };
+  for (const char* absent :
+       {"data/train-*", "corpus.foo", "sub", "\"{train,b}.jsonl\"", "[b.jsonl, gone.jsonl]"}) {
+    EXPECT_THAT(with(absent), ElementsAre(HasSubstr("has no file of data for "))) << absent;
+  }
+  EXPECT_THAT(with("./b.jsonl"), ElementsAre("b.jsonl"));
+  EXPECT_THAT(with("license.txt"), ElementsAre("license.txt"));
+  EXPECT_THAT(with("\"*.txt\""), ElementsAre("license-plates.txt"));
+  EXPECT_THAT(with("\"[^b].jsonl\""), ElementsAre("b.jsonl"));
 }
 
 TEST(DataFiles, ReadsWhatSaveToDiskWrote) {
@@ -184,11 +197,46 @@ TEST(DataFiles, MatchesPatternsAsPythonsRecursiveGlob) {
   EXPECT_THAT(folder.taken("train_file", ".g/*"), ElementsAre(".g/h.jsonl"));
   EXPECT_THAT(folder.taken("train_file", "b/d/wiki_*"), ElementsAre("b/d/wiki_00"));
   EXPECT_THAT(folder.taken("train_file", "b/[!x].*"), ElementsAre("b/c.jsonl"));
+  EXPECT_THAT(folder.taken("train_file", "**/**/**/c.jsonl"), ElementsAre("b/c.jsonl"));
   EXPECT_THAT(folder.taken("train_file", "**.jsonl"),
               ElementsAre(HasSubstr("must be a whole part of the path")));
   EXPECT_THAT(folder.taken("train_file", "b/*"), ElementsAre("b/c.jsonl"));
   EXPECT_THAT(folder.taken("train_file", "b/R*"), ElementsAre(HasSubstr("which is no data")));
   EXPECT_THAT(folder.taken("train_file", "b/d/*"), ElementsAre(HasSubstr("different kinds")));
+}
+
+// Characters and not bytes; '!' alone negates; a '[' that is not closed is a character.
+TEST(DataFiles, MatchesNamesAsPythonsFnmatch) {
+  const Folder folder({"a.csv", "b.csv", "\u00e9.csv", "^.csv", "[x.csv", "].csv"});
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
+      {"[^b].csv", {"^.csv", "b.csv"}},
+      {"?.csv", {"].csv", "^.csv", "a.csv", "b.csv", "\u00e9.csv"}},
+      {"[!a].csv", {"].csv", "^.csv", "b.csv", "\u00e9.csv"}},
+      {"[\u00e9].csv", {"\u00e9.csv"}},
+      {"[\u00e0-\u00ff].csv", {"\u00e9.csv"}},
+      {"[a-b].csv", {"a.csv", "b.csv"}},
+      {"[]].csv", {"].csv"}},
+      {"[x*", {"[x.csv"}},
+      {"*v", {"[x.csv", "].csv", "^.csv", "a.csv", "b.csv", "\u00e9.csv"}},
+      {"*a*.*v", {"a.csv"}}};
+  for (const auto& [pattern, names] : cases) {
+    EXPECT_THAT(folder.taken("train_file", pattern), ::testing::ElementsAreArray(names)) << pattern;
+  }
+}
+
+// A card from anywhere: the work is the product of both lengths.
+TEST(DataFiles, MatchesAPatternOfManyStarsAtOnce) {
+  std::string deep;
+  std::string stars;
+  for (int i = 0; i < 25; ++i) deep += "d/";
+  for (int i = 0; i < 25; ++i) stars += i % 2 == 0 ? "**/d/" : "**/*/";
+  const Folder folder({deep + "a.jsonl", std::string(100, 'a') + ".csv"});
+  folder.write("README.md", "---\nconfigs: [{data_files: \"" + stars + "x.jsonl\"}]\n---\n");
+  EXPECT_THAT(folder.taken(), ElementsAre(HasSubstr("has no file of data for ")));
+  std::string name;
+  for (int i = 0; i < 50; ++i) name += "*a";
+  folder.write("README.md", "---\nconfigs: [{data_files: \"" + name + "b\"}]\n---\n");
+  EXPECT_THAT(folder.taken(), ElementsAre(HasSubstr("has no file of data for ")));
 }
 
 TEST(DataFiles, FollowsALinkThatLeadsBackOnlyOnce) {

@@ -64,7 +64,7 @@ bool is_never_data(const std::string& path) {
   if (name.starts_with("cache-") && name.ends_with(".arrow")) return true;
   const std::string lower = lower_case(name);
   const std::string ending = fs::path(lower).extension().string();
-  const std::string stem = lower.substr(0, lower.find_first_of(".-"));
+  const std::string stem = lower.substr(0, lower.find('.'));
   static constexpr std::array<std::string_view, 7> kEndings = {"",     ".md",  ".txt", ".rst",
                                                                ".cff", ".bib", ".html"};
   return std::ranges::find(kDescriptions, stem) != kDescriptions.end() &&
@@ -128,6 +128,8 @@ Tree tree_of(const std::string& folder) {
 struct Splits {
   std::string how;  // what named them: "README.md", "the names of its files"; empty: nothing did
   std::vector<std::pair<std::string, Names>> splits = {};
+  std::map<std::string, Names> absent =
+      {};  // by split: named patterns that no file of data matches
 };
 
 // Returns the files that match a pattern of a list, pattern by pattern as `datasets` orders them.
@@ -243,7 +245,8 @@ std::optional<Splits> saved_splits(const std::string& folder) {
   return result;
 }
 
-// The splits of a data card; nullopt if it names none, or none of the files that it names is there.
+// The splits of a data card; nullopt if it names none. As load_dataset() does, a pattern takes no
+// file that is never data, unless it names it.
 std::optional<Splits> card_splits(const std::string& folder, const Tree& tree,
                                   const std::string& key) {
   const auto card = read_data_card(folder, key);
@@ -252,25 +255,40 @@ std::optional<Splits> card_splits(const std::string& folder, const Tree& tree,
   for (const std::string& part : path_parts(card->data_dir)) {
     if (part != ".") inside += part + "/";
   }
-  Names files;
-  for (const std::string& file : tree.data) {
-    if (file.starts_with(inside)) files.push_back(file.substr(inside.size()));
-  }
+  const auto inside_of = [&](const Names& paths) {
+    Names files;
+    for (const std::string& path : paths) {
+      if (path.starts_with(inside)) files.push_back(path.substr(inside.size()));
+    }
+    return files;
+  };
+  const Names files = inside_of(tree.data);
+  const Names other = inside_of(tree.other);
   Splits result;
   if (card->splits.empty()) result = splits_by_names(files);
   for (const auto& [split, patterns] : card->splits) {
-    Names plain;
-    for (const std::string& pattern : patterns) plain.push_back(join(path_parts(pattern), "/"));
-    result.splits.emplace_back(split, matching(files, plain));
+    Names found;
+    std::set<std::string> seen;
+    for (const std::string& pattern : patterns) {
+      Names parts = path_parts(pattern);
+      std::erase(parts, ".");
+      const std::string plain = join(parts, "/");
+      Names matches = matching(files, {plain});
+      if (matches.empty() && std::ranges::find(other, plain) != other.end() && known_kind(plain)) {
+        matches.push_back(plain);
+      }
+      if (matches.empty()) result.absent[split].push_back(pattern);
+      for (std::string& file : matches) {
+        if (seen.insert(file).second) found.push_back(std::move(file));
+      }
+    }
+    result.splits.emplace_back(split, std::move(found));
   }
   for (auto& [split, names] : result.splits) {
     for (std::string& name : names) name = inside + name;
   }
   result.how = card->source;
-  // The card of another folder, or of files that were not fetched: the names decide.
-  const bool has_files =
-      std::ranges::any_of(result.splits, [](const auto& split) { return !split.second.empty(); });
-  return has_files ? std::optional(std::move(result)) : std::nullopt;
+  return result;
 }
 
 // Chooses the split of a key. One alone is taken, unless it is the training data's where others are
@@ -328,6 +346,11 @@ FoundFiles find_in_folder(const std::string& folder, const std::string& key) {
     found = splits_by_names(tree.data);
   }
   const auto& [name, files] = choose(*found, folder, key);
+  if (const auto absent = found->absent.find(name); absent != found->absent.end()) {
+    fail(key, "the folder '" + folder + "' has no file of data for " + quoted_list(absent->second) +
+                  ", which " + found->how + " names for the split '" + name +
+                  "'; fetch the folder again, or name the files that are data");
+  }
   if (files.empty()) {
     fail(key, "the folder '" + folder + "' holds no file of the split '" + name + "' that " +
                   found->how + " names; fetch the folder again, or name its files");

@@ -13,8 +13,8 @@ namespace finetune {
 // Splits at slashes.
 [[nodiscard]] std::vector<std::string> path_parts(std::string_view path);
 
-// Whether a relative path matches a pattern, part by part: * ? and [...] within a part, "**" for
-// any number of parts, at the end for at least one.
+// Whether a relative path matches a pattern, part by part: * ? and [...] within a part as Python's
+// fnmatch reads them, "**" for any number of parts, at the end for at least one.
 [[nodiscard]] bool matches_pattern(std::string_view path, std::string_view pattern);
 
 // Returns the paths, relative to `folder`, of all files in it and its subfolders, in byte order;
