@@ -50,7 +50,7 @@ find_clang() {
 build_packages=(nlohmann-json3-dev libcli11-dev libspdlog-dev libyaml-cpp-dev libutf8proc-dev
                  libpcre2-dev libxxhash-dev zlib1g-dev libzstd-dev)
 test_packages=(libgtest-dev libgmock-dev strace libgloo-dev iproute2 chromium fonts-dejavu-core
-               tmux valgrind xfsprogs shellcheck)
+               tmux valgrind xfsprogs shellcheck zstd)
 # Without it the binary trains in one process only.
 optional_packages=(libgloo-dev)
 

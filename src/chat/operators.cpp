@@ -256,7 +256,7 @@ namespace {
 
 // Returns -1, 0 or 1; nullopt for NaN. Throws for types without an order.
 std::optional<int> order_of(std::string_view name, const Value& a, const Value& b) {
-  Limits::work(8);
+  Limits::work(24);  // with the moves of a sort
   if (a.is_undefined()) fail_undefined(a);
   if (b.is_undefined()) fail_undefined(b);
   if (a.whole() && b.whole()) return (*a.whole() > *b.whole()) - (*a.whole() < *b.whole());

@@ -25,7 +25,7 @@ void require_whole(const LoadReport& report, const std::string& folder, const st
 
 void require_finite(const Tensor& logits, const std::string& folder) {
   // The maximum is NaN if one of them is; -Inf is the logit of a token that is ruled out.
-  if (logits.numel() == 0 || std::isfinite(logits.max().item<float>())) return;
+  if (logits.numel() == 0 || std::isfinite(logits.amax().item<float>())) return;
   throw Error(ErrorKind::kData,
               (folder.empty() ? "" : folder + ": ") +
                   "the model's outputs are NaN or Inf, so that it has no answer; its weights, or "

@@ -370,7 +370,8 @@ TEST(OutputFolder, ThatCannotBeMadeIsNamed) {
                       {file, "choose an output_dir"});
   expect_one_sentence(run.train({"--output_dir", "/proc/finetune"}), 1,
                       {"/proc/finetune", "choose an output_dir"});
-  expect_one_sentence(run.train({"--output_dir", file}), 1, {file, "choose an output_dir"});
+  expect_one_sentence(run.train({"--output_dir", file}), 2,
+                      {"output_dir: '" + file + "' is a file; choose a folder"});
 }
 
 int count(const std::string& text, const std::string& part) {

@@ -207,6 +207,13 @@ TEST(Sft, AnswersInTheTaughtFormAndStops) {
   const ProcessResult lines =
       finetune({"predict", run.out(), "--chat", "--input", folder / "questions.txt"});
   EXPECT_THAT(lines.out, HasSubstr(R"("content":"The old keeper keeps it."}]})")) << lines.err;
+  // A conversation is one in a file of any name, as on the standard input.
+  folder.write("asked.log",
+               R"({"messages": [{"role": "user", "content": "Who keeps the lighthouse?"}]})"
+               "\n");
+  const ProcessResult logged =
+      finetune({"predict", run.out(), "--chat", "--input", folder / "asked.log"});
+  EXPECT_EQ(logged.out, lines.out) << logged.err;
   // Rows of chat data: the answer at their end is made again.
   const ProcessResult rows =
       finetune({"predict", run.out(), "--chat", "--input", kTasks + "keeper-train.jsonl"});
@@ -316,7 +323,7 @@ TEST(Sft, RefusesDataWithoutAnythingToLearn) {
                              "\n");
   const TinyRun run(chat({{"train_file", folder / "rows.jsonl"}}));
   const ProcessResult refused = run.train();
-  EXPECT_EQ(refused.code, 1);
+  EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("rows.jsonl:1: no row has anything to learn"),
                                  HasSubstr("only a question"), HasSubstr("### Response:")));
   const ProcessResult text = TinyRun(chat({{"train_file", kText + "lighthouse.txt"}})).train();

@@ -229,7 +229,9 @@ const BadRow kBadRows[] = {
     {"empty_split", "sequence_classification", "", ".jsonl", {}, {"1", "train_file", "empty"}},
     {"words_and_tags_of_different_number",
      "token_classification",
-     R"({"tokens": ["a", "b"], "ner_tags": ["O"]})",
+     R"({"tokens": ["a", "b"], "ner_tags": ["O"]})"
+     "\n"
+     R"({"tokens": ["a"], "ner_tags": ["B"]})",
      ".jsonl",
      {},
      {"1", "bad.jsonl:1", "ner_tags"}},
@@ -303,7 +305,7 @@ TEST(LabelledTasks, RefuseLabelsThatTheModelNeverSaw) {
   run.set({{"validation_file",
             run.folder().write("other.jsonl", "{\"text\": \"a\", \"label\": \"foggy\"}\n")}});
   const ProcessResult result = run.train();
-  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_EQ(result.code, 2) << result.err;
   EXPECT_THAT(result.err, HasSubstr("other.jsonl:1"));
   EXPECT_THAT(result.err, HasSubstr("foggy"));
   EXPECT_THAT(result.err, HasSubstr("'calm', 'rough'"));
@@ -320,7 +322,7 @@ TEST(LabelledTasks, EvaluateTheColumnsThatTheyTrainedOn) {
   const std::string untexted = R"({"title": "t", "body": "b", "label": "calm"})";
   run.set({{"validation_file", run.folder().write("untexted.jsonl", untexted)}});
   const ProcessResult result = run.train({"--restart"});
-  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_EQ(result.code, 2) << result.err;
   EXPECT_THAT(result.err, HasSubstr("untexted.jsonl:1: column 'text' is not there"));
 }
 

@@ -247,7 +247,7 @@ TEST(BFloat16Weights, AreNamedInTheModelsConfiguration) {
 
 TEST(Float16, StopsWhereTheLossIsNone) {
   TinyRun run(kBase);
-  run.set({{"fp16", "true"}, {"learning_rate", "1e6"}, {"max_grad_norm", "0"}});
+  run.set({{"fp16", "true"}, {"learning_rate", "1000000.0"}, {"max_grad_norm", "0"}});
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 1) << result.err;
   EXPECT_THAT(result.err, ::testing::HasSubstr("the update was not applied"));

@@ -6,7 +6,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet

@@ -7,6 +7,7 @@ namespace finetune {
 
 enum class Purpose {
   kTrain,     // train, and evaluate if the keys request it
+  kPlan,      // plan a training: the memory is not decided yet
   kEvaluate,  // evaluate only
 };
 

@@ -89,7 +89,8 @@ struct ChatSample {
                                           const Tokenizer& tokenizer, const ChatOptions& options);
 
 // Reads the rows of chat files. Throws Error(kData) with file and line for a row that cannot be
-// read or rendered (unless skip_bad_rows), and, showing a row, if nothing in any row is learned.
+// read or rendered (unless skip_bad_rows), and Error(kConfig), showing a row, if nothing in any row
+// is learned.
 [[nodiscard]] std::shared_ptr<const ChatDataset> build_chat_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer, const ChatOptions& options);
 

@@ -109,7 +109,7 @@ int plan_command(const Arguments& arguments) {
   }
   const ConfigWords words = line.config();
   const LoadedConfig config = load_config(words.path, words.overrides);
-  validate_with_inputs(config, Purpose::kTrain);
+  validate_with_inputs(config, Purpose::kPlan);
   log::set_level(config.args.log_level);
   for (const std::string& note : config.notes) log::warning(note);
   Json plan = plan_training(config, options);

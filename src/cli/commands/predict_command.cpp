@@ -448,26 +448,31 @@ const TaskDescriptor& task_of_model(const std::optional<std::string>& name,
   refuse_without_texts();
 }
 
-// Calls `visit` with each row of chat data, or each line of standard input: a row, or a question.
+// A line of text: a row of chat data as JSON, or a question.
+Query query_of_line(std::string line, std::string where) {
+  Query query{.where = std::move(where), .text = std::move(line)};
+  if (query.text.starts_with('{')) query.conversation = query.text;
+  return query;
+}
+
+// Calls `visit` with each row of chat data, or each line of text.
 void visit_conversations(const std::string& input, const ReadingOptions& reading,
                          const std::function<void(Query)>& visit) {
   if (input == "-") {
     std::string line;
     for (int64_t number = 1; read_line(std::cin, line, format_text("line {}", number)); ++number) {
       interrupt::throw_if_requested("predicting");
-      Query query{.where = format_text("line {}", number), .text = line};
-      if (line.starts_with('{')) query.conversation = line;
-      if (!line.empty()) visit(std::move(query));
+      if (!line.empty()) visit(query_of_line(line, format_text("line {}", number)));
     }
     return;
   }
   RowOptions options;
   options.key = "--input";
   options.reading = reading;
-  const bool has_lines = file_kind(input) == FileKind::kText;  // a question each
+  const bool has_lines = file_kind(input) == FileKind::kText;
   visit_rows({input}, options, [&](const DataRow& row) {
     if (has_lines) {
-      visit({.where = row.position, .text = row.columns.at("text").get<std::string>()});
+      visit(query_of_line(row.columns.at("text").get<std::string>(), row.position));
       return true;
     }
     visit({.where = row.position, .text = {}, .conversation = row.columns.dump()});

@@ -114,10 +114,6 @@ class AdapterRules {
                              args_.param_dtype +
                              "; leave it out: the base keeps its own type (dtype)");
     }
-    if (args_.load_in_4bit == "auto" && !args_.memory_budget) {
-      add("load_in_4bit",
-          "auto lets memory_budget choose four bits; set memory_budget, or true or false here");
-    }
   }
 
   const LoadedConfig& config_;

@@ -30,6 +30,7 @@ class Validator {
     check_delimiter();
     if (const auto problem = problem_of_class_weights(args_)) add({"class_weights"}, *problem);
     check_adapters(config_, purpose != Purpose::kEvaluate && args_.do_train, problems_);
+    if (purpose == Purpose::kTrain && args_.do_train) check_choice_of_bits();
     check_chat();
     if (purpose == Purpose::kEvaluate) {
       check_evaluation_data(true);
@@ -55,6 +56,13 @@ class Validator {
   void throw_if_any() const { problems_.throw_if_any(); }
 
  private:
+  void check_choice_of_bits() {
+    if (!args_.use_peft || args_.load_in_4bit != "auto" || args_.memory_budget) return;
+    add({"load_in_4bit"},
+        "load_in_4bit: auto lets memory_budget choose four bits; set memory_budget, or true or "
+        "false here");
+  }
+
   // Reports at the first of the keys that was set, because the user can find it there.
   void add(std::initializer_list<const char*> keys, const std::string& message) {
     for (const char* key : keys) {

@@ -213,7 +213,7 @@ std::string problem_of_row(const std::vector<std::string>& files, const Tokenize
     }
     return false;
   });
-  throw Error(ErrorKind::kData, where + ": no row has anything to learn: " + shown);
+  throw Error(ErrorKind::kConfig, where + ": no row has anything to learn: " + shown);
 }
 
 // A template that refuses a conversation may be another model's.

@@ -99,6 +99,15 @@ void check_configuration_file(const LoadedConfig& config) {
 void check_starting_folder(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
   if (args.do_train) check_configuration_file(config);
+  const auto check_folder = [&](const char* key, const std::string& folder) {
+    std::error_code failure;  // what cannot be looked at is reported where it is made
+    const auto type = std::filesystem::status(folder, failure).type();
+    if (type == std::filesystem::file_type::regular) {
+      refuse_key(config, key, "'" + folder + "' is a file; choose a folder");
+    }
+  };
+  if (args.do_train) check_folder("output_dir", args.output_dir);
+  if (args.do_train && args.mirror_dir) check_folder("mirror_dir", *args.mirror_dir);
   if (!args.do_train || !args.model_name_or_path) return;
   std::string model;
   try {
