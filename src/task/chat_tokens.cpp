@@ -10,6 +10,7 @@
 #include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/tokenizer/named_tokens.h"
 
 namespace finetune {
 
@@ -17,16 +18,9 @@ chat::RenderOptions chat_render_options(const Tokenizer& tokenizer, const std::s
                                         const std::string& key) {
   chat::RenderOptions options;
   const SpecialTokens& special = tokenizer.special_tokens();
-  const auto add = [&](const char* name, const std::optional<SpecialTokens::Token>& token) {
-    if (token) options.variables.emplace_back(name, chat::Value(token->text));
-  };
-  add("bos_token", special.bos);
-  add("eos_token", special.eos);
-  add("unk_token", special.unk);
-  add("sep_token", special.sep);
-  add("pad_token", special.pad);
-  add("cls_token", special.cls);
-  add("mask_token", special.mask);
+  for (const auto& [name, text] : named_tokens(special)) {
+    options.variables.emplace_back(name, chat::Value(text));
+  }
   if (special.eos) options.eos_token = special.eos->text;
   for (int32_t id = 0; id < tokenizer.size(); ++id) {
     if (tokenizer.is_special(id)) options.special_tokens.push_back(tokenizer.id_to_token(id));

@@ -32,6 +32,7 @@
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
+#include "finetune/tokenizer/named_tokens.h"
 #include "finetune/train/adapter_base.h"
 #include "finetune/train/check_files.h"
 #include "train/setup/adapter.h"
@@ -396,17 +397,7 @@ void add_tokenizer_class(const std::string& folder, const Tokenizer& tokenizer, 
   const auto has = [&](const char* name) { return local.exists(join_path(folder, name)); };
   if (!has(kTokenizerFile) || has(kTokenizerConfigFile) || has(kConfigFile)) return;
   Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
-  const SpecialTokens& special = tokenizer.special_tokens();
-  const auto add = [&](const char* name, const std::optional<SpecialTokens::Token>& token) {
-    if (token) config[name] = token->text;
-  };
-  add("bos_token", special.bos);
-  add("eos_token", special.eos);
-  add("unk_token", special.unk);
-  add("sep_token", special.sep);
-  add("pad_token", special.pad);
-  add("cls_token", special.cls);
-  add("mask_token", special.mask);
+  for (const auto& [name, text] : named_tokens(tokenizer.special_tokens())) config[name] = text;
   files.emplace_back(kTokenizerConfigFile, config.dump(2) + "\n");
 }
 
