@@ -10,6 +10,7 @@
 #include "cli/process/standard_output.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/printable.h"
+#include "finetune/tensor/device.h"
 
 // Runs before the constructors of the shared libraries, which take a fraction of a second for
 // libtorch: a stop during that time must exit with 75 too, and the OpenMP library reads its
@@ -41,6 +42,7 @@ int main(int argc, char** argv) {
   }
   cli::exit_process(cli::exit_code_of([&] {
     interrupt::throw_if_requested("starting");
+    choose_vector_math();
     const int code = cli::run({argv + 1, argv + argc});
     (void)cli::flush_standard_output();
     return code;

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/sin.h>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
@@ -236,6 +237,8 @@ std::string cpu_capability() { return at::get_cpu_capability(); }
 
 int num_threads() { return at::get_num_threads(); }
 void set_num_threads(int threads) { at::set_num_threads(threads); }
+
+void choose_vector_math() { (void)at::sin(at::ones({1})); }
 
 void synchronize(const c10::Device& device) {
   if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "finetune/distributed/world.h"
+#include "finetune/tensor/device.h"
 
 namespace finetune::testing {
 
@@ -90,6 +91,7 @@ class ThreadWorld final : public World {
 
 // Runs `work` in `size` threads, each with its world.
 inline void in_processes(int64_t size, const std::function<void(World&)>& work) {
+  choose_vector_math();
   ThreadWorld::Collective collective(size);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < size; ++rank) {

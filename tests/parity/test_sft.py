@@ -201,7 +201,7 @@ class Sft(ParityTest):
                     "config_overrides": {**TINY, "vocab_size": 800, "max_position_embeddings": 8192},
                 }
                 if not theirs:  # written for other conversations: both refuse every one of these
-                    run_binary("prepare", self.config(name, rows, **keys), expect=1)
+                    run_binary("prepare", self.config(name, rows, **keys), expect=2)
                     continue
                 ours = self.prepared(name, rows, **keys)
                 self.assertEqual([(row["input_ids"], row["labels"]) for row in ours], theirs)

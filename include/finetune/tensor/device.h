@@ -22,6 +22,11 @@ namespace finetune {
 
 [[nodiscard]] int num_threads();
 void set_num_threads(int threads);
+
+// Lets MKL's vector math choose the instructions of this CPU. It does so in the first call without
+// a lock: a second thread that calls it in that moment may compute with another CPU's code, and so
+// other bits. Call it before there are threads that compute.
+void choose_vector_math();
 void synchronize(const c10::Device& device);
 
 // Returns the peak memory since the process started. CPU: resident memory less the currently
