@@ -68,6 +68,13 @@ std::string join(std::span<const int64_t> items, std::string_view separator) {
   return joined_arguments(items, separator);
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
 std::vector<std::string> wrapped_lines(std::string_view line, int64_t columns, int64_t indent) {
   const auto width = [](std::string_view text) {
     return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });

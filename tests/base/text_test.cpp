@@ -53,6 +53,10 @@ TEST(Join, PutsSeparatorsBetween) {
   EXPECT_EQ(shape_text({}), "[]");
 }
 
+TEST(LowerCase, ChangesAsciiLettersAlone) {
+  EXPECT_EQ(lower_case("Azure-\xC3\x84Z"), "azure-\xC3\x84z");
+}
+
 TEST(WrappedLines, BreaksAtSpacesAndIndents) {
   using Lines = std::vector<std::string>;
   const std::string line = "  data  72 samples; validation: 24 samples";

@@ -269,6 +269,9 @@ TEST(DataFiles, KnowsKindsByTheirEnding) {
   EXPECT_EQ(file_kind("a.gz"), FileKind::kText);
   EXPECT_EQ(file_kind("x/a.tfrecord"), FileKind::kTfRecord);
   EXPECT_EQ(file_kind("x/a.tfrecord-00001-of-00010.gz"), FileKind::kTfRecord);
+  EXPECT_EQ(kind_by_ending("a.tfrecord-1.jsonl"), FileKind::kJsonLines);
+  EXPECT_EQ(kind_by_ending("a.TOKENS"), FileKind::kText);
+  EXPECT_EQ(kind_by_ending("a.weights"), std::nullopt);
   EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.xlsx")); }),
               AllOf(HasSubstr("x/a.xlsx"), HasSubstr(".jsonl")));
 }

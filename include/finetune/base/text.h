@@ -89,6 +89,9 @@ template <class... Arguments>
                                std::string_view separator = ", ");
 [[nodiscard]] std::string join(std::span<const int64_t> items, std::string_view separator = ", ");
 
+// Returns `text` with its ASCII letters in lower case.
+[[nodiscard]] std::string lower_case(std::string text);
+
 // Wraps a line at spaces so that no line is longer than `columns`, one column a code point; lines
 // after the first begin with `indent` spaces. A longer word is not split. Requires: a line without
 // a newline.

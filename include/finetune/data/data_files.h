@@ -21,6 +21,9 @@ enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll, kParquet, kA
 // (is_tf_record()). Endings of unsupported formats are Error(kData); everything else is plain text.
 // All may be compressed (.jsonl.gz, .txt.zst).
 [[nodiscard]] FileKind file_kind(const std::string& path);
+// The same for endings that are usual for data (.txt, .text, .tokens and .raw of plain text);
+// nullopt for others.
+[[nodiscard]] std::optional<FileKind> kind_by_ending(const std::string& path);
 
 enum class Quoting {
   kAuto,  // as kStandard; but kNone for tab-separated files in which quotes do not enclose fields

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -102,9 +101,7 @@ void refuse_to_replace_a_run(const std::string& file, const std::vector<std::str
 
 // Returns the format that a file's ending names; empty if it names none.
 std::string format_of_ending(const std::string& file) {
-  std::string ending = std::filesystem::path(file).extension().string();
-  std::ranges::transform(ending, ending.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string ending = lower_case(std::filesystem::path(file).extension().string());
   if (ending == ".html" || ending == ".htm") return "html";
   if (ending == ".md" || ending == ".markdown") return "md";
   if (ending == ".json") return "json";

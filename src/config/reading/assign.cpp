@@ -13,6 +13,7 @@
 #include "config/reading/text.h"
 #include "config/reading/values.h"
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {

@@ -125,18 +125,13 @@ std::optional<std::string> value_of_enum(std::string_view text) {
   for (const auto& [name, value] : kOthers) {
     if (member == name) return std::string(value);
   }
-  std::string value(member);
-  for (char& c : value) {
-    if (is_upper(c)) c = static_cast<char>(c - 'A' + 'a');
-  }
-  return value;
+  return lower_case(std::string(member));
 }
 
 std::string explain_other_value(std::string_view key, std::string_view value,
                                 const std::vector<std::string>& usable) {
-  std::string name(value);
+  std::string name = lower_case(std::string(value));
   for (char& c : name) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     if (c == '-' || c == ' ') c = '_';
   }
   const std::vector<OtherValue>& values = other_names().values;

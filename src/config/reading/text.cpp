@@ -107,13 +107,6 @@ std::string limits_of(const Field& field) {
   return text;
 }
 
-std::string lower_case(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
 std::string wrap(std::string_view text, std::string_view indent, size_t width) {
   std::string result;
   size_t column = 0;

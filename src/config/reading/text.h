@@ -18,9 +18,6 @@ namespace finetune {
 // Describes range, choices and support in one or more sentences; empty if unrestricted.
 [[nodiscard]] std::string limits_of(const Field& field);
 
-// Returns `text` with ASCII letters in lower case.
-[[nodiscard]] std::string lower_case(std::string text);
-
 // Wraps `text` to lines of at most `width` columns, each beginning with `indent`.
 [[nodiscard]] std::string wrap(std::string_view text, std::string_view indent, size_t width);
 

@@ -26,13 +26,6 @@ using Json = Row::Json;
 
 constexpr size_t kMostLabels = size_t{1} << 20;
 
-std::string lower_case(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
 std::vector<std::string> sorted_lower_case(const std::vector<std::string>& names) {
   std::vector<std::string> result;
   for (const std::string& name : names) result.push_back(lower_case(name));

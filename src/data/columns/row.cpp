@@ -165,11 +165,7 @@ std::string plain_column_name(const std::string& name) {
   constexpr std::string_view kSpaces = " \t\r\n\v\f";
   const size_t begin = name.find_first_not_of(kSpaces);
   if (begin == std::string::npos) return "";
-  std::string plain = name.substr(begin, name.find_last_not_of(kSpaces) + 1 - begin);
-  for (char& c : plain) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return plain;
+  return lower_case(name.substr(begin, name.find_last_not_of(kSpaces) + 1 - begin));
 }
 
 std::optional<std::string> match_column(const Json& columns, const std::string& name) {

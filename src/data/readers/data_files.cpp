@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -25,16 +27,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 7> kUnreadable = {"bz2",  "xz",  "zip", "tar",
-                                                         "xlsx", "pdf", "docx"};
+constexpr std::array<std::string_view, 7> kUnreadable = {".bz2",  ".xz",  ".zip", ".tar",
+                                                         ".xlsx", ".pdf", ".docx"};
 
-std::string lower_case_ending(const std::string& path) {
-  std::string ending = fs::path(without_packing(path)).extension().string();
-  if (!ending.empty()) ending.erase(0, 1);
-  for (char& c : ending) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return ending;
+// Returns the ending of a path without that of packing, in lower case and with its dot.
+std::string data_ending(const std::string& path) {
+  return lower_case(fs::path(without_packing(path)).extension().string());
 }
 
 // Logs a line once, however often the same key is read.
@@ -81,19 +79,28 @@ void check_file(const std::string& path, const std::string& key) {
 
 }  // namespace
 
-FileKind file_kind(const std::string& path) {
-  const std::string ending = lower_case_ending(path);
-  if (ending == "jsonl" || ending == "ndjson") return FileKind::kJsonLines;
-  if (ending == "json") return FileKind::kJson;
-  if (ending == "csv") return FileKind::kCsv;
-  if (ending == "tsv") return FileKind::kTsv;
-  if (ending == "conll" || ending == "iob" || ending == "bio") return FileKind::kConll;
-  if (ending == "parquet") return FileKind::kParquet;
-  if (ending == "arrow" || ending == "feather") return FileKind::kArrow;
+std::optional<FileKind> kind_by_ending(const std::string& path) {
+  static const std::map<std::string, FileKind, std::less<>> kKinds = {
+      {".jsonl", FileKind::kJsonLines}, {".ndjson", FileKind::kJsonLines},
+      {".json", FileKind::kJson},       {".csv", FileKind::kCsv},
+      {".tsv", FileKind::kTsv},         {".conll", FileKind::kConll},
+      {".iob", FileKind::kConll},       {".bio", FileKind::kConll},
+      {".parquet", FileKind::kParquet}, {".arrow", FileKind::kArrow},
+      {".feather", FileKind::kArrow},   {".txt", FileKind::kText},
+      {".text", FileKind::kText},       {".tokens", FileKind::kText},
+      {".raw", FileKind::kText}};
+  const auto found = kKinds.find(data_ending(path));
+  if (found != kKinds.end()) return found->second;
   if (is_tf_record(without_packing(path))) return FileKind::kTfRecord;
-  if (std::find(kUnreadable.begin(), kUnreadable.end(), ending) != kUnreadable.end()) {
+  return std::nullopt;
+}
+
+FileKind file_kind(const std::string& path) {
+  if (const auto kind = kind_by_ending(path)) return *kind;
+  const std::string ending = data_ending(path);
+  if (std::ranges::find(kUnreadable, ending) != kUnreadable.end()) {
     throw Error(ErrorKind::kData,
-                "'" + path + "': ." + ending +
+                "'" + path + "': " + ending +
                     " files cannot be read; convert it to plain text (one text "
                     "a line, .txt), JSON lines (one object a line, .jsonl) or CSV");
   }

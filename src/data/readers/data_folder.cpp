@@ -12,7 +12,6 @@
 #include <span>
 #include <utility>
 
-#include "data/readers/byte_source.h"
 #include "data/readers/data_card.h"
 #include "data/readers/path_pattern.h"
 #include "finetune/base/error.h"
@@ -21,7 +20,6 @@
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/data/data_files.h"
-#include "finetune/data/tf_record.h"
 
 namespace finetune {
 namespace {
@@ -50,14 +48,6 @@ constexpr std::array<std::string_view, 7> kNoData = {
     "config.json",       "dataset_info.json", "dataset_infos.json", "dummy_data.zip",
     "dataset_dict.json", "state.json",        kShardManifest};
 
-std::string lower_case(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
-
 bool is_never_data(const std::string& path) {
   const std::string name = file_name(path);
   if (name.starts_with('.') || std::ranges::find(kNoData, name) != kNoData.end()) return true;
@@ -71,19 +61,27 @@ bool is_never_data(const std::string& path) {
          std::ranges::find(kEndings, ending) != kEndings.end();
 }
 
-// What a person calls the kind of a file; files of one kind can be mixed. nullopt: no ending of
-// data.
-std::optional<std::string> known_kind(const std::string& path) {
-  const std::string plain(without_packing(path));
-  if (is_tf_record(plain)) return "TFRecord";
-  const std::string ending = lower_case(fs::path(plain).extension().string());
-  static const std::map<std::string, const char*, std::less<>> kKinds = {
-      {".jsonl", "JSON"},      {".ndjson", "JSON"}, {".json", "JSON"},     {".csv", "CSV"},
-      {".tsv", "CSV"},         {".conll", "CoNLL"}, {".iob", "CoNLL"},     {".bio", "CoNLL"},
-      {".parquet", "Parquet"}, {".arrow", "Arrow"}, {".feather", "Arrow"}, {".txt", "text"},
-      {".text", "text"},       {".tokens", "text"}, {".raw", "text"}};
-  const auto found = kKinds.find(ending);
-  return found == kKinds.end() ? std::nullopt : std::optional<std::string>(found->second);
+// What a person calls the kind of a file; files of one kind can be mixed.
+const char* kind_name(const std::string& path) {
+  switch (kind_by_ending(path).value_or(FileKind::kText)) {
+    case FileKind::kText:
+      return "text";
+    case FileKind::kJsonLines:
+    case FileKind::kJson:
+      return "JSON";
+    case FileKind::kCsv:
+    case FileKind::kTsv:
+      return "CSV";
+    case FileKind::kConll:
+      return "CoNLL";
+    case FileKind::kParquet:
+      return "Parquet";
+    case FileKind::kArrow:
+      return "Arrow";
+    case FileKind::kTfRecord:
+      return "TFRecord";
+  }
+  FT_CHECK(false, "a kind of file that is none");
 }
 
 std::string quoted(const std::string& text) { return "'" + printable_line(text) + "'"; }
@@ -102,7 +100,7 @@ std::string quoted_list(const Names& names) {
 void check_one_kind(const Names& files, const std::string& key, const std::string& where,
                     const std::string& example) {
   std::map<std::string, std::string> kinds;
-  for (const std::string& file : files) kinds.try_emplace(known_kind(file).value_or("text"), file);
+  for (const std::string& file : files) kinds.try_emplace(kind_name(file), file);
   if (kinds.size() < 2) return;
   Names shown;
   for (const auto& [kind, file] : kinds) shown.push_back(kind + " (" + quoted(file) + ")");
@@ -120,7 +118,8 @@ struct Tree {
 Tree tree_of(const std::string& folder) {
   Tree tree;
   for (std::string& path : files_below(folder)) {
-    (known_kind(path) && !is_never_data(path) ? tree.data : tree.other).push_back(std::move(path));
+    (kind_by_ending(path) && !is_never_data(path) ? tree.data : tree.other)
+        .push_back(std::move(path));
   }
   return tree;
 }
@@ -274,7 +273,8 @@ std::optional<Splits> card_splits(const std::string& folder, const Tree& tree,
       std::erase(parts, ".");
       const std::string plain = join(parts, "/");
       Names matches = matching(files, {plain});
-      if (matches.empty() && std::ranges::find(other, plain) != other.end() && known_kind(plain)) {
+      if (matches.empty() && std::ranges::find(other, plain) != other.end() &&
+          kind_by_ending(plain)) {
         matches.push_back(plain);
       }
       if (matches.empty()) result.absent[split].push_back(pattern);
