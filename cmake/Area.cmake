@@ -67,6 +67,20 @@ function(finetune_compile_tests_fast target)
   endif()
 endfunction()
 
+# finetune_test(NAME NAME COMMAND WORD...): add_test() of a command whose time is stored in
+# Testing/times.txt.
+function(finetune_test)
+  cmake_parse_arguments(PARSE_ARGV 0 test "" "NAME" "COMMAND")
+  list(GET test_COMMAND 0 program)
+  if(TARGET ${program})
+    list(REMOVE_AT test_COMMAND 0)
+    list(PREPEND test_COMMAND $<TARGET_FILE:${program}>)
+  endif()
+  add_test(NAME ${test_NAME}
+           COMMAND finetune_timed ${CMAKE_BINARY_DIR}/Testing/times.txt ${test_NAME}
+                   ${test_COMMAND})
+endfunction()
+
 # finetune_area_tests(NAME LABEL): every tests/NAME/*_test.cpp in one executable, one ctest entry.
 function(finetune_area_tests name label)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cpp)
@@ -83,7 +97,7 @@ function(finetune_area_tests name label)
   finetune_compile_as_units(finetune_${name}_tests ${units})
   target_link_libraries(finetune_${name}_tests PRIVATE finetune_${name} ${ARGN}
                         finetune_test_support)
-  add_test(NAME ${name} COMMAND finetune_${name}_tests)
+  finetune_test(NAME ${name} COMMAND finetune_${name}_tests)
   set_tests_properties(${name} PROPERTIES LABELS "${label}")
 endfunction()
 
