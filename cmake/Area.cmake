@@ -60,10 +60,20 @@ function(finetune_compile_as_units target units)
   endif()
 endfunction()
 
+# Executables of tests are linked by mold, where it is there and the compiler knows it.
+include(CheckLinkerFlag)
+find_program(FINETUNE_MOLD mold)
+if(FINETUNE_MOLD)
+  check_linker_flag(CXX -fuse-ld=mold FINETUNE_LINKS_WITH_MOLD)
+endif()
+
 # Tests' own code runs for a blink, and most of their compile time is what is spent on it.
 function(finetune_compile_tests_fast target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O0)
+  endif()
+  if(FINETUNE_LINKS_WITH_MOLD)
+    target_link_options(${target} PRIVATE -fuse-ld=mold)
   endif()
 endfunction()
 

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <iostream>
 
 #include "cli/process/commands.h"
+#include "cli/process/launch.h"
+#include "cli/process/outcome.h"
+#include "cli/process/standard_output.h"
 #include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/version.h"
+#include "finetune/tensor/device.h"
 #include "finetune/tensor/torch_build.h"
 
 namespace finetune::cli {
@@ -107,6 +116,28 @@ int run(const Arguments& arguments) {
   throw Error(ErrorKind::kUsage, "unknown command '" + arguments[0] + "'" +
                                      did_you_mean(arguments[0], names) +
                                      "; 'finetune --help' lists them");
+}
+
+void run_as_program(const char* name, const Arguments& arguments) {
+  set_command_name(name);
+  // Data may have more files than the usual limit of 1,024.
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
+  }
+  // If a standard stream is closed, open /dev/null, so that no file of ours gets its number and
+  // then our messages.
+  for (int stream = 0; stream <= 2; ++stream) {
+    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);
+  }
+  exit_process(exit_code_of([&] {
+    interrupt::throw_if_requested("starting");
+    choose_vector_math();
+    const int code = run(arguments);
+    (void)flush_standard_output();
+    return code;
+  }));
 }
 
 }  // namespace finetune::cli

@@ -94,13 +94,4 @@ ProcessResult Accelerator::train(const TinyRun& run, const Arguments& more,
   return this->run(run.command(more), environment);
 }
 
-void keep_only_checkpoint(const TinyRun& run, int step) {
-  const std::string name = "checkpoint-" + std::to_string(step);
-  const std::string kept = run.folder() / name;
-  std::filesystem::rename(run.out(name), kept);
-  std::filesystem::remove_all(run.out());
-  std::filesystem::create_directories(run.out());
-  std::filesystem::rename(kept, run.out(name));
-}
-
 }  // namespace finetune::testing

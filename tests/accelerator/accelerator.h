@@ -57,7 +57,4 @@ class Accelerator {
   int reports_ = 0;
 };
 
-// Deletes what came after a checkpoint, as if the run had been killed right after it.
-void keep_only_checkpoint(const TinyRun& run, int step);
-
 }  // namespace finetune::testing

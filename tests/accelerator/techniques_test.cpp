@@ -1,134 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Memory techniques on a device: every pair of values of two keys occurs in one of the runs, and
-// each run, resumed from its checkpoint, ends with the same bits. All allowed pairs fit into about
-// 25 runs instead of the 100 of tests/integration/techniques_test.cpp on the CPU.
-#include <algorithm>
-
+// Memory techniques on a device: each of the runs that together contain every pair, resumed from
+// its checkpoint, ends with the same bits.
 #include "accelerator/accelerator.h"
+#include "integration/technique_rows.h"
 
 namespace finetune::testing {
 namespace {
 
-struct Factor {
-  const char* name;
-  std::vector<TinyRun::Keys> values;
-};
-
-TinyRun::Keys recomputation(const std::string& kwargs) {
-  return {{"gradient_checkpointing", "true"}, {"gradient_checkpointing_kwargs", kwargs}};
-}
-
-const std::vector<Factor> kFactors = {
-    {"recomputation",
-     {{},
-      recomputation("{every_n_layers: 1}"),
-      recomputation("{every_n_layers: 2}"),
-      recomputation("{offload: true}"),
-      recomputation("{selective: true}")}},
-    {"optim",
-     {{},
-      {{"optim", "adamw_8bit"}},
-      {{"optim", "adamw_companded_8bit"}},
-      {{"optim", "adafactor"}},
-      {{"optim", "sgd"}, {"optim_args", "momentum=0.9"}}}},
-    {"precision", {{}, {{"fp16", "true"}}, {{"bf16", "true"}}}},
-    {"weights", {{}, {{"param_dtype", "bfloat16"}}, {{"param_dtype", "bfloat16+int8"}}}},
-    {"gradients", {{}, {{"grad_accum_dtype", "bfloat16"}}}},
-    {"update",
-     {{},
-      {{"gradient_accumulation_steps", "2"}, {"per_device_train_batch_size", "4"}},
-      {{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}}}},
-};
-constexpr size_t kPrecision = 2;
-constexpr size_t kUpdate = 5;
-
-// The value of each factor; -1: not chosen yet.
-using Row = std::vector<int>;
-
-bool is_refused(const Row& row) { return row[kPrecision] == 1 && row[kUpdate] == 2; }
-
-// A pair of factors and their values.
-struct FactorPair {
-  size_t first, second;
-  int first_value, second_value;
-  auto operator<=>(const FactorPair&) const = default;
-};
-
-std::set<FactorPair> all_pairs() {
-  std::set<FactorPair> pairs;
-  for (size_t a = 0; a < kFactors.size(); ++a) {
-    for (size_t b = a + 1; b < kFactors.size(); ++b) {
-      for (int i = 0; i < std::ssize(kFactors[a].values); ++i) {
-        for (int j = 0; j < std::ssize(kFactors[b].values); ++j) {
-          Row row(kFactors.size(), -1);
-          row[a] = i;
-          row[b] = j;
-          if (!is_refused(row)) pairs.insert({a, b, i, j});
-        }
-      }
-    }
-  }
-  return pairs;
-}
-
-int64_t covered(const Row& row, const std::set<FactorPair>& pairs) {
-  return std::ranges::count_if(pairs, [&](const FactorPair& pair) {
-    return row[pair.first] == pair.first_value && row[pair.second] == pair.second_value;
-  });
-}
-
-// Returns rows that together contain every pair. Each starts with a missing pair and then chooses,
-// factor by factor, the value that adds most missing pairs.
-std::vector<Row> covering_rows() {
-  std::set<FactorPair> missing = all_pairs();
-  std::vector<Row> rows;
-  while (!missing.empty()) {
-    Row row(kFactors.size(), -1);
-    row[missing.begin()->first] = missing.begin()->first_value;
-    row[missing.begin()->second] = missing.begin()->second_value;
-    for (size_t factor = 0; factor < row.size(); ++factor) {
-      if (row[factor] >= 0) continue;
-      Row best;
-      for (int value = 0; value < std::ssize(kFactors[factor].values); ++value) {
-        Row candidate = row;
-        candidate[factor] = value;
-        if (is_refused(candidate)) continue;
-        if (best.empty() || covered(candidate, missing) > covered(best, missing)) best = candidate;
-      }
-      row = best;
-    }
-    std::erase_if(missing, [&](const FactorPair& pair) {
-      return row[pair.first] == pair.first_value && row[pair.second] == pair.second_value;
-    });
-    rows.push_back(row);
-  }
-  return rows;
-}
-
-std::string name_of(const Row& row) {
-  std::string name;
-  for (size_t i = 0; i < row.size(); ++i) {
-    if (row[i] > 0) name += std::string(kFactors[i].name) + std::to_string(row[i]);
-  }
-  return name.empty() ? "none" : name;
-}
-
-class AcceleratorTechniques : public ::testing::TestWithParam<Row> {};
+class AcceleratorTechniques : public ::testing::TestWithParam<TechniqueRow> {};
 INSTANTIATE_TEST_SUITE_P(Pairs, AcceleratorTechniques, ::testing::ValuesIn(covering_rows()),
-                         [](const auto& row) { return name_of(row.param); });
+                         [](const auto& row) { return technique_name(row.param); });
 
 TEST_P(AcceleratorTechniques, ResumeInTheSameBits) {
-  TinyRun run({{"max_steps", "4"},
-               {"save_steps", "2"},
-               {"save_total_limit", ""},
-               {"eval_strategy", "no"},
-               {"validation_file", ""},
-               {"dataloader_num_workers", "0"},
-               {"gradient_accumulation_steps", "1"},
-               {"per_device_train_batch_size", "8"}});
-  for (size_t i = 0; i < kFactors.size(); ++i) {
-    run.set(kFactors[i].values[static_cast<size_t>(GetParam()[i])]);
-  }
+  const TinyRun run(technique_keys(GetParam()));
   Accelerator accelerator;
   const ProcessResult whole = accelerator.train(run);
   ASSERT_EQ(whole.code, 0) << whole.err;

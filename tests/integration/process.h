@@ -16,14 +16,17 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "support/paths.h"
+#include "support/session_request.h"
 
 namespace finetune::testing {
 
@@ -34,6 +37,9 @@ struct ProcessOptions {
   std::string folder;                              // working directory; empty: the test's own
   std::string watch;                      // a folder whose new names wait_for_file() observes
   rlim_t max_file_bytes = RLIM_INFINITY;  // writes beyond it fail, as on a full disk
+  // run() may take a fork of a warm process (WarmProgram) instead of a new one. Not where the start
+  // or the memory of the process matter.
+  bool may_be_warm = true;
 };
 
 struct ProcessResult {
@@ -44,11 +50,65 @@ struct ProcessResult {
   int64_t peak_bytes = 0;  // of resident memory
 };
 
+// A process that has libtorch loaded, of which sessions of the program are forks, one at a time: a
+// start takes a tenth of a new process's time. It ends with the test.
+class WarmProgram {
+ public:
+  static WarmProgram& get() {
+    static WarmProgram program;
+    return program;
+  }
+
+  // Returns the number of the session's process.
+  pid_t start(const SessionRequest& request, std::array<int, 2> streams) {
+    pid_t session = -1;
+    if (!send_request(socket_, text_of(request), streams) || !receive_value(socket_, session)) {
+      throw std::runtime_error("the session server is gone");
+    }
+    return session;
+  }
+  std::optional<SessionEnd> await_end() {
+    SessionEnd end;
+    return receive_value(socket_, end) ? std::optional(end) : std::nullopt;
+  }
+
+ private:
+  WarmProgram() {
+    std::array<int, 2> ends = {};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+      throw std::runtime_error("socketpair failed");
+    }
+    const std::string path = session_server_path();
+    const std::string number = std::to_string(ends[1]);
+    server_ = ::fork();
+    if (server_ == 0) {
+      ::fcntl(ends[1], F_SETFD, 0);
+      const int none = ::open("/dev/null", O_RDONLY);
+      ::dup2(none, STDIN_FILENO);
+      ::setenv("OMP_NUM_THREADS", "1", 1);
+      ::execl(path.c_str(), path.c_str(), "--socket", number.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    socket_ = ends[0];
+  }
+
+  // Its CPU time counts as the test's once it was waited for.
+  ~WarmProgram() {
+    ::close(socket_);
+    ::waitpid(server_, nullptr, 0);
+  }
+
+  int socket_ = -1;
+  pid_t server_ = -1;
+};
+
 // One run of a program. Its output is collected during waits, and it is killed at its time limit or
 // by the destructor.
 class Process {
  public:
-  explicit Process(const Arguments& words, const ProcessOptions& options = {}) {
+  explicit Process(const Arguments& words, const ProcessOptions& options = {}, bool is_warm = false)
+      : is_warm_(is_warm) {
     if (!options.watch.empty()) {
       watch_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
       ::inotify_add_watch(watch_, options.watch.c_str(), IN_CREATE | IN_MOVED_TO);
@@ -58,7 +118,8 @@ class Process {
     if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) {
       throw std::runtime_error("pipe2 failed");
     }
-    child_ = ::fork();
+    child_ =
+        is_warm ? WarmProgram::get().start(request(words, options), {out[1], err[1]}) : ::fork();
     if (child_ < 0) throw std::runtime_error("fork failed");
     if (child_ == 0) start(words, options, out[1], err[1]);
     ::close(out[1]);
@@ -68,7 +129,7 @@ class Process {
   ~Process() {
     if (!ended_) {
       ::kill(child_, SIGKILL);
-      ::waitpid(child_, nullptr, 0);
+      (void)await_end();
     }
     for (const int descriptor : {pipes_[0], pipes_[1], watch_}) {
       if (descriptor >= 0) ::close(descriptor);
@@ -101,18 +162,38 @@ class Process {
 
   ProcessResult finish(double seconds = 120) {
     wait([] { return false; }, seconds);
-    int status = 0;
-    rusage usage = {};
-    if (::wait4(child_, &status, 0, &usage) < 0) throw std::runtime_error("wait4 failed");
+    const std::optional<SessionEnd> end = await_end();
+    if (!end) throw std::runtime_error("the program was lost");
     ended_ = true;
-    return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+    return {.code = WIFEXITED(end->status) ? WEXITSTATUS(end->status) : 128 + WTERMSIG(end->status),
             .out = out_,
             .err = err_,
             .seconds = age(),
-            .peak_bytes = static_cast<int64_t>(usage.ru_maxrss) * 1024};
+            .peak_bytes = end->peak_kib * 1024};
   }
 
  private:
+  [[nodiscard]] std::optional<SessionEnd> await_end() const {
+    if (is_warm_) return WarmProgram::get().await_end();
+    SessionEnd end;
+    rusage usage = {};
+    if (::wait4(child_, &end.status, 0, &usage) < 0) return std::nullopt;
+    end.peak_kib = usage.ru_maxrss;
+    return end;
+  }
+
+  [[nodiscard]] static SessionRequest request(const Arguments& words,
+                                              const ProcessOptions& options) {
+    return {.program = words[0],
+            .folder =
+                options.folder.empty() ? std::filesystem::current_path().string() : options.folder,
+            .max_file_bytes = options.max_file_bytes == RLIM_INFINITY
+                                  ? ""
+                                  : std::to_string(options.max_file_bytes),
+            .environment = options.environment,
+            .words = {words.begin() + 1, words.end()}};
+  }
+
   [[noreturn]] static void start(const Arguments& words, const ProcessOptions& options, int out,
                                  int err) {
     ::dup2(out, STDOUT_FILENO);
@@ -191,6 +272,7 @@ class Process {
 
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   pid_t child_ = 0;
+  bool is_warm_ = false;
   bool ended_ = false;
   std::array<int, 2> pipes_ = {-1, -1};
   int watch_ = -1;
@@ -199,9 +281,24 @@ class Process {
   std::vector<std::string> names_;
 };
 
+// Returns whether a warm program does what a new process of it would: libraries read some variables
+// while they are loaded.
+inline bool can_be_warm(const Arguments& words, const ProcessOptions& options) {
+  if (!options.may_be_warm || words.empty() || words[0] != binary_path()) return false;
+  for (const auto& [name, value] : options.environment) {
+    for (const char* early : {"OMP_", "GOMP_", "KMP_", "MKL_", "LD_", "GLIBC_", "MALLOC_", "TORCH",
+                              "PYTORCH", "ATEN_", "CUDA", "FINETUNE_TEST_"}) {
+      if (name.starts_with(early)) return false;
+    }
+  }
+  size_t bytes = 0;
+  for (const std::string& word : words) bytes += word.size() + 1;
+  return bytes < kLongestRequest / 2 && !session_server_path().empty();
+}
+
 inline ProcessResult run(const Arguments& words, const ProcessOptions& options = {},
                          double seconds = 120) {
-  return Process(words, options).finish(seconds);
+  return Process(words, options, can_be_warm(words, options)).finish(seconds);
 }
 
 // The program under test.

@@ -34,11 +34,11 @@ int newest_step(const TinyRun& run) {
 
 TEST(Session, SavesBeforeItsHoursAreOver) {
   TinyRun run(long_run());
-  const ProcessResult result = run.train({"--session_hours", hours(8)});
+  const ProcessResult result = run.train({"--session_hours", hours(6)});
   EXPECT_EQ(result.code, 75) << result.err;
-  EXPECT_LT(result.seconds, 8);
-  EXPECT_GT(result.seconds, 2);
-  EXPECT_THAT(result.err, HasSubstr("stopped by session_hours (0.00222"));
+  EXPECT_LT(result.seconds, 6);
+  EXPECT_GT(result.seconds, 1);
+  EXPECT_THAT(result.err, HasSubstr("stopped by session_hours (0.00166"));
   EXPECT_THAT(result.err, HasSubstr("with everything saved"));
   EXPECT_THAT(result.err, HasSubstr("1 session so far, "));
   EXPECT_THAT(result.err, HasSubstr(" more session"));
@@ -76,7 +76,7 @@ TEST(Session, SavesBeforeItsHoursAreOverInsideAnEvaluation) {
 
 TEST(Session, StopsInTimeForADeadline) {
   TinyRun run(long_run());
-  const auto deadline = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()) + 10;
+  const auto deadline = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()) + 7;
   std::tm time = {};
   ::gmtime_r(&deadline, &time);
   char text[32];
@@ -99,11 +99,14 @@ TEST(Session, ThatIsOverAtItsStartTouchesNothing) {
   expect_resumes_equal(run);
 }
 
-// Three seconds are reserved for saving: startup uses the rest, or the limit is even shorter.
+// Three seconds are reserved for saving: the startup of a new process uses the rest, or the limit
+// is even shorter.
 TEST(Session, ThatIsTooShortForAStepAndASaveSaysSo) {
   const TinyRun run;
   run.train_until(5);
-  const ProcessResult result = run.train({"--session_hours", hours(3.1)});
+  ProcessOptions fresh;
+  fresh.may_be_warm = false;
+  const ProcessResult result = run.train({"--session_hours", hours(3.1)}, fresh);
   EXPECT_EQ(result.code, 75) << result.err;
   EXPECT_LT(result.seconds, 3.1);
   EXPECT_THAT(result.err, AnyOf(HasSubstr("no step was completed in this session: session_hours"),

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every technique that saves memory, alone and with every other: a resumed run ends with the bits
 // of an uninterrupted one, or the combination is refused.
-#include <set>
-
-#include "integration/tiny_run.h"
+#include "integration/technique_rows.h"
 
 namespace finetune::testing {
 namespace {
@@ -44,29 +42,6 @@ const std::vector<Technique> kTechniques = {
     {"bfloat16_gradients", {{"grad_accum_dtype", "bfloat16"}}},
 };
 
-// Pairs that exclude each other (finetune config exclusions). Other impossible pairs are two values
-// of one key.
-const std::set<std::pair<std::string, std::string>> kExcluded = {
-    {"accumulation", "in_backward"}, {"fp16", "in_backward"}, {"fp16", "bf16"}};
-
-bool share_a_key(const Technique& a, const Technique& b) {
-  for (const auto& [key, value] : a.keys) {
-    if (b.keys.contains(key)) return true;
-  }
-  return false;
-}
-
-std::vector<std::pair<Technique, Technique>> pairs() {
-  std::vector<std::pair<Technique, Technique>> result;
-  for (size_t i = 0; i < kTechniques.size(); ++i) {
-    for (size_t j = i; j < kTechniques.size(); ++j) {
-      if (i != j && share_a_key(kTechniques[i], kTechniques[j])) continue;
-      result.emplace_back(kTechniques[i], kTechniques[j]);
-    }
-  }
-  return result;
-}
-
 // Returns the files that define the state of a step; others contain times.
 std::map<std::string, std::string> state_files(const std::string& checkpoint) {
   std::map<std::string, std::string> files;
@@ -78,27 +53,13 @@ std::map<std::string, std::string> state_files(const std::string& checkpoint) {
   return files;
 }
 
-using Pair = std::pair<Technique, Technique>;
-std::string name_of(const ::testing::TestParamInfo<Pair>& pair) {
-  const std::string first = pair.param.first.name;
-  const std::string second = pair.param.second.name;
-  return first == second ? first : first + "_and_" + second;
-}
-
-class TechniquePairs : public ::testing::TestWithParam<Pair> {};
-INSTANTIATE_TEST_SUITE_P(All, TechniquePairs, ::testing::ValuesIn(pairs()), name_of);
+class TechniquePairs : public ::testing::TestWithParam<TechniqueRow> {};
+INSTANTIATE_TEST_SUITE_P(All, TechniquePairs, ::testing::ValuesIn(covering_rows()),
+                         [](const auto& row) { return technique_name(row.param); });
 
 TEST_P(TechniquePairs, ResumeInTheSameBits) {
-  const auto& [first, second] = GetParam();
-  TinyRun run(kBase);
-  run.set(first.keys);
-  run.set(second.keys);
+  const TinyRun run(technique_keys(GetParam()));
   const ProcessResult whole = run.train();
-  if (kExcluded.contains({first.name, second.name})) {
-    EXPECT_EQ(whole.code, 2);
-    EXPECT_THAT(whole.err, ::testing::HasSubstr("excludes"));
-    return;
-  }
   ASSERT_EQ(whole.code, 0) << whole.err;
   const auto expected = state_files(run.out("checkpoint-4"));
   const std::string exported = read_file(run.out("model.safetensors"));
@@ -106,12 +67,7 @@ TEST_P(TechniquePairs, ResumeInTheSameBits) {
   ASSERT_TRUE(expected.contains("model.safetensors"));
   ASSERT_NE(expected.at("model.safetensors"), read_file(run.out("checkpoint-2/model.safetensors")));
 
-  // Changes the folder to the state after a kill at step 2.
-  const std::string kept = run.folder() / "checkpoint-2";
-  std::filesystem::rename(run.out("checkpoint-2"), kept);
-  std::filesystem::remove_all(run.out());
-  std::filesystem::create_directories(run.out());
-  std::filesystem::rename(kept, run.out("checkpoint-2"));
+  keep_only_checkpoint(run, 2);
   const ProcessResult resumed = run.train();
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, ::testing::HasSubstr("checkpoint-2"));
@@ -122,6 +78,22 @@ TEST_P(TechniquePairs, ResumeInTheSameBits) {
   }
   EXPECT_TRUE(read_file(run.out("model.safetensors")) == exported);
   EXPECT_EQ(log_without_times(run.out()), log);
+}
+
+TEST(Techniques, ThatExcludeEachOtherAreRefused) {
+  const TinyRun::Keys in_backward = {{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}};
+  for (const TinyRun::Keys& other :
+       {TinyRun::Keys{{"gradient_accumulation_steps", "2"}}, TinyRun::Keys{{"fp16", "true"}}}) {
+    TinyRun run(kBase);
+    run.set(in_backward);
+    run.set(other);
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, ::testing::HasSubstr("excludes"));
+  }
+  TinyRun run(kBase);
+  run.set({{"fp16", "true"}, {"bf16", "true"}});
+  EXPECT_EQ(run.train().code, 2);
 }
 
 // With NaN in all memory that is allocated or freed: nothing reads what was never written or what

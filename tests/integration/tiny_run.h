@@ -38,17 +38,10 @@ inline void write_file(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-// A tokenizer of 300 tokens, trained once by the program itself.
-inline const std::string& tiny_tokenizer() {
-  static const TemporaryFolder folder;
-  static const std::string path = [] {
-    const ProcessResult made =
-        finetune({"tokenizer", "train", "--type", "byte_level_bpe", "--vocab_size", "300",
-                  "--output", folder / "tokenizer", kText + "lighthouse.txt"});
-    EXPECT_EQ(made.code, 0) << made.err;
-    return folder / "tokenizer";
-  }();
-  return path;
+// A tokenizer of 300 tokens, which `finetune tokenizer train` made of lighthouse.txt
+// (tokenizer_command_test.cpp).
+inline std::string tiny_tokenizer() {
+  return source_dir() + "/tests/fixtures/tokenizers/lighthouse_300";
 }
 
 // A configuration in its own folder that trains in a second. Every key can be overridden.
@@ -116,6 +109,16 @@ class TinyRun {
   TemporaryFolder folder_;
   Keys config_;
 };
+
+// Deletes what came after a checkpoint, as if the run had been killed right after it.
+inline void keep_only_checkpoint(const TinyRun& run, int step) {
+  const std::string name = "checkpoint-" + std::to_string(step);
+  const std::string kept = run.folder() / name;
+  std::filesystem::rename(run.out(name), kept);
+  std::filesystem::remove_all(run.out());
+  std::filesystem::create_directories(run.out());
+  std::filesystem::rename(kept, run.out(name));
+}
 
 // Starts a run that takes `seconds` and kills it at a random moment, several times. Returns how
 // many of these sessions had not ended before.

@@ -62,6 +62,19 @@ TEST_F(TokenizerCommand, TrainsEncodesAndDecodes) {
   EXPECT_EQ(run("decode --tokenizer tok --skip_special_tokens", special.output).output, "\n");
 }
 
+// Other suites train with it.
+TEST_F(TokenizerCommand, MakesTheTokenizerOfTheFixtures) {
+  const std::string fixtures = source_dir() + "/tests/fixtures/";
+  const Outcome trained = run("train --type byte_level_bpe --vocab_size 300 --output tok '" +
+                              fixtures + "text/lighthouse.txt'");
+  ASSERT_EQ(trained.exit_code, 0) << trained.errors;
+  FileSystem& files = FileSystem::local();
+  for (const std::string name : {"tokenizer.json", "tokenizer_config.json"}) {
+    EXPECT_EQ(files.read_all(folder_ / ("tok/" + name)),
+              files.read_all(fixtures + "tokenizers/lighthouse_300/" + name));
+  }
+}
+
 TEST_F(TokenizerCommand, WarnsOfAVocabularyThatIsSmallerThanTheBytes) {
   const Outcome trained = train("--vocab_size 10");
   EXPECT_EQ(trained.exit_code, 0) << trained.errors;

@@ -93,8 +93,9 @@ TEST(Status, TellsEachStateByTextJsonAndExitCode) {
   const TinyRun run(TinyRun::Keys{{"max_steps", "4000"}, {"eval_steps", "5"}});
   EXPECT_EQ(finetune({"status", run.out()}).code, 2);
   {
-    Process process(run.command());
+    Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
     ASSERT_TRUE(process.wait_for_output("train 8/4000"));
+    ASSERT_TRUE(process.wait_for_file("checkpoint-14"));  // the one before it is complete
     const Json status = status_of(run.out(), 6);
     EXPECT_EQ(status["state"], "running");
     EXPECT_EQ(status["process"]["pid"], process.id());

@@ -27,7 +27,7 @@ def main():
     parser.add_argument("--python", help="the Python that has the packages (default: this one)")
     parser.add_argument("--data", type=Path, help="folder of real texts to compare tokenizers on")
     parser.add_argument("-k", dest="pattern", help="only tests whose name holds this")
-    parser.add_argument("--file", default="test_*.py", help="only tests of this file")
+    parser.add_argument("--file", action="append", help="only tests of this file; may be repeated")
     parser.add_argument("-v", dest="verbose", action="store_true", help="a line for each test")
     args = parser.parse_args()
     if args.python and Path(args.python).absolute() != Path(sys.executable).absolute():
@@ -51,7 +51,9 @@ def main():
     loader = unittest.TestLoader()
     if args.pattern:
         loader.testNamePatterns = [f"*{args.pattern}*"]
-    suite = loader.discover(str(HERE), pattern=args.file, top_level_dir=str(HERE))
+    suite = unittest.TestSuite(
+        loader.discover(str(HERE), pattern=file, top_level_dir=str(HERE)) for file in args.file or ["test_*.py"]
+    )
     verbosity = 2 if args.verbose else 1
     result = unittest.TextTestRunner(verbosity=verbosity, buffer=True).run(suite)
     if result.testsRun == 0:

@@ -9,5 +9,6 @@ namespace finetune {
 // contains a path, which lets all checkouts share a compiler cache.
 [[nodiscard]] std::string source_dir();
 [[nodiscard]] std::string binary_path();
+[[nodiscard]] std::string session_server_path();  // empty where there is none
 
 }  // namespace finetune

@@ -3,7 +3,8 @@
 // this process, which has libtorch loaded and warm: a start then takes a twentieth of the time of a
 // new process.
 //
-//   session_server WORD...   the command that warms it up, such as: train warm.json
+//   session_server --socket FD   sessions as requests of tests (session_request.h), all of them
+//   forks session_server WORD...       the command that warms it up, such as: train warm.json
 //
 // Each line of standard input starts a session: its output file, the binary ("" for a fork) and the
 // words of its command, separated by tabs. Standard output gets "ready" once, then for each session
@@ -11,9 +12,11 @@
 // "ended STATUS": the exit code of the first process, or minus the signal that ended it.
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
@@ -25,7 +28,11 @@
 
 #include "cli/process/commands.h"
 #include "cli/process/outcome.h"
+#include "cli/process/own_runs.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/tensor/device.h"
+#include "finetune/tensor/gpu.h"
+#include "support/session_request.h"
 
 namespace {
 
@@ -84,9 +91,57 @@ bool is_alone() {
   return false;
 }
 
+// Becomes the program, as a new process of it would be.
+[[noreturn]] void be_program(const finetune::testing::SessionRequest& request,
+                             std::array<int, 2> streams) {
+  ::dup2(streams[0], STDOUT_FILENO);
+  ::dup2(streams[1], STDERR_FILENO);
+  for (const int stream : streams) ::close(stream);
+  if (::chdir(request.folder.c_str()) != 0) ::_exit(126);
+  if (!request.max_file_bytes.empty()) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlim_t bytes = std::stoull(request.max_file_bytes);
+    const rlimit limit = {.rlim_cur = bytes, .rlim_max = bytes};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  for (const auto& [name, value] : request.environment) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  finetune::interrupt::install_handlers();
+  finetune::interrupt::reset();
+  finetune::cli::set_own_program(request.program);
+  finetune::cli::run_as_program(request.program.c_str(), request.words);
+}
+
+// Serves requests one by one until the test is gone.
+int serve(int socket) {
+  namespace testing = finetune::testing;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+  finetune::choose_vector_math();
+  if (!is_alone()) return 1;
+  std::array<int, 2> streams = {-1, -1};
+  while (const auto text = testing::receive_request(socket, streams)) {
+    const pid_t session = ::fork();
+    if (session == 0) {
+      ::close(socket);
+      be_program(testing::request_of(*text), streams);
+    }
+    for (const int stream : streams) ::close(stream);
+    if (session < 0 || !testing::send_value(socket, session)) return 3;
+    testing::SessionEnd end;
+    rusage usage = {};
+    if (::wait4(session, &end.status, 0, &usage) < 0) return 3;
+    end.peak_kib = usage.ru_maxrss;
+    if (!testing::send_value(socket, end)) return 3;
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--socket") return serve(std::stoi(argv[2]));
   const std::vector<std::string> warm_up(argv + 1, argv + argc);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (!warm_up.empty() &&

@@ -12,6 +12,10 @@ using Arguments = std::vector<std::string>;
 
 int run(const Arguments& arguments);  // selects the command
 
+// Prepares this process, runs the command and exits with its code. `name`: how the user called the
+// program (argv[0]), or nullptr. Everything of main() that a fork of a test needs, too.
+[[noreturn]] void run_as_program(const char* name, const Arguments& arguments);
+
 struct Command {
   const char* name;
   const char* summary;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "finetune/base/error.h"
@@ -19,13 +20,23 @@
 extern char** environ;
 
 namespace finetune::cli {
+namespace {
+
+std::string& own_program() {
+  static std::string file = "/proc/self/exe";
+  return file;
+}
+
+}  // namespace
+
+void set_own_program(std::string file) { own_program() = std::move(file); }
 
 OwnRun run_self(const Arguments& arguments, const std::string& purpose) {
   std::vector<char*> words = {const_cast<char*>("finetune")};
   for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   pid_t child = 0;
-  if (::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, words.data(), environ) != 0) {
+  if (::posix_spawn(&child, own_program().c_str(), nullptr, nullptr, words.data(), environ) != 0) {
     throw Error(ErrorKind::kIo, "cannot start finetune again " + purpose);
   }
   int status = 0;

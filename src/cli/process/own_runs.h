@@ -28,6 +28,9 @@ struct WrittenPeak {
 // finetune again ...". A stop of this process is forwarded.
 [[nodiscard]] OwnRun run_self(const Arguments& arguments, const std::string& purpose);
 
+// Sets the file that run_self() starts: not that of this process where a test is the program.
+void set_own_program(std::string file);
+
 // A new folder below TMPDIR, deleted with this object.
 class ScratchFolder {
  public:
