@@ -60,7 +60,7 @@ class WarmProgram {
   }
 
   // Returns the number of the session's process.
-  pid_t start(const SessionRequest& request, std::array<int, 2> streams) {
+  pid_t start(const SessionRequest& request, std::array<int, 3> streams) {
     pid_t session = -1;
     if (!send_request(socket_, text_of(request), streams) || !receive_value(socket_, session)) {
       throw std::runtime_error("the session server is gone");
@@ -118,8 +118,13 @@ class Process {
     if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) {
       throw std::runtime_error("pipe2 failed");
     }
-    child_ =
-        is_warm ? WarmProgram::get().start(request(words, options), {out[1], err[1]}) : ::fork();
+    if (is_warm) {
+      const int none = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+      child_ = WarmProgram::get().start(request(words, options), {none, out[1], err[1]});
+      ::close(none);
+    } else {
+      child_ = ::fork();
+    }
     if (child_ < 0) throw std::runtime_error("fork failed");
     if (child_ == 0) start(words, options, out[1], err[1]);
     ::close(out[1]);

@@ -56,6 +56,9 @@ def main():
     )
     verbosity = 2 if args.verbose else 1
     result = unittest.TextTestRunner(verbosity=verbosity, buffer=True).run(suite)
+    import warm_program  # next to the tests
+
+    warm_program.stop()
     if result.testsRun == 0:
         print("parity tests failed: no test was found")
         return 1

@@ -4,13 +4,13 @@
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
 import torch
 import transformers
+from warm_program import run_program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MLM = ROOT / "tests" / "fixtures" / "parity" / "mlm"
@@ -31,7 +31,7 @@ def scratch_folder(add_cleanup):
 def run_binary(*arguments, stdin=None, expect=0):
     """Runs the binary and returns its standard output; another exit code fails the test."""
     command = [os.environ["FINETUNE_BINARY"], *map(str, arguments)]
-    done = subprocess.run(command, input=stdin, capture_output=True, timeout=600)
+    done = run_program(command, stdin)
     if done.returncode != expect:
         said = done.stderr.decode(errors="replace")[-3000:]
         raise AssertionError(f"{' '.join(command)}: exit code {done.returncode}\n{said}")

@@ -14,7 +14,7 @@
 #include <vector>
 
 // Messages between a test and `session_server --socket`, over a pair of SOCK_SEQPACKET sockets: a
-// request with the session's standard output and error; then its process number, and its end.
+// request with the session's three standard streams; then its process number, and its end.
 namespace finetune::testing {
 
 struct SessionRequest {
@@ -66,7 +66,7 @@ inline SessionRequest request_of(const std::string& text) {
 }
 
 // Returns false if the other side is gone.
-inline bool send_request(int socket, const std::string& text, std::array<int, 2> streams) {
+inline bool send_request(int socket, const std::string& text, std::array<int, 3> streams) {
   iovec part = {.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(streams))> control = {};
   msghdr message = {};
@@ -83,7 +83,7 @@ inline bool send_request(int socket, const std::string& text, std::array<int, 2>
 }
 
 // Returns nullopt if the other side is gone.
-inline std::optional<std::string> receive_request(int socket, std::array<int, 2>& streams) {
+inline std::optional<std::string> receive_request(int socket, std::array<int, 3>& streams) {
   std::string text(2 * kLongestRequest, '\0');
   iovec part = {.iov_base = text.data(), .iov_len = text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(streams))> control = {};

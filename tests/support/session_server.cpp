@@ -93,9 +93,8 @@ bool is_alone() {
 
 // Becomes the program, as a new process of it would be.
 [[noreturn]] void be_program(const finetune::testing::SessionRequest& request,
-                             std::array<int, 2> streams) {
-  ::dup2(streams[0], STDOUT_FILENO);
-  ::dup2(streams[1], STDERR_FILENO);
+                             std::array<int, 3> streams) {
+  for (int stream = 0; stream <= 2; ++stream) ::dup2(streams[static_cast<size_t>(stream)], stream);
   for (const int stream : streams) ::close(stream);
   if (::chdir(request.folder.c_str()) != 0) ::_exit(126);
   if (!request.max_file_bytes.empty()) {
@@ -120,7 +119,7 @@ int serve(int socket) {
   ::fcntl(socket, F_SETFD, FD_CLOEXEC);
   finetune::choose_vector_math();
   if (!is_alone()) return 1;
-  std::array<int, 2> streams = {-1, -1};
+  std::array<int, 3> streams = {-1, -1, -1};
   while (const auto text = testing::receive_request(socket, streams)) {
     const pid_t session = ::fork();
     if (session == 0) {
