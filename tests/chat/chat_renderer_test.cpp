@@ -164,6 +164,15 @@ TEST(ChatRenderer, LearnsWholeConversationsUnlessAsked) {
             "[<|im_start|>assistant\nb<|im_end|>\n]");
 }
 
+TEST(ChatRenderer, LearnsNoTurnThatSaysSoInATemplateWithoutMarks) {
+  EXPECT_EQ(learned(renderer("chatml", options()),
+                    R"({"messages": [{"role": "user", "content": "a"},
+                       {"role": "assistant", "content": "bad", "train": false},
+                       {"role": "assistant", "content": "b"}]})"),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nbad<|im_end|>\n"
+            "<|im_start|>assistant\n[b<|im_end|>]\n");
+}
+
 TEST(ChatRenderer, LearnsTheLastTurnAlone) {
   RenderOptions last = options();
   last.turns = TurnChoice::kLast;
