@@ -286,15 +286,11 @@ class Process {
   std::vector<std::string> names_;
 };
 
-// Returns whether a warm program does what a new process of it would: libraries read some variables
-// while they are loaded.
+// Returns whether a warm program does what a new process of it would.
 inline bool can_be_warm(const Arguments& words, const ProcessOptions& options) {
   if (!options.may_be_warm || words.empty() || words[0] != binary_path()) return false;
   for (const auto& [name, value] : options.environment) {
-    for (const char* early : {"OMP_", "GOMP_", "KMP_", "MKL_", "LD_", "GLIBC_", "MALLOC_", "TORCH",
-                              "PYTORCH", "ATEN_", "CUDA", "FINETUNE_TEST_"}) {
-      if (name.starts_with(early)) return false;
-    }
+    if (is_read_early(name)) return false;
   }
   size_t bytes = 0;
   for (const std::string& word : words) bytes += word.size() + 1;

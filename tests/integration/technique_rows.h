@@ -13,6 +13,16 @@
 
 namespace finetune::testing {
 
+// Keys that every run of the suite has.
+inline const TinyRun::Keys kTechniqueBase = {{"max_steps", "4"},
+                                             {"save_steps", "2"},
+                                             {"save_total_limit", ""},
+                                             {"eval_strategy", "no"},
+                                             {"validation_file", ""},
+                                             {"dataloader_num_workers", "0"},
+                                             {"gradient_accumulation_steps", "1"},
+                                             {"per_device_train_batch_size", "8"}};
+
 struct Factor {
   const char* name;
   std::vector<TinyRun::Keys> values;
@@ -114,14 +124,7 @@ inline std::vector<TechniqueRow> covering_rows() {
 
 // Returns the keys of a row, over those that every run of the suite has.
 inline TinyRun::Keys technique_keys(const TechniqueRow& row) {
-  TinyRun::Keys keys = {{"max_steps", "4"},
-                        {"save_steps", "2"},
-                        {"save_total_limit", ""},
-                        {"eval_strategy", "no"},
-                        {"validation_file", ""},
-                        {"dataloader_num_workers", "0"},
-                        {"gradient_accumulation_steps", "1"},
-                        {"per_device_train_batch_size", "8"}};
+  TinyRun::Keys keys = kTechniqueBase;
   for (size_t i = 0; i < kFactors.size(); ++i) {
     for (const auto& [key, value] : kFactors[i].values[static_cast<size_t>(row[i])]) {
       keys[key] = value;

@@ -11,25 +11,12 @@ struct Technique {
   TinyRun::Keys keys;
 };
 
-const TinyRun::Keys kBase = {{"max_steps", "4"},
-                             {"save_steps", "2"},
-                             {"save_total_limit", ""},
-                             {"eval_strategy", "no"},
-                             {"validation_file", ""},
-                             {"dataloader_num_workers", "0"},
-                             {"gradient_accumulation_steps", "1"},
-                             {"per_device_train_batch_size", "8"}};
-
-TinyRun::Keys checkpointing(const std::string& kwargs) {
-  return {{"gradient_checkpointing", "true"}, {"gradient_checkpointing_kwargs", kwargs}};
-}
-
 const std::vector<Technique> kTechniques = {
     {"accumulation", {{"gradient_accumulation_steps", "2"}, {"per_device_train_batch_size", "4"}}},
-    {"checkpointing", checkpointing("{every_n_layers: 1}")},
-    {"every_two_layers", checkpointing("{every_n_layers: 2}")},
-    {"offload", checkpointing("{offload: true}")},
-    {"selective", checkpointing("{selective: true}")},
+    {"checkpointing", recomputation("{every_n_layers: 1}")},
+    {"every_two_layers", recomputation("{every_n_layers: 2}")},
+    {"offload", recomputation("{offload: true}")},
+    {"selective", recomputation("{selective: true}")},
     {"fp16", {{"fp16", "true"}}},
     {"bf16", {{"bf16", "true"}}},
     {"adamw_8bit", {{"optim", "adamw_8bit"}}},
@@ -42,17 +29,6 @@ const std::vector<Technique> kTechniques = {
     {"bfloat16_gradients", {{"grad_accum_dtype", "bfloat16"}}},
 };
 
-// Returns the files that define the state of a step; others contain times.
-std::map<std::string, std::string> state_files(const std::string& checkpoint) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
-    const std::string name = entry.path().filename();
-    const std::string end = entry.path().extension();
-    if (end == ".safetensors" || end == ".pt") files[name] = read_file(entry.path());
-  }
-  return files;
-}
-
 class TechniquePairs : public ::testing::TestWithParam<TechniqueRow> {};
 INSTANTIATE_TEST_SUITE_P(All, TechniquePairs, ::testing::ValuesIn(covering_rows()),
                          [](const auto& row) { return technique_name(row.param); });
@@ -61,7 +37,7 @@ TEST_P(TechniquePairs, ResumeInTheSameBits) {
   const TinyRun run(technique_keys(GetParam()));
   const ProcessResult whole = run.train();
   ASSERT_EQ(whole.code, 0) << whole.err;
-  const auto expected = state_files(run.out("checkpoint-4"));
+  const auto expected = saved_tensors(run.out("checkpoint-4"));
   const std::string exported = read_file(run.out("model.safetensors"));
   const Json log = log_without_times(run.out());
   ASSERT_TRUE(expected.contains("model.safetensors"));
@@ -71,7 +47,7 @@ TEST_P(TechniquePairs, ResumeInTheSameBits) {
   const ProcessResult resumed = run.train();
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, ::testing::HasSubstr("checkpoint-2"));
-  const auto actual = state_files(run.out("checkpoint-4"));
+  const auto actual = saved_tensors(run.out("checkpoint-4"));
   ASSERT_EQ(actual.size(), expected.size());
   for (const auto& [name, content] : expected) {
     EXPECT_TRUE(actual.at(name) == content) << name << " has other bits";
@@ -84,14 +60,14 @@ TEST(Techniques, ThatExcludeEachOtherAreRefused) {
   const TinyRun::Keys in_backward = {{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}};
   for (const TinyRun::Keys& other :
        {TinyRun::Keys{{"gradient_accumulation_steps", "2"}}, TinyRun::Keys{{"fp16", "true"}}}) {
-    TinyRun run(kBase);
+    TinyRun run(kTechniqueBase);
     run.set(in_backward);
     run.set(other);
     const ProcessResult result = run.train();
     EXPECT_EQ(result.code, 2);
     EXPECT_THAT(result.err, ::testing::HasSubstr("excludes"));
   }
-  TinyRun run(kBase);
+  TinyRun run(kTechniqueBase);
   run.set({{"fp16", "true"}, {"bf16", "true"}});
   EXPECT_EQ(run.train().code, 2);
 }
@@ -114,7 +90,7 @@ TEST(Techniques, ReadNoMemoryThatIsNotTheirs) {
   all.push_back({"llama", llama});
   all.push_back({"deberta", deberta});
   for (const Technique& technique : all) {
-    TinyRun run(kBase);
+    TinyRun run(kTechniqueBase);
     run.set({{"save_steps", "4"}});
     run.set(technique.keys);
     std::vector<std::map<std::string, std::string>> files;
@@ -124,7 +100,7 @@ TEST(Techniques, ReadNoMemoryThatIsNotTheirs) {
       options.environment["FINETUNE_TEST_POISON_MEMORY"] = poison;
       const ProcessResult result = run.train({}, options);
       ASSERT_EQ(result.code, 0) << technique.name << ": " << result.err;
-      files.push_back(state_files(run.out("checkpoint-4")));
+      files.push_back(saved_tensors(run.out("checkpoint-4")));
     }
     EXPECT_TRUE(files[0] == files[1]) << technique.name;
   }
@@ -133,7 +109,7 @@ TEST(Techniques, ReadNoMemoryThatIsNotTheirs) {
 // Splitting, recomputing and offloading change no bit of the result.
 TEST(Techniques, RecomputationChangesNoBit) {
   const auto trained = [](const TinyRun::Keys& keys) {
-    TinyRun run(kBase);
+    TinyRun run(kTechniqueBase);
     run.set(keys);
     const ProcessResult result = run.train();
     EXPECT_EQ(result.code, 0) << result.err;
@@ -147,7 +123,7 @@ TEST(Techniques, RecomputationChangesNoBit) {
 
 // A checkpoint fixes the batch, so fewer rows at a time require accumulation.
 TEST(UpdateInBackward, RefusesTheAccumulationThatAResumeWouldNeed) {
-  TinyRun run(kBase);
+  TinyRun run(kTechniqueBase);
   run.set({{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}});
   run.train_until(2);
   const ProcessResult resumed = run.train({"--per_device_train_batch_size", "2"});
@@ -158,7 +134,7 @@ TEST(UpdateInBackward, RefusesTheAccumulationThatAResumeWouldNeed) {
 
 // Loss and gradient of the head are finite in float32; gradients after its large weights are not.
 TEST(UpdateInBackward, SavesNothingWhereAnUpdateWasHalfApplied) {
-  TinyRun run(kBase);
+  TinyRun run(kTechniqueBase);
   std::string rows = "text,label\n";
   for (int i = 0; i < 24; ++i) rows += "the light of tower " + std::to_string(i) + ",1.5e18\n";
   write_file(run.folder() / "rows.csv", rows);
@@ -178,7 +154,7 @@ TEST(UpdateInBackward, SavesNothingWhereAnUpdateWasHalfApplied) {
 }
 
 TEST(SplitWeights, AreWrittenWholeWhereTheOptimizerIsNot) {
-  TinyRun run(kBase);
+  TinyRun run(kTechniqueBase);
   run.set({{"param_dtype", "bfloat16+int8"}, {"save_only_model", "true"}});
   const ProcessResult result = run.train();
   ASSERT_EQ(result.code, 0) << result.err;
@@ -187,7 +163,7 @@ TEST(SplitWeights, AreWrittenWholeWhereTheOptimizerIsNot) {
 }
 
 TEST(SplitWeights, AreEvaluatedWholeFromACheckpoint) {
-  TinyRun run(kBase);
+  TinyRun run(kTechniqueBase);
   run.set({{"param_dtype", "bfloat16+int8"},
            {"validation_file", kText + "lighthouse-valid.txt"},
            {"eval_strategy", "steps"},
@@ -203,7 +179,7 @@ TEST(SplitWeights, AreEvaluatedWholeFromACheckpoint) {
 }
 
 TEST(BFloat16Weights, AreNamedInTheModelsConfiguration) {
-  TinyRun run(kBase);
+  TinyRun run(kTechniqueBase);
   const auto dtype = [&](const std::string& folder) {
     const std::string path = run.out(folder + "config.json");
     return parse_json(read_file(path), path, ErrorKind::kData)["dtype"].get<std::string>();
@@ -218,7 +194,7 @@ TEST(BFloat16Weights, AreNamedInTheModelsConfiguration) {
 }
 
 TEST(Float16, StopsWhereTheLossIsNone) {
-  TinyRun run(kBase);
+  TinyRun run(kTechniqueBase);
   run.set({{"fp16", "true"}, {"learning_rate", "1000000.0"}, {"max_grad_norm", "0"}});
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 1) << result.err;
@@ -234,7 +210,7 @@ class Overflow : public ::testing::Test {
       rows += "the light of tower " + std::to_string(i) + "," + (i == 5 ? "1e9" : "0.5") + "\n";
     }
     write_file(run_.folder() / "rows.csv", rows);
-    run_.set(kBase);
+    run_.set(kTechniqueBase);
     run_.set({{"task", "sequence_classification"},
               {"problem_type", "regression"},
               {"train_file", run_.folder() / "rows.csv"},
@@ -266,7 +242,7 @@ TEST_F(Overflow, LeavesTheUpdateOutHalvesTheScaleAndBothSurviveAResume) {
   EXPECT_FALSE(saved(step, "scaler.pt") == saved(step - 1, "scaler.pt"));
   EXPECT_FALSE(saved(step + 1, "model.safetensors") == saved(step, "model.safetensors"));
 
-  const auto expected = state_files(run_.out("checkpoint-6"));
+  const auto expected = saved_tensors(run_.out("checkpoint-6"));
   for (int later = step + 1; later <= 6; ++later) {
     std::filesystem::remove_all(run_.out("checkpoint-" + std::to_string(later)));
   }
@@ -275,7 +251,7 @@ TEST_F(Overflow, LeavesTheUpdateOutHalvesTheScaleAndBothSurviveAResume) {
   const ProcessResult resumed = run_.train();
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(resumed.err.find("the loss scale is now 32768"), std::string::npos);
-  EXPECT_EQ(state_files(run_.out("checkpoint-6")), expected);
+  EXPECT_EQ(saved_tensors(run_.out("checkpoint-6")), expected);
 }
 
 }  // namespace

@@ -65,35 +65,54 @@ inline SessionRequest request_of(const std::string& text) {
   return request;
 }
 
+// Libraries read these variables while they are loaded, which for a fork was long ago.
+inline bool is_read_early(const std::string& variable) {
+  for (const char* early : {"OMP_", "GOMP_", "KMP_", "MKL_", "LD_", "GLIBC_", "MALLOC_", "TORCH",
+                            "PYTORCH", "ATEN_", "CUDA", "FINETUNE_TEST_"}) {
+    if (variable.starts_with(early)) return true;
+  }
+  return false;
+}
+
+// A message of text and three descriptors; refers to the text.
+class StreamsMessage {
+ public:
+  explicit StreamsMessage(std::string& text)
+      : part_{.iov_base = text.data(), .iov_len = text.size()} {
+    message_.msg_iov = &part_;
+    message_.msg_iovlen = 1;
+    message_.msg_control = control_.data();
+    message_.msg_controllen = control_.size();
+  }
+  StreamsMessage(const StreamsMessage&) = delete;
+  StreamsMessage& operator=(const StreamsMessage&) = delete;
+
+  msghdr* get() { return &message_; }
+  [[nodiscard]] cmsghdr* rights() { return CMSG_FIRSTHDR(&message_); }
+
+ private:
+  iovec part_;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(std::array<int, 3>))> control_ = {};
+  msghdr message_ = {};
+};
+
 // Returns false if the other side is gone.
-inline bool send_request(int socket, const std::string& text, std::array<int, 3> streams) {
-  iovec part = {.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(streams))> control = {};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+inline bool send_request(int socket, std::string text, std::array<int, 3> streams) {
+  StreamsMessage message(text);
+  cmsghdr* const rights = message.rights();
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(streams));
   std::memcpy(CMSG_DATA(rights), streams.data(), sizeof(streams));
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+  return ::sendmsg(socket, message.get(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
 // Returns nullopt if the other side is gone.
 inline std::optional<std::string> receive_request(int socket, std::array<int, 3>& streams) {
   std::string text(2 * kLongestRequest, '\0');
-  iovec part = {.iov_base = text.data(), .iov_len = text.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(streams))> control = {};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  StreamsMessage message(text);
+  const ssize_t size = ::recvmsg(socket, message.get(), MSG_CMSG_CLOEXEC);
+  const cmsghdr* const rights = message.rights();
   if (size <= 0 || rights == nullptr) return std::nullopt;
   std::memcpy(streams.data(), CMSG_DATA(rights), sizeof(streams));
   text.resize(static_cast<size_t>(size));

@@ -31,7 +31,6 @@
 #include "cli/process/own_runs.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/tensor/device.h"
-#include "finetune/tensor/gpu.h"
 #include "support/session_request.h"
 
 namespace {
@@ -104,6 +103,10 @@ bool is_alone() {
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
   for (const auto& [name, value] : request.environment) {
+    if (finetune::testing::is_read_early(name)) {
+      std::cerr << "session_server: " << name << " needs a new process\n";
+      ::_exit(126);
+    }
     ::setenv(name.c_str(), value.c_str(), 1);
   }
   finetune::interrupt::install_handlers();

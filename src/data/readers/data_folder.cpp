@@ -81,7 +81,7 @@ const char* kind_name(const std::string& path) {
     case FileKind::kTfRecord:
       return "TFRecord";
   }
-  FT_CHECK(false, "a kind of file that is none");
+  FT_CHECK(false, "unknown FileKind");
 }
 
 std::string quoted(const std::string& text) { return "'" + printable_line(text) + "'"; }
