@@ -12,9 +12,11 @@ endif()
 add_compile_options(-fstack-protector-strong)
 add_link_options(-Wl,-z,relro,-z,now)
 
+# Paths below the sources count by their rest: another checkout finds what this one compiled.
 find_program(FINETUNE_CCACHE_PROGRAM ccache)
 if(FINETUNE_CCACHE AND FINETUNE_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${FINETUNE_CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+                                  ${FINETUNE_CCACHE_PROGRAM})
 endif()
 
 if(FINETUNE_SANITIZE STREQUAL "thread")

@@ -64,7 +64,7 @@ def check(path, known):
     command = known[path] if path in known else command_for(path, known)
     words = shlex.split(command)
     at = words.index("-o")
-    words = [word for word in words[:at] + words[at + 2:] if not word.endswith("/ccache.sh")]
+    words = words[:at] + words[at + 2:]
     text = None
     if path not in known:
         words = [*words[:words.index("-c")], "-x", "c++", "-"]
