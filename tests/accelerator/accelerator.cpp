@@ -79,8 +79,8 @@ ProcessOptions Accelerator::options(const Environment& more) {
   latest_ = folder_ / std::to_string(reports_++);
   std::filesystem::create_directories(latest_);
   ProcessOptions options;
-  options.environment = {{"LD_PRELOAD", pretend_accelerator_path()},
-                         {"PRETEND_ACCELERATOR_REPORT", latest_}};
+  options.environment = {{"PRETEND_ACCELERATOR_REPORT", latest_}};
+  options.preload = pretend_accelerator_path();
   for (const auto& [name, value] : more) options.environment[name] = value;
   return options;
 }

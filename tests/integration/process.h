@@ -40,6 +40,7 @@ struct ProcessOptions {
   // run() may take a fork of a warm process (WarmProgram) instead of a new one. Not where the start
   // or the memory of the process matter.
   bool may_be_warm = true;
+  std::string preload = {};  // a library for LD_PRELOAD
 };
 
 struct ProcessResult {
@@ -54,10 +55,39 @@ struct ProcessResult {
 // start takes a tenth of a new process's time. It ends with the test.
 class WarmProgram {
  public:
-  static WarmProgram& get() {
-    static WarmProgram program;
-    return program;
+  // The one that has this library preloaded.
+  static WarmProgram& get(const std::string& preload) {
+    static std::map<std::string, WarmProgram> programs;
+    return programs.try_emplace(preload, preload).first->second;
   }
+
+  explicit WarmProgram(const std::string& preload) {
+    std::array<int, 2> ends = {};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+      throw std::runtime_error("socketpair failed");
+    }
+    const std::string path = session_server_path();
+    const std::string number = std::to_string(ends[1]);
+    server_ = ::fork();
+    if (server_ == 0) {
+      ::fcntl(ends[1], F_SETFD, 0);
+      const int none = ::open("/dev/null", O_RDONLY);
+      ::dup2(none, STDIN_FILENO);
+      ::setenv("OMP_NUM_THREADS", "1", 1);
+      if (!preload.empty()) ::setenv("LD_PRELOAD", preload.c_str(), 1);
+      ::execl(path.c_str(), path.c_str(), "--socket", number.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    socket_ = ends[0];
+  }
+  // Its CPU time counts as the test's once it was waited for.
+  ~WarmProgram() {
+    ::close(socket_);
+    ::waitpid(server_, nullptr, 0);
+  }
+  WarmProgram(const WarmProgram&) = delete;
+  WarmProgram& operator=(const WarmProgram&) = delete;
 
   // Returns the number of the session's process.
   pid_t start(const SessionRequest& request, std::array<int, 3> streams) {
@@ -73,32 +103,6 @@ class WarmProgram {
   }
 
  private:
-  WarmProgram() {
-    std::array<int, 2> ends = {};
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-      throw std::runtime_error("socketpair failed");
-    }
-    const std::string path = session_server_path();
-    const std::string number = std::to_string(ends[1]);
-    server_ = ::fork();
-    if (server_ == 0) {
-      ::fcntl(ends[1], F_SETFD, 0);
-      const int none = ::open("/dev/null", O_RDONLY);
-      ::dup2(none, STDIN_FILENO);
-      ::setenv("OMP_NUM_THREADS", "1", 1);
-      ::execl(path.c_str(), path.c_str(), "--socket", number.c_str(), nullptr);
-      ::_exit(127);
-    }
-    ::close(ends[1]);
-    socket_ = ends[0];
-  }
-
-  // Its CPU time counts as the test's once it was waited for.
-  ~WarmProgram() {
-    ::close(socket_);
-    ::waitpid(server_, nullptr, 0);
-  }
-
   int socket_ = -1;
   pid_t server_ = -1;
 };
@@ -108,7 +112,7 @@ class WarmProgram {
 class Process {
  public:
   explicit Process(const Arguments& words, const ProcessOptions& options = {}, bool is_warm = false)
-      : is_warm_(is_warm) {
+      : warm_(is_warm ? &WarmProgram::get(options.preload) : nullptr) {
     if (!options.watch.empty()) {
       watch_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
       ::inotify_add_watch(watch_, options.watch.c_str(), IN_CREATE | IN_MOVED_TO);
@@ -118,9 +122,9 @@ class Process {
     if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) {
       throw std::runtime_error("pipe2 failed");
     }
-    if (is_warm) {
+    if (warm_ != nullptr) {
       const int none = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-      child_ = WarmProgram::get().start(request(words, options), {none, out[1], err[1]});
+      child_ = warm_->start(request(words, options), {none, out[1], err[1]});
       ::close(none);
     } else {
       child_ = ::fork();
@@ -179,7 +183,7 @@ class Process {
 
  private:
   [[nodiscard]] std::optional<SessionEnd> await_end() const {
-    if (is_warm_) return WarmProgram::get().await_end();
+    if (warm_ != nullptr) return warm_->await_end();
     SessionEnd end;
     rusage usage = {};
     if (::wait4(child_, &end.status, 0, &usage) < 0) return std::nullopt;
@@ -211,6 +215,7 @@ class Process {
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
     ::setenv("OMP_NUM_THREADS", "1", 1);
+    if (!options.preload.empty()) ::setenv("LD_PRELOAD", options.preload.c_str(), 1);
     for (const auto& [name, value] : options.environment) {
       ::setenv(name.c_str(), value.c_str(), 1);
     }
@@ -277,7 +282,7 @@ class Process {
 
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   pid_t child_ = 0;
-  bool is_warm_ = false;
+  WarmProgram* warm_ = nullptr;
   bool ended_ = false;
   std::array<int, 2> pipes_ = {-1, -1};
   int watch_ = -1;
