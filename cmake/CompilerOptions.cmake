@@ -12,7 +12,9 @@ endif()
 add_compile_options(-fstack-protector-strong)
 add_link_options(-Wl,-z,relro,-z,now)
 
-# Paths below the sources count by their rest: another checkout finds what this one compiled.
+# Paths below the sources count by their rest: another checkout finds what this one compiled, and
+# messages of failed checks name "src/...".
+add_compile_options("-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 find_program(FINETUNE_CCACHE_PROGRAM ccache)
 if(FINETUNE_CCACHE AND FINETUNE_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}

@@ -28,6 +28,15 @@ fail() {
   exit 1
 }
 
+# ensure_room MEGABYTES FOLDER: fails where this user cannot write the folder or its disk has less.
+ensure_room() {
+  local folder=$2 free
+  while [[ ! -e $folder ]]; do folder=$(dirname "$folder"); done
+  [[ -w $folder ]] || fail "$(id -un) may not write $folder; take a checkout of your own, or FINETUNE_BUILD_DIR for the build"
+  free=$(df -Pm "$folder" | awk 'NR == 2 {print $4}')
+  ((free >= $1)) || fail "the disk of $folder has $free MB free, and this needs $1 MB"
+}
+
 # usage SCRIPT: prints the comment at the beginning of a script, its help, and exits.
 usage() {
   sed -n '3,${/^#/!q;s/^# \{0,1\}//p}' "$1"

@@ -6,6 +6,9 @@
     scripts/bench/build_time.py --target all            with all tests
     scripts/bench/build_time.py --only /data/ --target finetune_data
                                                         only the sources whose object's path matches
+    scripts/bench/build_time.py --headers build         what a change of each header compiles again in that
+                                                        build folder: objects, and their seconds when they
+                                                        were last compiled (wall time, so in a build without ccache)
     scripts/bench/build_time.py -DFINETUNE_UNITY=OFF    further options go to CMake
 
 sentencepiece is built in .deps and counted only where .deps does not have it yet.
@@ -68,15 +71,40 @@ def objects_of(build, pattern):
     return [output for output in outputs if re.search(pattern, output)]
 
 
+def report_headers(build):
+    seconds = {}
+    for line in (build / ".ninja_log").read_text().splitlines()[1:]:
+        start, end, _, output, _ = line.split("\t")
+        seconds[output] = (int(end) - int(start)) / 1000
+    objects_of_header = {}
+    target = ""
+    shown = subprocess.run(["ninja", "-C", build, "-t", "deps"], check=True, capture_output=True, text=True).stdout
+    for line in shown.splitlines():
+        if not line.startswith(" "):
+            target = line.split(":")[0]
+        elif line.endswith(".h"):
+            header = os.path.relpath(os.path.join(build, line.strip()), ROOT)
+            if not header.startswith(("..", ".deps", ".venv", "build")):
+                objects_of_header.setdefault(header, []).append(target)
+    print(f"{'header':<52}{'objects':>8}{'s':>9}")
+    rows = [(sum(seconds.get(name, 0) for name in names), len(names), header) for header, names in objects_of_header.items()]
+    for total, count, header in sorted(rows, reverse=True)[:40]:
+        print(f"{header:<52}{count:>8}{total:>9.1f}")
+    print(f"{'all objects':<52}{len(seconds):>8}{sum(seconds.values()):>9.1f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", action="append", help="Ninja targets (default: finetune)")
     parser.add_argument("--only", metavar="REGEX", help="compile only objects whose path matches")
+    parser.add_argument("--headers", metavar="BUILD", type=pathlib.Path)
     parser.add_argument("--build", type=pathlib.Path,
                         help="build folder (default: a temporary one, removed afterwards)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     args, options = parser.parse_known_args()
+    if args.headers:
+        return report_headers(args.headers)
     targets = args.target or ["finetune"]
     build = args.build or pathlib.Path(tempfile.mkdtemp(prefix="finetune_build_time_"))
     build.mkdir(parents=True, exist_ok=True)
