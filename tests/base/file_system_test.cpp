@@ -17,6 +17,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system_stand_in.h"
 #include "support/fault_injecting_file_system.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -52,8 +53,7 @@ TEST(FileSystem, ReadsAtAnyOffsetAndNeverBeyondTheEnd) {
   std::string part(3, ' ');
   file->read_at(4, part.data(), 3);
   EXPECT_EQ(part, "ton");
-  EXPECT_THAT(message_of<Error>([&] { file->read_at(5, part.data(), 3); }),
-              HasSubstr("ends 1 bytes too early"));
+  EXPECT_GOLDEN(message_of<Error>([&] { file->read_at(5, part.data(), 3); }));
 }
 
 TEST(FileSystem, NamesPathAndReasonOfEveryRefusal) {
@@ -124,8 +124,7 @@ TEST(FileSystem, WritesThroughNoLinkAndWaitsForNoFifo) {
 TEST(FileSystem, SaysWhatToDoOnAFullDisk) {
   if (files().type("/dev/full") == FileType::kMissing) GTEST_SKIP() << "/dev/full is missing";
   const auto file = files().append("/dev/full");
-  EXPECT_THAT(message_of<Error>([&] { file->write("x"); }),
-              AllOf(HasSubstr("No space left"), HasSubstr("free some space")));
+  EXPECT_GOLDEN(message_of<Error>([&] { file->write("x"); }));
 }
 
 TEST(FileSystem, RenamesOntoNewNamesOnlyWhereAskedTo) {

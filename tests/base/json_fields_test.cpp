@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/temporary_folder.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -70,37 +71,26 @@ TEST(JsonFields, NamesFilePathExpectationAndValue) {
   const auto integer = [](const char* name, IntegerRange range) {
     return [=](const JsonFields& fields) { return fields.integer(name, range); };
   };
-  EXPECT_EQ(refusal(json, integer("i", {.low = 0})),
-            "a.json: 'i' must be a whole number of at least 0, not -3");
-  EXPECT_EQ(refusal(json, integer("f", {.low = 0, .high = 8, .allow_float = true})),
-            "a.json: 'f' must be a whole number from 0 to 8, not 1.5");
-  EXPECT_EQ(refusal(json, integer("huge", {})),
-            "a.json: 'huge' must be a whole number, not 9223372036854775808");
-  EXPECT_EQ(refusal(json, integer("null", {})), "a.json: 'null' is missing");
-  EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.number("f", {.high = 1}); }),
-            "a.json: 'f' must be a number of at most 1.0, not 1.5");
+  EXPECT_GOLDEN(refusal(json, integer("i", {.low = 0})));
+  EXPECT_GOLDEN(refusal(json, integer("f", {.low = 0, .high = 8, .allow_float = true})));
+  EXPECT_GOLDEN(refusal(json, integer("huge", {})));
+  EXPECT_GOLDEN(refusal(json, integer("null", {})));
+  EXPECT_GOLDEN(refusal(json, [](const JsonFields& f) { return f.number("f", {.high = 1}); }));
   const auto number = [](const char* name, NumberRange range) {
     return [=](const JsonFields& fields) { return fields.number(name, range); };
   };
-  EXPECT_EQ(refusal(json, number("f", {.low = 0, .high = 1.5, .below_high = true})),
-            "a.json: 'f' must be a number from 0.0 to below 1.5, not 1.5");
-  EXPECT_EQ(refusal(json, number("f", {.low = 1.5, .above_low = true})),
-            "a.json: 'f' must be a number above 1.5, not 1.5");
-  EXPECT_EQ(refusal(json, number("s", {.allow_nonfinite = true})),
-            "a.json: 's' must be a number, not \"x\"");
-  EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.unsigned_integer("i"); }),
-            "a.json: 'i' must be a whole number of at least 0, not -3");
-  EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.flag("s"); }),
-            "a.json: 's' must be true or false, not \"x\"");
-  EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.list("items", 1); }),
-            "a.json: 'items' must be a list of at most 1 items, not a list");
-  EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.items("items").size(); }),
-            "a.json: 'items[1]' must be an object, not 5");
+  EXPECT_GOLDEN(refusal(json, number("f", {.low = 0, .high = 1.5, .below_high = true})));
+  EXPECT_GOLDEN(refusal(json, number("f", {.low = 1.5, .above_low = true})));
+  EXPECT_GOLDEN(refusal(json, number("s", {.allow_nonfinite = true})));
+  EXPECT_GOLDEN(refusal(json, [](const JsonFields& f) { return f.unsigned_integer("i"); }));
+  EXPECT_GOLDEN(refusal(json, [](const JsonFields& f) { return f.flag("s"); }));
+  EXPECT_GOLDEN(refusal(json, [](const JsonFields& f) { return f.list("items", 1); }));
+  EXPECT_GOLDEN(refusal(json, [](const JsonFields& f) { return f.items("items").size(); }));
   const Json nested = {{"items", {{{"k", "v"}}}}};
-  EXPECT_EQ(refusal(nested, [](const JsonFields& f) { return f.items("items")[0].integer("k"); }),
-            "a.json: 'items[0].k' must be a whole number, not \"v\"");
-  EXPECT_EQ(message_of<Error>([] { JsonFields(Json(1), "a.json", ErrorKind::kData, "; why"); }),
-            "a.json: must be a JSON object; why");
+  EXPECT_GOLDEN(
+      refusal(nested, [](const JsonFields& f) { return f.items("items")[0].integer("k"); }));
+  EXPECT_GOLDEN(
+      message_of<Error>([] { JsonFields(Json(1), "a.json", ErrorKind::kData, "; why"); }));
 }
 
 }  // namespace

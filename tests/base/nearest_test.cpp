@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "support/golden.h"
+
 namespace finetune {
 namespace {
 
@@ -10,7 +12,7 @@ TEST(NearestName, FindsWhatWasMeant) {
   const std::vector<std::string> known = {"train", "evaluate", "predict"};
   EXPECT_EQ(nearest_name("trian", known), "train");
   EXPECT_EQ(nearest_name("evalute", known), "evaluate");
-  EXPECT_EQ(did_you_mean("prdict", known), " (did you mean 'predict'?)");
+  EXPECT_GOLDEN(did_you_mean("prdict", known));
 }
 
 TEST(NearestName, IsEmptyWhereNothingIsNear) {

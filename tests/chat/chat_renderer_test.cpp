@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/chat/find_template.h"
+#include "support/golden.h"
 
 namespace finetune::chat {
 namespace {
@@ -262,7 +263,7 @@ TEST(ChatRenderer, NeedsATemplateForMessages) {
     static_cast<void>(none.render(read_conversation(Json::parse(kTwoTurns))));
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("set chat_template_path, for example to chatml"));
+    EXPECT_GOLDEN(error.what());
   }
   EXPECT_THROW(static_cast<void>(find_chat_template("", "nothing", "key")), Error);
 }

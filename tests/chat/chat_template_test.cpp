@@ -8,6 +8,7 @@
 #include <string>
 
 #include "finetune/base/error.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune::chat {
@@ -82,15 +83,13 @@ TEST(ChatTemplate, RendersWhatTransformersRenders) {
 
 TEST(ChatTemplate, NamesLineAndColumnOfAnError) {
   EXPECT_EQ(failure("a\n  {{ 1 +\n }}"), "t.jinja:3:2: unexpected '}}'");
-  EXPECT_EQ(failure("a\n{% if x %}\nb"), "t.jinja:2:9: this block has no 'endif'");
-  EXPECT_EQ(failure("{% include 'x' %}"),
-            "t.jinja:1:4: 'include' is not available in chat templates");
+  EXPECT_GOLDEN(failure("a\n{% if x %}\nb"));
+  EXPECT_GOLDEN(failure("{% include 'x' %}"));
   EXPECT_EQ(failure("{{ 'a' }}\n{{ raise_exception('Roles must alternate') }}"),
             "t.jinja:2:19: Roles must alternate");
-  EXPECT_EQ(failure("{{ message.content }}"), "t.jinja:1:11: 'message' is undefined");
-  EXPECT_EQ(failure("{{ 5 | items }}"),
-            "t.jinja:1:8: filter 'items': Can only get item pairs from a mapping.");
-  EXPECT_EQ(failure("{{ 'a\xff' }}"), "t.jinja: byte 5 is no valid UTF-8");
+  EXPECT_GOLDEN(failure("{{ message.content }}"));
+  EXPECT_GOLDEN(failure("{{ 5 | items }}"));
+  EXPECT_GOLDEN(failure("{{ 'a\xff' }}"));
 }
 
 TEST(ChatTemplate, LimitsStepsDepthAndSize) {

@@ -8,12 +8,12 @@
 #include <string>
 
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune::chat {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ::testing::HasSubstr;
 
 Conversation read(const std::string& row) { return read_conversation(Json::parse(row)); }
 
@@ -138,9 +138,8 @@ TEST(Conversation, ReadsFunctionCallAsATool) {
                          "function_call": {"name": "f", "arguments": "{}"}}]})"),
             R"({"role": "assistant", "tool_calls": [{"type": "function", )"
             R"("function": {"name": "f", "arguments": "{}"}}]})");
-  EXPECT_THAT(
-      refusal(R"({"messages": [{"role": "assistant", "content": "", "function_call": 3}]})"),
-      HasSubstr("'function_call' must be an object with 'name' and 'arguments'"));
+  EXPECT_GOLDEN(
+      refusal(R"({"messages": [{"role": "assistant", "content": "", "function_call": 3}]})"));
 }
 
 TEST(Conversation, ReadsOpenAisFormerFunctionsAsToolsAndTheirResults) {
@@ -153,9 +152,8 @@ TEST(Conversation, ReadsOpenAisFormerFunctionsAsToolsAndTheirResults) {
   EXPECT_EQ(to_json(former.tools, {}).str(),
             R"([{"type": "function", "function": {"name": "f", "parameters": )"
             R"({"type": "object"}}}])");
-  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a"}],
-                          "tools": [{"name": "f"}], "functions": [{"name": "f"}]})"),
-              HasSubstr("both 'tools' and 'functions', its former name; keep one"));
+  EXPECT_GOLDEN(refusal(R"({"messages": [{"role": "user", "content": "a"}],
+                          "tools": [{"name": "f"}], "functions": [{"name": "f"}]})"));
 }
 
 // As transformers does, before a template sees a message.
@@ -178,28 +176,18 @@ TEST(Conversation, KnowsWhatIsNotLearned) {
 }
 
 TEST(Conversation, RefusesMalformedRowsWithTheReason) {
-  EXPECT_THAT(refusal(R"({"question": "q", "answer": "a"})"),
-              HasSubstr("'instruction' with 'output', or 'text'; its columns are 'question', "
-                        "'answer'"));
-  EXPECT_THAT(refusal(R"({"messages": []})"), HasSubstr("'messages' has no messages"));
-  EXPECT_THAT(refusal(R"({"messages": "no list"})"), HasSubstr("must be a list, not text"));
-  EXPECT_THAT(refusal(R"({"messages": null})"), HasSubstr("its columns are 'messages' (null)"));
-  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "contnet": "a"}]})"),
-              HasSubstr("has neither 'content' nor 'tool_calls'"));
-  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "", "tool_calls": "x"}]})"),
-              HasSubstr("'tool_calls' must be a list, not text"));
-  EXPECT_THAT(refusal(R"({"messages": [{"content": "a"}]})"),
-              HasSubstr("message 1 of 'messages': has no 'role'"));
-  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": 5}]})"),
-              HasSubstr("'content' must be text, a list of parts or null, not number"));
-  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"),
-              HasSubstr("has the type 'image'; only text can be learned"));
-  EXPECT_THAT(refusal(R"({"conversations": [{"from": "alien", "value": "a"}]})"),
-              HasSubstr("'from' is 'alien', which is none of human, gpt, system"));
-  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a", "weight": 0.5}]})"),
-              HasSubstr("'weight' must be 0 or 1"));
-  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "a"}], "tools": 3})"),
-              HasSubstr("'tools' must be a list of functions"));
+  EXPECT_GOLDEN(refusal(R"({"question": "q", "answer": "a"})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": []})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": "no list"})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": null})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": [{"role": "user", "contnet": "a"}]})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": [{"role": "user", "content": "", "tool_calls": "x"}]})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": [{"content": "a"}]})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": [{"role": "user", "content": 5}]})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"));
+  EXPECT_GOLDEN(refusal(R"({"conversations": [{"from": "alien", "value": "a"}]})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": [{"role": "user", "content": "a", "weight": 0.5}]})"));
+  EXPECT_GOLDEN(refusal(R"({"messages": [{"role": "user", "content": "a"}], "tools": 3})"));
 }
 
 }  // namespace

@@ -10,12 +10,12 @@
 #include "finetune/base/trash_safe.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/mirror.h"
+#include "support/golden.h"
 
 namespace finetune::checkpoint {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Key;
 
@@ -71,12 +71,12 @@ TEST(FinishedModel, FindsEachKindOfDamage) {
   folder.root.write("out/model.safetensors", "short");
   EXPECT_THAT(folder.inspect(false).damaged, ElementsAre(Key("model.safetensors")));
   std::filesystem::remove(folder.path("model.safetensors"));
-  EXPECT_THAT(describe_damage(folder.inspect()), HasSubstr("model.safetensors' is missing"));
+  EXPECT_GOLDEN(describe_damage(folder.inspect()));
   std::filesystem::create_directory(folder.path("model.safetensors"));
-  EXPECT_THAT(describe_damage(folder.inspect()), HasSubstr("model.safetensors' is not a file"));
+  EXPECT_GOLDEN(describe_damage(folder.inspect()));
   std::filesystem::remove(folder.path("model.safetensors"));
   std::filesystem::create_symlink("nowhere", folder.path("model.safetensors"));
-  EXPECT_THAT(describe_damage(folder.inspect()), HasSubstr("model.safetensors' is missing"));
+  EXPECT_GOLDEN(describe_damage(folder.inspect()));
   folder.root.write("elsewhere", "weights");
   std::filesystem::remove(folder.path("model.safetensors"));
   std::filesystem::create_symlink(folder.root / "elsewhere", folder.path("model.safetensors"));

@@ -16,6 +16,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/checkpoint/owner.h"
+#include "support/golden.h"
 #include "support/manual_clock.h"
 
 namespace finetune::checkpoint {
@@ -131,7 +132,7 @@ TEST(OutputLock, NamesAnOwnerElsewhereWhoseHeartBeats) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kBusy);
-    EXPECT_THAT(error.what(), HasSubstr("process 4711 on 'other-machine'"));
+    EXPECT_GOLDEN(error.what());
   }
   EXPECT_LT(clock.now(), 12.0);
 }
@@ -157,7 +158,7 @@ TEST(OutputLock, NoticesThatItWasTakenOver) {
   EXPECT_FALSE(lock.still_ours());
   EXPECT_TRUE(lock.is_lost());
   const std::string message = finetune::testing::message_of<Error>([&] { lock.check(); });
-  EXPECT_THAT(message, HasSubstr("taken over by process 4711 on 'other-machine'"));
+  EXPECT_GOLDEN(message);
   folder.write(".finetune.lock", to_text(elsewhere()));
 }
 

@@ -13,6 +13,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/interruptible_reads.h"
 #include "finetune/base/trash_safe.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune::checkpoint {
@@ -54,7 +55,7 @@ TEST(FindNewestGood, NeitherJudgesNorMovesWhatItCannotRead) {
     ADD_FAILURE() << "found one";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kIo);
-    EXPECT_THAT(error.what(), HasSubstr("could not be read"));
+    EXPECT_GOLDEN(error.what());
   }
   run.files.fail_reads(false);
   EXPECT_EQ(run.newest(), 4);
@@ -214,7 +215,7 @@ TEST(ListCheckpoints, ShowsStepSizeRunAndWhatIsWrong) {
   const std::vector<CheckpointEntry> full = list_checkpoints(files(), run.output_dir, true);
   EXPECT_TRUE(full[0].whole);
   EXPECT_FALSE(full[1].whole);
-  EXPECT_THAT(full[1].problem, HasSubstr("config.json"));
+  EXPECT_GOLDEN(full[1].problem);
   EXPECT_THAT(run.names(), ElementsAre("checkpoint-20", "checkpoint-3")) << "listing only reads";
 }
 
@@ -313,11 +314,11 @@ TEST(ForeignCheckpoint, IsRefusedWhereItsStructureIsBroken) {
   const auto remove = [](const std::string& name) {
     return [name](RunFolder& run) { files().remove_file(run.path_of(5, name)); };
   };
-  EXPECT_THAT(problem(good, truncate("model.safetensors")), HasSubstr("model.safetensors"));
-  EXPECT_THAT(problem(good, truncate("optimizer.pt")), HasSubstr("optimizer.pt"));
-  EXPECT_THAT(problem(good, remove("model.safetensors")), HasSubstr("model.safetensors"));
+  EXPECT_GOLDEN(problem(good, truncate("model.safetensors")));
+  EXPECT_GOLDEN(problem(good, truncate("optimizer.pt")));
+  EXPECT_GOLDEN(problem(good, remove("model.safetensors")));
   EXPECT_THAT(problem(good, remove("trainer_state.json")), HasSubstr("trainer_state.json"));
-  EXPECT_THAT(problem(good, remove("config.json")), HasSubstr("config.json"));
+  EXPECT_GOLDEN(problem(good, remove("config.json")));
 }
 
 }  // namespace

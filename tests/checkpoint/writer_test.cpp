@@ -8,6 +8,7 @@
 #include "finetune/base/error.h"
 #include "finetune/checkpoint/rotation.h"
 #include "support/fault_injecting_file_system.h"
+#include "support/golden.h"
 
 namespace finetune::checkpoint {
 namespace {
@@ -110,11 +111,9 @@ TEST(WriteCheckpoint, ComparesTheFreeSpaceFirst) {
   const auto write = [&](uint64_t bytes) {
     write_checkpoint(files, run.output_dir, {.step = 1, .run_id = "run"}, tiny_contents(1), bytes);
   };
-  EXPECT_THAT(message_of<Error>([&] { write(1'000'000'000); }),
-              HasSubstr("1000 MB free where a checkpoint needs 1050 MB"));
+  EXPECT_GOLDEN(message_of<Error>([&] { write(1'000'000'000); }));
   files.set_free_bytes(10'000);
-  EXPECT_THAT(message_of<Error>([&] { write(10'000); }),
-              HasSubstr("10000 bytes free where a checkpoint needs 10500 bytes"));
+  EXPECT_GOLDEN(message_of<Error>([&] { write(10'000); }));
   files.set_free_bytes(1'000'000'000);
   EXPECT_THAT(run.names(), IsEmpty());
   write(900'000'000);

@@ -11,12 +11,12 @@
 #include "finetune/config/dump.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::message_of;
 using ::testing::Pair;
 
@@ -51,19 +51,16 @@ TEST(ClassWeights, ThatMakeNoSenseAreRefusedWhereTheyWereSet) {
         value + "\n");
     return message_of<Error>([&] { validate(config, Purpose::kTrain); });
   };
-  EXPECT_THAT(refused("equal"), HasSubstr("run.yaml:4: class_weights must be none, balanced"));
-  EXPECT_THAT(
-      refused("[1, 0]"),
-      HasSubstr("run.yaml:4: class_weights: '1' must be a number from 1e-06 to 1000000.0, not 0"));
-  EXPECT_THAT(refused("{a: heavy}"), HasSubstr("run.yaml:4: class_weights: 'a' must be a number"));
-  EXPECT_THAT(refused("[]"), HasSubstr("class_weights is empty"));
+  EXPECT_GOLDEN(refused("equal"));
+  EXPECT_GOLDEN(refused("[1, 0]"));
+  EXPECT_GOLDEN(refused("{a: heavy}"));
+  EXPECT_GOLDEN(refused("[]"));
 }
 
 TEST(ClassWeights, BelongToTasksWithClasses) {
   const LoadedConfig config =
       load("task: mlm\ntrain_file: a.txt\nmodel_name_or_path: m\nclass_weights: balanced\n");
-  EXPECT_THAT(message_of<Error>([&] { validate(config, Purpose::kTrain); }),
-              HasSubstr("'class_weights' belongs to task"));
+  EXPECT_GOLDEN(message_of<Error>([&] { validate(config, Purpose::kTrain); }));
 }
 
 TEST(Delimiter, IsOneCharacterOrItsName) {
@@ -72,8 +69,7 @@ TEST(Delimiter, IsOneCharacterOrItsName) {
   EXPECT_EQ(load("delimiter: ';'\n").args.delimiter, ";");
   EXPECT_EQ(load("", {"--delimiter", "semicolon"}).args.delimiter, ";");
   const LoadedConfig config = load("train_file: a.csv\nmodel_name_or_path: m\ndelimiter: ', '\n");
-  EXPECT_THAT(message_of<Error>([&] { validate(config, Purpose::kTrain); }),
-              HasSubstr("run.yaml:3: 'delimiter' must be one ASCII character"));
+  EXPECT_GOLDEN(message_of<Error>([&] { validate(config, Purpose::kTrain); }));
 }
 
 // Checkpoints of earlier versions stored one name or null, which mean a list of one or none.

@@ -4,12 +4,12 @@
 
 #include "finetune/config/load.h"
 #include "load_helpers.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::load_error;
 
 TEST(ConfigWords, FindTheFileAnywhere) {
@@ -28,21 +28,18 @@ TEST(ConfigWords, FindTheFileAnywhere) {
   EXPECT_EQ(path_of({"a.yaml", "--output_dir", "b.yaml"}), "a.yaml");
   EXPECT_THAT(split_config_words({"--do_train", "a.yaml", "--seed", "1", "rest"}).overrides,
               ElementsAre("--do_train", "--seed", "1", "rest"));
-  EXPECT_THAT(load_error("", "run.yaml", {"--fp16", "maybe"}), HasSubstr("must be true or false"));
+  EXPECT_GOLDEN(load_error("", "run.yaml", {"--fp16", "maybe"}));
 }
 
 TEST(JsonConfiguration, NamesLineColumnAndWhatWasFound) {
   const auto error_of = [](const std::string& text) { return load_error(text, "run.json"); };
-  EXPECT_EQ(error_of("{\n  \"max_steps\": 4,\n}\n"),
-            "run.json:3:1: is not valid JSON: found '}', where a key in double quotes is expected "
-            "(remove the comma before it)");
-  EXPECT_THAT(error_of("{\n \"seed\": 1, // why\n}"), HasSubstr("run.json:2:13: "));
-  EXPECT_THAT(error_of("{'a': 1}"), HasSubstr("run.json:1:2: "));
+  EXPECT_GOLDEN(error_of("{\n  \"max_steps\": 4,\n}\n"));
+  EXPECT_GOLDEN(error_of("{\n \"seed\": 1, // why\n}"));
+  EXPECT_GOLDEN(error_of("{'a': 1}"));
 }
 
 TEST(ReportTo, IsNoneOrATracker) {
-  EXPECT_THAT(load_error("", "run.yaml", {"--report_to", "none", "tensorboard"}),
-              HasSubstr("'report_to' names none and another tracker"));
+  EXPECT_GOLDEN(load_error("", "run.yaml", {"--report_to", "none", "tensorboard"}));
   EXPECT_EQ(load_error("", "run.yaml", {"--report_to", "tensorboard"}), "");
 }
 

@@ -10,6 +10,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/config/load.h"
 #include "load_helpers.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -62,7 +63,7 @@ TEST(Examples, OfAnUnknownNameAreRefusedWithTheNames) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kUsage);
-    EXPECT_THAT(error.what(), HasSubstr("there is no example 'smok'; the examples are "));
+    EXPECT_GOLDEN(error.what());
     EXPECT_THAT(error.what(), HasSubstr("token_classification"));
   }
 }

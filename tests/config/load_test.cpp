@@ -13,6 +13,7 @@
 #include "../base/temporary_folder.h"
 #include "finetune/config/dump.h"
 #include "load_helpers.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -24,12 +25,10 @@ using ::testing::IsEmpty;
 using testing::load_error;
 using testing::load_yaml;
 using ::testing::Not;
-using ::testing::StartsWith;
 using testing::TemporaryFolder;
 
 TEST(LoadConfig, NamesTheNearestKey) {
-  EXPECT_EQ(load_error("# a\n\nsave_step: 5\n"),
-            "run.yaml:3: unknown key 'save_step' (did you mean 'save_steps'?)");
+  EXPECT_GOLDEN(load_error("# a\n\nsave_step: 5\n"));
   EXPECT_EQ(nearest_key("learing_rate"), "learning_rate");
   EXPECT_EQ(nearest_key("evaluation_stragety"), "evaluation_strategy");
   EXPECT_EQ(nearest_key("max_setps"), "max_steps");
@@ -38,20 +37,16 @@ TEST(LoadConfig, NamesTheNearestKey) {
 }
 
 TEST(LoadConfig, NamesTheNearestValueAndOnlyAvailableOnes) {
-  EXPECT_THAT(load_error("lr_scheduler_type: cosin"),
-              HasSubstr(", greedy, not 'cosin' (did you mean 'cosine'?)"));
-  EXPECT_THAT(load_error("task: sequence_clasification"),
-              HasSubstr("(did you mean 'sequence_classification'?)"));
+  EXPECT_GOLDEN(load_error("lr_scheduler_type: cosin"));
+  EXPECT_GOLDEN(load_error("task: sequence_clasification"));
   EXPECT_THAT(
       load_error("optim: adam"),
       AllOf(HasSubstr("must be one of adamw_torch_fused, adamw_torch,"), Not(HasSubstr("galore"))));
-  EXPECT_THAT(load_error("optim: lion_8bit"), HasSubstr("is not available in this version"));
+  EXPECT_GOLDEN(load_error("optim: lion_8bit"));
 }
 
 TEST(LoadConfig, SaysThatKeysAreNotNested) {
-  EXPECT_EQ(load_error("training:\n  max_steps: 3\n"),
-            "run.yaml:1: unknown key 'training': keys are not nested; write 'max_steps' at the top "
-            "level");
+  EXPECT_GOLDEN(load_error("training:\n  max_steps: 3\n"));
 }
 
 TEST(LoadConfig, SaysHowToNameAConfiguration) {
@@ -72,11 +67,7 @@ TEST(LoadConfig, SaysHowToNameAConfiguration) {
 }
 
 TEST(LoadConfig, ReportsEveryFaultAtOnce) {
-  EXPECT_EQ(load_error("sed: 1\nmax_steps: x\nadam_beta1: 1\nsave_strategy: never\n"),
-            "run.yaml:1: unknown key 'sed' (did you mean 'seed'?)\n"
-            "run.yaml:2: 'max_steps' must be a whole number, not 'x'\n"
-            "run.yaml:3: 'adam_beta1' must be below 1, not 1\n"
-            "run.yaml:4: 'save_strategy' must be one of no, steps, epoch, best, not 'never'");
+  EXPECT_GOLDEN(load_error("sed: 1\nmax_steps: x\nadam_beta1: 1\nsave_strategy: never\n"));
 }
 
 TEST(LoadConfig, ReportsTheFirstOfVeryManyFaults) {
@@ -93,8 +84,8 @@ TEST(LoadConfig, ChecksRanges) {
         "save_total_limit: 0", "mlm_probability: 0", "mlm_probability: 1.01", "weight_decay: -0.1",
         "validation_split_percentage: 100", "warmup_steps: -1", "label_smoothing_factor: 1",
         "dataloader_num_workers: -1", "early_stopping_patience: 0", "max_grad_norm: -1",
-        "save_steps: 0", "max_seq_length: 2"}) {
-    EXPECT_THAT(load_error(text), HasSubstr("must be")) << text;
+        "save_steps: 0", "max_seq_length: 2", "adam_beta1: 1", "adam_beta2: 1"}) {
+    EXPECT_GOLDEN(load_error(text)) << text;
   }
 }
 
@@ -137,18 +128,17 @@ TEST(LoadConfig, RefusesWordsThatAreNoOverrides) {
   const auto message = [](const std::vector<std::string>& words) {
     return load_error("", "run.yaml", words);
   };
-  EXPECT_EQ(message({"seed"}),
-            "command line: 'seed' is not of the form --key value or --key=value");
-  EXPECT_THAT(message({"--seed", "1", "2"}), HasSubstr("'2' is not of the form"));
-  EXPECT_EQ(message({"--seed"}), "command line: --seed needs a value");
-  EXPECT_EQ(message({"--seeed", "1"}), "command line: unknown key 'seeed' (did you mean 'seed'?)");
-  EXPECT_THAT(message({"--"}), HasSubstr("not of the form"));
-  EXPECT_THAT(message({"--=1"}), HasSubstr("unknown key ''"));
+  EXPECT_GOLDEN(message({"seed"}));
+  EXPECT_GOLDEN(message({"--seed", "1", "2"}));
+  EXPECT_GOLDEN(message({"--seed"}));
+  EXPECT_GOLDEN(message({"--seeed", "1"}));
+  EXPECT_GOLDEN(message({"--"}));
+  EXPECT_GOLDEN(message({"--=1"}));
   EXPECT_THAT(message({"--run_name", "\xFF"}), HasSubstr("UTF-8"));
-  EXPECT_THAT(message({"--config_overrides", "{\"a\": }"}), HasSubstr("not valid JSON"));
-  EXPECT_THAT(message({"--config_overrides", "a"}), HasSubstr("must be a mapping"));
+  EXPECT_GOLDEN(message({"--config_overrides", "{\"a\": }"}));
+  EXPECT_GOLDEN(message({"--config_overrides", "a"}));
   EXPECT_THAT(message({"--config_overrides", "a=1,a=2"}), HasSubstr("'a' twice"));
-  EXPECT_THAT(message({"--config_overrides", "a=1,"}), HasSubstr("key=value"));
+  EXPECT_GOLDEN(message({"--config_overrides", "a=1,"}));
 }
 
 TEST(LoadConfig, TakesTheNamesOfBertsScripts) {
@@ -178,23 +168,28 @@ TEST(LoadConfig, TakesTheOldNames) {
                           HasSubstr("fp16_backend")));
 }
 
+TEST(LoadConfig, TakesTheColumnNamesOfTheExampleScripts) {
+  const LoadedConfig config =
+      load_yaml("task: token_classification\ntext_column_name: words\nlabel_column_name: tags\n");
+  EXPECT_EQ(config.args.text_column, "words");
+  EXPECT_EQ(config.args.label_column, "tags");
+}
+
 TEST(LoadConfig, RefusesOldNamesThatWouldChangeResults) {
-  EXPECT_THAT(load_error("save_safetensors: false"), HasSubstr("must be true"));
+  EXPECT_GOLDEN(load_error("save_safetensors: false"));
   EXPECT_THAT(load_error("warmup_ratio: 1"), HasSubstr("write warmup_steps"));
-  EXPECT_THAT(load_error("warmup_ratio: 5"), HasSubstr("from 0 to 1"));
+  EXPECT_GOLDEN(load_error("warmup_ratio: 5"));
   EXPECT_THAT(load_error("task_name: cola"), HasSubstr("run_glue"));
 }
 
 TEST(LoadConfig, RefusesAKeyBesideItsOldName) {
-  EXPECT_EQ(load_error("eval_strategy: 'no'\nevaluation_strategy: steps\n"),
-            "run.yaml:2: 'evaluation_strategy' is 'eval_strategy', which is already set at "
-            "run.yaml:1");
+  EXPECT_GOLDEN(load_error("eval_strategy: 'no'\nevaluation_strategy: steps\n"));
 }
 
 TEST(LoadConfig, TakesTheOneOfWarmupStepsAndRatioThatIsNotZero) {
   EXPECT_EQ(load_yaml("warmup_steps: 0\nwarmup_ratio: 0.06").args.warmup_steps, 0.06);
   EXPECT_EQ(load_yaml("warmup_steps: 10\nwarmup_ratio: 0.0").args.warmup_steps, 10);
-  EXPECT_THAT(load_error("warmup_steps: 10\nwarmup_ratio: 0.1"), HasSubstr("already set"));
+  EXPECT_GOLDEN(load_error("warmup_steps: 10\nwarmup_ratio: 0.1"));
 }
 
 TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
@@ -219,7 +214,7 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
                            "dataset_name: wikitext",
                            "ignore_data_skip: true"}) {
     const std::string message = load_error(text);
-    EXPECT_THAT(message, StartsWith("run.yaml:1: '" + std::string(text).substr(0, 3))) << text;
+    EXPECT_GOLDEN(message) << text;
     EXPECT_TRUE(message.find("is not available") != std::string::npos ||
                 message.find("is not possible") != std::string::npos)
         << message;
@@ -242,8 +237,7 @@ TEST(LoadConfig, AcceptsTheDefaultsOfDumpedTrainingArguments) {
                 R"("gradient_accumulation_kwargs": null})"
                 "\ndebug: []\nfsdp: null\nlocal_rank: -1\n");
   EXPECT_THAT(config.notes, IsEmpty());
-  EXPECT_THAT(load_error("accelerator_config: {split_batches: true}"),
-              HasSubstr("is not available"));
+  EXPECT_GOLDEN(load_error("accelerator_config: {split_batches: true}"));
   EXPECT_THAT(load_error("debug: [underflow_overflow]"), HasSubstr("'debug'"));
 }
 
@@ -306,10 +300,9 @@ TEST(LoadConfig, ExpandsHomeAndVariables) {
   EXPECT_THAT(config.args.train_file, ElementsAre("/data/a", "/datab", "a$"));
   EXPECT_EQ(config.args.model_name_or_path, "/home/me/model");
   EXPECT_EQ(config.args.run_name, "$FINETUNE_TEST_DATA");
-  EXPECT_EQ(load_error("output_dir: $FINETUNE_TEST_NONE/run"),
-            "run.yaml:1: 'output_dir' names the variable $FINETUNE_TEST_NONE, which is not set");
-  EXPECT_THAT(load_error("output_dir: ~other/run"), HasSubstr("only '~/' is known"));
-  EXPECT_THAT(load_error("output_dir: ''"), HasSubstr("must not be empty"));
+  EXPECT_GOLDEN(load_error("output_dir: $FINETUNE_TEST_NONE/run"));
+  EXPECT_GOLDEN(load_error("output_dir: ~other/run"));
+  EXPECT_GOLDEN(load_error("output_dir: ''"));
 }
 
 TEST(LoadConfig, LeavesBucketsAsTheyAre) {
@@ -329,9 +322,7 @@ TEST(LoadConfig, LeavesBucketsAsTheyAre) {
 TEST(LoadConfig, RefusesAnAddressThatIsNoBucket) {
   for (const char* text : {"S3://bucket/x", "s3:bucket/x", "s3:/bucket/x", "gcs://bucket/x",
                            "az://b/x", "http://bucket/x", "s3//bucket/x", "ftp://host/x"}) {
-    EXPECT_THAT(load_error(std::string("mirror_dir: '") + text + "'"),
-                HasSubstr("is no folder and no bucket that is known; write s3://BUCKET/FOLDER"))
-        << text;
+    EXPECT_GOLDEN(load_error(std::string("mirror_dir: '") + text + "'")) << text;
   }
 }
 
@@ -365,9 +356,7 @@ TEST(LoadConfig, DerivesAccumulationFromTheEffectiveBatch) {
       "gradient_accumulation_steps: 2\n");
   EXPECT_EQ(config.args.gradient_accumulation_steps, 16);
   EXPECT_THAT(config.notes, ElementsAre(HasSubstr("gradient_accumulation_steps is 16, not 2")));
-  EXPECT_EQ(load_error("effective_batch_size: 10\n"),
-            "run.yaml:1: 'effective_batch_size: 10' is not a multiple of "
-            "'per_device_train_batch_size: 8'");
+  EXPECT_GOLDEN(load_error("effective_batch_size: 10\n"));
 }
 
 TEST(LoadConfig, ReadsMappingsInEveryForm) {
@@ -383,9 +372,9 @@ TEST(LoadConfig, ReadsMappingsInEveryForm) {
             expected);
   EXPECT_EQ(load_yaml("lr_scheduler_kwargs: power=2.0,lr_end=1e-6").args.lr_scheduler_kwargs.text,
             expected);
-  EXPECT_THAT(load_error("lr_scheduler_kwargs: [a]"), HasSubstr("must be a mapping"));
-  EXPECT_THAT(load_error("learning_rate: {a: 1}"), HasSubstr("not a mapping"));
-  EXPECT_THAT(load_error("on_finish_command: echo done"), HasSubstr("must be a list"));
+  EXPECT_GOLDEN(load_error("lr_scheduler_kwargs: [a]"));
+  EXPECT_GOLDEN(load_error("learning_rate: {a: 1}"));
+  EXPECT_GOLDEN(load_error("on_finish_command: echo done"));
 }
 
 TEST(LoadConfig, ReadsJsonAsItReadsYaml) {
@@ -411,7 +400,7 @@ TEST(LoadConfig, SaysThatAFileIsNotThere) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
-    EXPECT_THAT(error.what(), HasSubstr("none.yaml"));
+    EXPECT_GOLDEN(error.what());
   }
   EXPECT_THROW((void)load_config(folder.path(), {}), Error);
 }
@@ -424,7 +413,7 @@ TEST(LoadConfig, TakesRunClmsBlockSizeForTaskClmAlone) {
   EXPECT_EQ(load_config_text("task: mlm\n", "run.yaml", {"--task", "clm", "--block_size", "32"})
                 .args.max_seq_length,
             32);
-  EXPECT_THAT(load_error("block_size: 64\n"), HasSubstr("unknown key 'block_size'"));
+  EXPECT_GOLDEN(load_error("block_size: 64\n"));
 }
 
 std::string error_of_file(const std::string& path) {
@@ -451,17 +440,13 @@ TEST(LoadConfig, SaysWhatAnotherKindOfFileIs) {
 }
 
 TEST(LoadConfig, RefusesAnAddressAsAFile) {
-  EXPECT_EQ(load_error("train_file: https://example.com/a.jsonl\n"),
-            "run.yaml:1: 'train_file' is an address, 'https://example.com/a.jsonl', and nothing is "
-            "fetched: name a local file or folder (mirror_dir takes a bucket)");
-  EXPECT_THAT(load_error("output_dir: s3://bucket/run\n"), HasSubstr("mirror_dir takes a bucket"));
+  EXPECT_GOLDEN(load_error("train_file: https://example.com/a.jsonl\n"));
+  EXPECT_GOLDEN(load_error("output_dir: s3://bucket/run\n"));
   EXPECT_EQ(load_error("train_file: 'a: //b.txt'\n"), "");
 }
 
 TEST(LoadConfig, NamesAMissingModelBesideOtherMistakes) {
-  EXPECT_EQ(load_error("model_name_or_path: /nowhere/model\nsave_step: 1\n"),
-            "run.yaml:2: unknown key 'save_step' (did you mean 'save_steps'?)\n"
-            "run.yaml:1: model_name_or_path: there is no folder '/nowhere/model'");
+  EXPECT_GOLDEN(load_error("model_name_or_path: /nowhere/model\nsave_step: 1\n"));
   EXPECT_THAT(load_error("model_name_or_path: owner/model\nsave_step: 1\n"),
               Not(HasSubstr("folder")));
 }
@@ -469,19 +454,16 @@ TEST(LoadConfig, NamesAMissingModelBesideOtherMistakes) {
 TEST(LoadConfig, NamesTheNearestFile) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() + "/bert.yaml") << "seed: 1\n";
-  EXPECT_THAT(error_of_file(folder.path() + "/brt.yaml"),
-              HasSubstr("(did you mean '" + folder.path() + "/bert.yaml'?)"));
+  EXPECT_GOLDEN(error_of_file(folder.path() + "/brt.yaml"));
 }
 
 TEST(LoadConfig, AsksWhereALearningRateLostItsSign) {
-  EXPECT_EQ(load_error("learning_rate: 2e5\n"),
-            "run.yaml:1: 'learning_rate: 2e5' is 200000; did you mean 2e-5?");
-  EXPECT_THAT(load_error("", "run.yaml", {"--learning_rate", "1E+4"}),
-              HasSubstr("did you mean 1e-4?"));
+  EXPECT_GOLDEN(load_error("learning_rate: 2e5\n"));
+  EXPECT_GOLDEN(load_error("", "run.yaml", {"--learning_rate", "1E+4"}));
   EXPECT_EQ(load_error("learning_rate: 2e5\noptim: sgd\n"), "");
   const LoadedConfig high = load_yaml("learning_rate: 0.5\n");
   ASSERT_EQ(high.notes.size(), 1U);
-  EXPECT_THAT(high.notes[0], HasSubstr("usually diverges"));
+  EXPECT_GOLDEN(high.notes[0]);
   EXPECT_TRUE(load_yaml("learning_rate: 0.1\n").notes.empty());
 }
 

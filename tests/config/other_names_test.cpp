@@ -13,6 +13,7 @@
 #include "finetune/config/dump.h"
 #include "finetune/config/fields.h"
 #include "load_helpers.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -91,11 +92,9 @@ TEST(OtherNames, AreAnsweredWithTheKeyOrTheReason) {
       {"num_train_steps", "max_steps"},
       {"save_checkpoints_steps", "save_steps"}};
   for (const auto& [name, key] : expected) {
-    EXPECT_THAT(load_error(name + ": 1\n"),
-                HasSubstr("unknown key '" + name + "' (did you mean '" + key + "'"));
+    EXPECT_GOLDEN(load_error(name + ": 1\n"));
   }
-  EXPECT_EQ(load_error("use_tpu: true\n"),
-            "run.yaml:1: unknown key 'use_tpu': libtorch has no TPU device");
+  EXPECT_GOLDEN(load_error("use_tpu: true\n"));
 }
 
 // As scripts write them that print TrainingArguments.
@@ -111,24 +110,19 @@ TEST(OtherValues, MembersOfEnumerationsAreTheirValues) {
     const LoadedConfig config = testing::load_yaml(key + ": \"" + written + "\"\n");
     EXPECT_EQ(to_json(config.args).at(key), value) << written;
   }
-  EXPECT_THAT(load_error("save_strategy: IntervalStrategy.NEVER\n"),
-              HasSubstr("must be one of no, steps, epoch, best, not 'IntervalStrategy.NEVER'"));
+  EXPECT_GOLDEN(load_error("save_strategy: IntervalStrategy.NEVER\n"));
 }
 
 TEST(OtherValues, HaveTheirNearestValueOrAnAdvice) {
-  EXPECT_THAT(load_error("dtype: bf16\n"), HasSubstr("(did you mean 'bfloat16'?)"));
-  EXPECT_THAT(load_error("export_gguf: Q4_K_M\n"), HasSubstr("convert it with llama-quantize"));
-  EXPECT_THAT(load_error("gradient_checkpointing: unsloth\n"),
-              HasSubstr("must be true or false, not 'unsloth' (did you mean 'true'?)"));
-  EXPECT_THAT(load_error("adapter: qlora\n"), HasSubstr("for qlora also load_in_4bit: true"));
+  EXPECT_GOLDEN(load_error("dtype: bf16\n"));
+  EXPECT_GOLDEN(load_error("export_gguf: Q4_K_M\n"));
+  EXPECT_GOLDEN(load_error("gradient_checkpointing: unsloth\n"));
+  EXPECT_GOLDEN(load_error("adapter: qlora\n"));
 }
 
 TEST(OtherValues, NamesOfModulesWithCommasAreToBeAList) {
-  EXPECT_EQ(load_error("lora_target_modules: q_proj,v_proj\n"),
-            "run.yaml:1: 'lora_target_modules' has one text with commas, 'q_proj,v_proj'; write "
-            "a list: [q_proj, v_proj]");
-  EXPECT_THAT(load_error("", "run.yaml", {"--lora_target_modules", "q_proj,v_proj"}),
-              HasSubstr("write a list: --lora_target_modules q_proj v_proj"));
+  EXPECT_GOLDEN(load_error("lora_target_modules: q_proj,v_proj\n"));
+  EXPECT_GOLDEN(load_error("", "run.yaml", {"--lora_target_modules", "q_proj,v_proj"}));
   EXPECT_EQ(load_error("use_peft: true\nlora_target_modules: '.*[qv]_proj{1,2}'\n"), "");
 }
 

@@ -6,6 +6,7 @@
 
 #include "config/load_helpers.h"
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -48,8 +49,8 @@ TEST(PriceList, HasTheReportedFigures) {
 }
 
 TEST(PriceList, NamesTheNearestRow) {
-  EXPECT_THAT(problem_of("\"colab_t44\""), HasSubstr("did you mean 'colab_t4'?"));
-  EXPECT_THAT(problem_of("\"mainframe\""), HasSubstr("it has colab_cpu, "));
+  EXPECT_GOLDEN(problem_of("\"colab_t44\""));
+  EXPECT_GOLDEN(problem_of("\"mainframe\""));
 }
 
 TEST(PriceList, TakesFiguresOfOnesOwn) {
@@ -65,15 +66,12 @@ TEST(PriceList, TakesFiguresOfOnesOwn) {
 
 TEST(PriceList, RefusesFiguresThatAreNone) {
   EXPECT_THAT(problem_of("{}"), HasSubstr("needs units_per_hour"));
-  EXPECT_THAT(problem_of(R"({"units_per_hour":0})"),
-              HasSubstr("hardware: 'units_per_hour' must be a number above 0.0, not 0"));
-  EXPECT_THAT(problem_of(R"({"units_per_hour":"many"})"), HasSubstr("not \"many\""));
-  EXPECT_THAT(problem_of(R"({"units_per_hour":1,"price_per_unit":-1})"),
-              HasSubstr("'price_per_unit' must be a number of at least 0.0, not -1"));
-  EXPECT_THAT(problem_of(R"({"units_per_hour":1,"currency":5})"),
-              HasSubstr("'currency' must be a string, not 5"));
-  EXPECT_THAT(problem_of(R"({"units_per_hour":1,"currency":""})"), HasSubstr("a text such as EUR"));
-  EXPECT_THAT(problem_of(R"({"unit_per_hour":1})"), HasSubstr("did you mean 'units_per_hour'?"));
+  EXPECT_GOLDEN(problem_of(R"({"units_per_hour":0})"));
+  EXPECT_GOLDEN(problem_of(R"({"units_per_hour":"many"})"));
+  EXPECT_GOLDEN(problem_of(R"({"units_per_hour":1,"price_per_unit":-1})"));
+  EXPECT_GOLDEN(problem_of(R"({"units_per_hour":1,"currency":5})"));
+  EXPECT_GOLDEN(problem_of(R"({"units_per_hour":1,"currency":""})"));
+  EXPECT_GOLDEN(problem_of(R"({"unit_per_hour":1})"));
 }
 
 }  // namespace

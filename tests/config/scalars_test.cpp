@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "load_helpers.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::load_error;
 using testing::load_yaml;
 
@@ -27,9 +27,7 @@ TEST(Scalars, RefuseWhatIsNoNumberOrIsAmbiguous) {
        {"1_000",    "010",   "0x10", "1,5",   "1e",   "e5",     ".",   "+",   "abc",   "1e5x",
         "--1",      "1.2.3", ".inf", "-.inf", ".nan", "inf",    "nan", "NaN", "1e999", "None",
         "\"1e-3\"", "'5'",   "true", "null",  "[1]",  "{a: 1}", "1 2", "١"}) {
-    EXPECT_THAT(load_error("learning_rate: " + std::string(text)),
-                HasSubstr("run.yaml:1: 'learning_rate' must be a number"))
-        << text;
+    EXPECT_GOLDEN(load_error("learning_rate: " + std::string(text))) << text;
   }
 }
 
@@ -42,22 +40,19 @@ TEST(Scalars, ReadWholeNumbers) {
 TEST(Scalars, RefuseWhatIsNoWholeNumber) {
   for (const char* text : {"1.0", "1e3", "010", "1_000", "0x10", "9223372036854775808", "\"5\"", "",
                            "five", "true", "0o17", "-9223372036854775809"}) {
-    EXPECT_THAT(load_error("seed: " + std::string(text)), HasSubstr("must be a whole number"))
-        << text;
+    EXPECT_GOLDEN(load_error("seed: " + std::string(text))) << text;
   }
 }
 
 TEST(Scalars, SayHowToWriteWhatWasMeant) {
-  EXPECT_EQ(load_error("seed: 1_000"),
-            "run.yaml:1: 'seed' must be a whole number, not '1_000' (write the digits without "
-            "'_')");
-  EXPECT_THAT(load_error("seed: 010"), HasSubstr("a leading zero is ambiguous"));
-  EXPECT_THAT(load_error("seed: \"5\""), HasSubstr("leave out the quotes"));
-  EXPECT_THAT(load_error("save_total_limit: None"), HasSubstr("write null"));
-  EXPECT_THAT(load_error("do_eval: yes"), HasSubstr("(write true)"));
-  EXPECT_THAT(load_error("do_eval: off"), HasSubstr("(write false)"));
-  EXPECT_THAT(load_error("do_eval: 0"), HasSubstr("(write false)"));
-  EXPECT_THAT(load_error("do_eval: \"true\""), HasSubstr("leave out the quotes"));
+  EXPECT_GOLDEN(load_error("seed: 1_000"));
+  EXPECT_GOLDEN(load_error("seed: 010"));
+  EXPECT_GOLDEN(load_error("seed: \"5\""));
+  EXPECT_GOLDEN(load_error("save_total_limit: None"));
+  EXPECT_GOLDEN(load_error("do_eval: yes"));
+  EXPECT_GOLDEN(load_error("do_eval: off"));
+  EXPECT_GOLDEN(load_error("do_eval: 0"));
+  EXPECT_GOLDEN(load_error("do_eval: \"true\""));
 }
 
 TEST(Scalars, ReadBooleansInTheSpellingsOfYamlsCore) {
@@ -78,7 +73,7 @@ TEST(Scalars, UnsetWhatMayBeUnset) {
     const LoadedConfig config = load_yaml("save_total_limit: " + std::string(text));
     EXPECT_FALSE(config.args.save_total_limit.has_value()) << text;
   }
-  EXPECT_THAT(load_error("learning_rate: null"), HasSubstr("must be a number, not null"));
+  EXPECT_GOLDEN(load_error("learning_rate: null"));
 }
 
 TEST(Scalars, KeepQuotedAndNumericText) {

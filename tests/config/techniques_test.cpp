@@ -10,12 +10,12 @@
 #include "finetune/config/dump.h"
 #include "finetune/config/fields.h"
 #include "load_helpers.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::load_error;
 using testing::load_yaml;
@@ -47,12 +47,10 @@ TEST(Checkpointing, TakesTheSameUnderBothNames) {
 }
 
 TEST(Checkpointing, RefusesTwoValuesUnderTwoNames) {
-  EXPECT_EQ(load_error("activation_checkpointing: true\ngradient_checkpointing: false\n"),
-            "run.yaml:2: 'gradient_checkpointing' is the old name of 'activation_checkpointing', "
-            "which is set to another value at run.yaml:1; keep one");
-  EXPECT_THAT(load_error("activation_checkpointing_kwargs: {offload: true}\n"
-                         "gradient_checkpointing_kwargs: {offload: false}\n"),
-              HasSubstr("run.yaml:2: 'gradient_checkpointing_kwargs' is the old name"));
+  EXPECT_GOLDEN(load_error("activation_checkpointing: true\ngradient_checkpointing: false\n"));
+  EXPECT_GOLDEN(
+      load_error("activation_checkpointing_kwargs: {offload: true}\n"
+                 "gradient_checkpointing_kwargs: {offload: false}\n"));
 }
 
 TEST(Checkpointing, SaysOnceWhatHasNoEffect) {
@@ -66,18 +64,13 @@ TEST(Checkpointing, SaysOnceWhatHasNoEffect) {
 }
 
 TEST(Checkpointing, NamesEveryFaultAndTheNearestName) {
-  EXPECT_EQ(load_error("gradient_checkpointing: true\n"
-                       "gradient_checkpointing_kwargs: {every_n_layer: 2, offload: 1}\n"),
-            "run.yaml:2: activation_checkpointing_kwargs has no 'every_n_layer' (did you mean "
-            "'every_n_layers'?); activation_checkpointing takes every_n_layers, offload, "
-            "selective, use_reentrant, preserve_rng_state\n"
-            "run.yaml:2: activation_checkpointing_kwargs: 'offload' must be true or false, not 1");
-  EXPECT_THAT(load_error("activation_checkpointing_kwargs: {every_n_layers: 0}\n"),
-              HasSubstr("'every_n_layers' must be a whole number of at least 1, not 0"));
-  EXPECT_THAT(load_error("activation_checkpointing_kwargs: {every_n_layers: 1.5}\n"),
-              HasSubstr("a whole number"));
-  EXPECT_THAT(load_error("activation_checkpointing_kwargs: {every_n_layers: 9300000000000000000}"),
-              HasSubstr("a whole number"));
+  EXPECT_GOLDEN(
+      load_error("gradient_checkpointing: true\n"
+                 "gradient_checkpointing_kwargs: {every_n_layer: 2, offload: 1}\n"));
+  EXPECT_GOLDEN(load_error("activation_checkpointing_kwargs: {every_n_layers: 0}\n"));
+  EXPECT_GOLDEN(load_error("activation_checkpointing_kwargs: {every_n_layers: 1.5}\n"));
+  EXPECT_GOLDEN(
+      load_error("activation_checkpointing_kwargs: {every_n_layers: 9300000000000000000}"));
 }
 
 TEST(OptimizerKeys, KnowTransformersNames) {
@@ -112,21 +105,12 @@ TEST(OptimizerKeys, TakeArgumentsAsTextOrMapping) {
 }
 
 TEST(OptimizerKeys, NameWhatTheOptimizerTakes) {
-  EXPECT_EQ(load_error("optim: adamw_8bit\noptim_args: min_8bit_sice=4\n"),
-            "run.yaml:2: optim_args has no 'min_8bit_sice' (did you mean 'min_8bit_size'?); "
-            "'optim: adamw_8bit' takes embeddings_in_8bit, min_8bit_size");
-  EXPECT_THAT(load_error("optim_args: momentum=0.9\n"),
-              HasSubstr("'optim: adamw_torch_fused' takes nothing here"));
-  EXPECT_THAT(load_error("optim: sgd\noptim_args: momentum=1\n"),
-              HasSubstr("'momentum' must be a number from 0.0 to below 1.0, not 1"));
-  EXPECT_THAT(load_error("optim: sgd\noptim_args: nesterov=true\n"),
-              HasSubstr("needs 'momentum' above 0"));
-  EXPECT_THAT(load_error("optim: adamw_8bit\noptim_args: min_8bit_size=-1\n"),
-              HasSubstr("at least 0, not -1"));
-  EXPECT_THAT(load_error("optim: lion_8bit\n"),
-              HasSubstr("is not available in this version (adamw_torch_fused, adamw_torch, "
-                        "adamw_hf, paged_adamw_32bit, adamw_8bit, adamw_bnb_8bit, "
-                        "paged_adamw_8bit, adamw_companded_8bit, adafactor, sgd are)"));
+  EXPECT_GOLDEN(load_error("optim: adamw_8bit\noptim_args: min_8bit_sice=4\n"));
+  EXPECT_GOLDEN(load_error("optim_args: momentum=0.9\n"));
+  EXPECT_GOLDEN(load_error("optim: sgd\noptim_args: momentum=1\n"));
+  EXPECT_GOLDEN(load_error("optim: sgd\noptim_args: nesterov=true\n"));
+  EXPECT_GOLDEN(load_error("optim: adamw_8bit\noptim_args: min_8bit_size=-1\n"));
+  EXPECT_GOLDEN(load_error("optim: lion_8bit\n"));
 }
 
 TEST(MemorySize, ReadsUnitsOfBothKinds) {
@@ -150,16 +134,12 @@ TEST(MemoryBudget, IsCheckedBeforeAnythingIsLoaded) {
   EXPECT_EQ(memory_budget_of(load_yaml("").args), std::nullopt);
   EXPECT_EQ(memory_budget_of(load_yaml("memory_budget: 1000MiB").args), 1000LL << 20);
   EXPECT_EQ(memory_budget_of(load_yaml("memory_budget: 1073741824").args), 1LL << 30);
-  EXPECT_EQ(load_error("seed: 1\nmemory_budget: much\n"),
-            "run.yaml:2: 'memory_budget' must be a size such as 1000MiB, 1GiB or 900MB, not "
-            "'much'");
-  EXPECT_EQ(load_error("memory_budget: 1000\n"),
-            "run.yaml:1: 'memory_budget' must lie between 16MiB and 1024TiB, not '1000', which "
-            "counts bytes (did you mean 1000MiB?)");
-  EXPECT_THAT(problem_of_memory_size("4"), HasSubstr("(did you mean 4GiB?)"));
-  EXPECT_EQ(problem_of_memory_size("1MiB"), "must lie between 16MiB and 1024TiB, not '1MiB'");
+  EXPECT_GOLDEN(load_error("seed: 1\nmemory_budget: much\n"));
+  EXPECT_GOLDEN(load_error("memory_budget: 1000\n"));
+  EXPECT_GOLDEN(problem_of_memory_size("4"));
+  EXPECT_GOLDEN(problem_of_memory_size("1MiB"));
   EXPECT_EQ(problem_of_memory_size("4GiB"), "");
-  EXPECT_THAT(load_error("memory_budget: 2000TiB\n"), HasSubstr("must lie between"));
+  EXPECT_GOLDEN(load_error("memory_budget: 2000TiB\n"));
 }
 
 TEST(MemoryKeys, AreReadAgainFromWhatACheckpointKeeps) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "load_helpers.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -28,32 +29,27 @@ TEST(YamlReader, TakesAByteOrderMarkAndWindowsLineEnds) {
 }
 
 TEST(YamlReader, RefusesAnchorsAliasesTagsAndMergeKeys) {
-  EXPECT_EQ(load_error("a: 1\nseed: &x 7\n"),
-            "run.yaml:2: anchors (&name) are not read; write the value out");
+  EXPECT_GOLDEN(load_error("a: 1\nseed: &x 7\n"));
   EXPECT_THAT(load_error("train_file: &x [a]\n"), HasSubstr("anchors"));
-  EXPECT_THAT(load_error("seed: *x\n"), StartsWith("run.yaml:1:"));
+  EXPECT_GOLDEN(load_error("seed: *x\n"));
   EXPECT_THAT(load_error("seed: &x 7\ndata_seed: *x\n"), HasSubstr("anchors"));
   EXPECT_THAT(load_error("seed: !!int 7\n"), HasSubstr("tags"));
   EXPECT_THAT(load_error("run_name: !!python/object/apply:os.system [ls]\n"), HasSubstr("tags"));
-  EXPECT_THAT(load_error("<<: {seed: 7}\n"), HasSubstr("merge keys"));
+  EXPECT_GOLDEN(load_error("<<: {seed: 7}\n"));
 }
 
 TEST(YamlReader, RefusesAKeyThatIsThereTwice) {
-  EXPECT_EQ(load_error("seed: 1\nmax_steps: 2\nseed: 1\n"),
-            "run.yaml:3: the key 'seed' is there twice");
-  EXPECT_EQ(load_error("lr_scheduler_kwargs:\n  power: 1\n  power: 2\n"),
-            "run.yaml:3: the key 'power' is there twice");
+  EXPECT_GOLDEN(load_error("seed: 1\nmax_steps: 2\nseed: 1\n"));
+  EXPECT_GOLDEN(load_error("lr_scheduler_kwargs:\n  power: 1\n  power: 2\n"));
 }
 
-TEST(YamlReader, RefusesSeveralDocuments) {
-  EXPECT_THAT(load_error("seed: 1\n---\nseed: 2\n"), StartsWith("run.yaml:2: a second document"));
-}
+TEST(YamlReader, RefusesSeveralDocuments) { EXPECT_GOLDEN(load_error("seed: 1\n---\nseed: 2\n")); }
 
 TEST(YamlReader, RefusesWhatIsNoMapping) {
-  EXPECT_THAT(load_error("- seed\n"), HasSubstr("must hold keys and values"));
-  EXPECT_THAT(load_error("just words\n"), HasSubstr("must hold keys and values"));
-  EXPECT_THAT(load_error("[a, b]: 1\n"), HasSubstr("a key must be a name"));
-  EXPECT_THAT(load_error("~: 1\n"), HasSubstr("a key is missing"));
+  EXPECT_GOLDEN(load_error("- seed\n"));
+  EXPECT_GOLDEN(load_error("just words\n"));
+  EXPECT_GOLDEN(load_error("[a, b]: 1\n"));
+  EXPECT_GOLDEN(load_error("~: 1\n"));
 }
 
 TEST(YamlReader, NamesTheLineOfASyntaxError) {
@@ -61,8 +57,8 @@ TEST(YamlReader, NamesTheLineOfASyntaxError) {
               ::testing::AnyOf(StartsWith("run.yaml:2: is not valid YAML"),
                                StartsWith("run.yaml:3: is not valid YAML"),
                                StartsWith("run.yaml:4: is not valid YAML")));
-  EXPECT_THAT(load_error("seed: 1\n}\n"), StartsWith("run.yaml:2: is not valid YAML"));
-  EXPECT_THAT(load_error("seed: 1\n  max_steps: 7\n"), StartsWith("run.yaml:2:"));
+  EXPECT_GOLDEN(load_error("seed: 1\n}\n"));
+  EXPECT_GOLDEN(load_error("seed: 1\n  max_steps: 7\n"));
 }
 
 TEST(YamlReader, RefusesAQuoteThatIsNotClosedOnItsLine) {
@@ -86,10 +82,10 @@ TEST(YamlReader, SurvivesWhatBreaksItsLibrary) {
 
 TEST(YamlReader, RefusesDeepNesting) {
   const std::string deep = "nested deeper than 32 levels";
-  EXPECT_THAT(load_error("train_file: " + repeated("[", 10'000)), StartsWith("run.yaml:1: "));
+  EXPECT_GOLDEN(load_error("train_file: " + repeated("[", 10'000)));
   EXPECT_THAT(load_error("train_file: " + repeated("[", 10'000) + repeated("]", 10'000)),
               HasSubstr(deep));
-  EXPECT_THAT(load_error(repeated("{a: ", 10'000)), StartsWith("run.yaml:1: "));
+  EXPECT_GOLDEN(load_error(repeated("{a: ", 10'000)));
   EXPECT_THAT(load_error(repeated("{a: ", 100) + "1" + repeated("}", 100)), HasSubstr(deep));
   EXPECT_THAT(load_error(repeated("- ", 10'000)), HasSubstr(deep));
   std::string blocks;
@@ -97,38 +93,31 @@ TEST(YamlReader, RefusesDeepNesting) {
   EXPECT_THAT(load_error(blocks), HasSubstr(deep));
 }
 
-TEST(YamlReader, RefusesALargeFile) {
-  EXPECT_EQ(load_error(std::string(2 << 20, '#')),
-            "run.yaml: has 2097152 bytes; a configuration may have 1 MiB");
-}
+TEST(YamlReader, RefusesALargeFile) { EXPECT_GOLDEN(load_error(std::string(2 << 20, '#'))); }
 
 TEST(YamlReader, RefusesMoreValuesThanAConfigurationHas) {
-  EXPECT_THAT(load_error("train_file: [" + repeated("a,", 100'000) + "a]"),
-              HasSubstr("too many values"));
+  EXPECT_GOLDEN(load_error("train_file: [" + repeated("a,", 100'000) + "a]"));
 }
 
 TEST(YamlReader, RefusesBytesThatAreNotText) {
-  EXPECT_EQ(load_error("seed: 1\nrun_name: \xFF\n"),
-            "run.yaml:2: holds bytes that are not text in UTF-8");
-  EXPECT_THAT(load_error(std::string("seed: 1\0", 8)), HasSubstr("not text"));
-  EXPECT_THAT(load_error("\xFF\xFEs\0e\0"), HasSubstr("not text"));
+  EXPECT_GOLDEN(load_error("seed: 1\nrun_name: \xFF\n"));
+  EXPECT_GOLDEN(load_error(std::string("seed: 1\0", 8)));
+  EXPECT_GOLDEN(load_error("\xFF\xFEs\0e\0"));
   EXPECT_THAT(load_error("run_name: \"\\0\"\n"), HasSubstr("NUL"));
 }
 
 TEST(JsonReader, NamesTheLineOfAKey) {
-  EXPECT_EQ(load_error("{\n \"seed\": 1,\n \"note\": {\"a\": [1,\n 2]},\n \"save_step\": 5\n}",
-                       "run.json"),
-            "run.json:3: unknown key 'note' (`finetune config defaults` lists all)\n"
-            "run.json:5: unknown key 'save_step' (did you mean 'save_steps'?)");
+  EXPECT_GOLDEN(load_error("{\n \"seed\": 1,\n \"note\": {\"a\": [1,\n 2]},\n \"save_step\": 5\n}",
+                           "run.json"));
 }
 
 TEST(JsonReader, RefusesWhatJsonIsNot) {
   EXPECT_THAT(load_error("{\"seed\": 1, \"seed\": 2}", "run.json"), HasSubstr("twice"));
-  EXPECT_THAT(load_error("{\"seed\": 1,}", "run.json"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(load_error("[1]", "run.json"), HasSubstr("must hold an object"));
-  EXPECT_THAT(load_error("", "run.json"), HasSubstr("not valid JSON"));
+  EXPECT_GOLDEN(load_error("{\"seed\": 1,}", "run.json"));
+  EXPECT_GOLDEN(load_error("[1]", "run.json"));
+  EXPECT_GOLDEN(load_error("", "run.json"));
   EXPECT_THAT(load_error("{\"a\": " + repeated("[", 10'000), "run.json"), HasSubstr("deeper"));
-  EXPECT_THAT(load_error("{\"learning_rate\": 1e999}", "run.json"), StartsWith("run.json"));
+  EXPECT_GOLDEN(load_error("{\"learning_rate\": 1e999}", "run.json"));
 }
 
 }  // namespace

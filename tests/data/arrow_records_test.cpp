@@ -14,13 +14,12 @@
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
 #include "finetune/data/rows.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
@@ -61,8 +60,7 @@ TEST_F(ArrowRecords, AreRowsWithTheirNumbers) {
 TEST_F(ArrowRecords, NameTheColumnThatIsNoTextOrReplaceItsBytes) {
   python_says(R"(printf 'C[2]\nR{"text": "a", "n": {"x": 1}, "b": "a"}\n'
               printf 'R{"text": "\\"b", "n": {"x": 2}, "b": "c\377"}\nD2\n')");
-  EXPECT_THAT(message(), AllOf(HasSubstr("a.parquet, row 2: column 'b' holds bytes that are no"),
-                               HasSubstr("encoding_errors: replace")));
+  EXPECT_GOLDEN(message());
   std::string found;
   RowOptions options;
   options.replace_broken_utf8 = true;
@@ -75,27 +73,26 @@ TEST_F(ArrowRecords, NameTheColumnThatIsNoTextOrReplaceItsBytes) {
 
 TEST_F(ArrowRecords, SayThatPyarrowIsMissing) {
   python_says(R"(printf 'N"No module named pyarrow"\n')");
-  EXPECT_THAT(message(), AllOf(HasSubstr("a.parquet"), HasSubstr("No module named pyarrow"),
-                               HasSubstr(" -m pip install pyarrow")));
+  EXPECT_GOLDEN(message());
 }
 
 TEST_F(ArrowRecords, SayThatThereIsNoPython) {
   ::setenv("FINETUNE_PYTHON", (folder_ / "none").c_str(), 1);
-  EXPECT_THAT(message(), AllOf(HasSubstr("a.parquet"), HasSubstr("cannot be started")));
+  EXPECT_GOLDEN(message());
 }
 
 TEST_F(ArrowRecords, SayWhatPyarrowSaysOfTheFile) {
   python_says(R"(printf 'C[2]\nR{"text": "a"}\nE"bad page"\n')");
-  EXPECT_THAT(message(), AllOf(HasSubstr("after row 1"), HasSubstr("bad page")));
+  EXPECT_GOLDEN(message());
 }
 
 TEST_F(ArrowRecords, DoNotEndEarlyWhereTheProcessDoes) {
   python_says(R"(printf 'C[2]\nR{"text": "a"}\n'; kill -9 $$)");
-  EXPECT_THAT(message(), AllOf(HasSubstr("after row 1"), HasSubstr("signal 9")));
+  EXPECT_GOLDEN(message());
   python_says(R"(printf 'C[2]\nR{"text": "a"}\nD2\n')");
-  EXPECT_THAT(message(), HasSubstr("after row 1"));
+  EXPECT_GOLDEN(message());
   python_says(R"(printf 'C[2]\nR{"text": "a"}\nR{"te'; exit 3)");
-  EXPECT_THAT(message(), HasSubstr("exit code 3"));
+  EXPECT_GOLDEN(message());
 }
 
 TEST_F(ArrowRecords, LeaveNoProcessBehind) {

@@ -11,6 +11,7 @@
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
 #include "finetune/data/data_files.h"
+#include "support/golden.h"
 #include "support/memory_file.h"
 #include "support/packing.h"
 
@@ -18,7 +19,6 @@ namespace finetune {
 namespace {
 
 using testing::gzip;
-using ::testing::HasSubstr;
 using testing::MemoryFile;
 using testing::message_of;
 using testing::TemporaryFolder;
@@ -76,9 +76,7 @@ TEST_P(PackedSource, GoesOnWithWhatIsAppended) {
 TEST_P(PackedSource, SaysThatItEndsTooSoon) {
   const std::string packed = pack(text_of(5000));
   for (size_t size = 1; size < packed.size(); size += size < 64 ? 1 : 61) {
-    EXPECT_THAT(message_of<Error>([&] { content_of(packed.substr(0, size), name()); }),
-                HasSubstr("'" + name() + "' ends in the middle of its packed data"))
-        << size;
+    EXPECT_GOLDEN(message_of<Error>([&] { content_of(packed.substr(0, size), name()); })) << size;
   }
 }
 
@@ -107,16 +105,14 @@ TEST_P(PackedSource, NeverGivesOutDamagedContentAsWhole) {
 }
 
 TEST_P(PackedSource, SaysThatItIsNamedWrongly) {
-  EXPECT_THAT(message_of<Error>([&] { content_of("{\"text\": \"plain\"}\n", name()); }),
-              HasSubstr("give it the ending of what it holds"));
+  EXPECT_GOLDEN(message_of<Error>([&] { content_of("{\"text\": \"plain\"}\n", name()); }));
 }
 
 // The content is read at once, so nothing was returned before the damage is found.
 TEST_P(PackedSource, SaysThatItIsDamagedThoughItIsShort) {
   std::string packed = pack(text_of(3000));
   packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 0x40);
-  EXPECT_THAT(message_of<Error>([&] { content_of(packed, name()); }),
-              HasSubstr("'" + name() + "' is damaged after "));
+  EXPECT_GOLDEN(message_of<Error>([&] { content_of(packed, name()); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PackedSource,

@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/chat/find_template.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -101,7 +102,7 @@ TEST_F(ChatRows, AreRefusedWithTheirLine) {
         read(std::string(kQuestion) + R"({"messages": [{"role": "user"}, 5]})" + "\n", options()));
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("2: 'messages' must be a list of messages"));
+    EXPECT_GOLDEN(error.what());
     EXPECT_THAT(error.what(), HasSubstr("skip_bad_rows"));
   }
 }

@@ -10,6 +10,7 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -38,15 +39,14 @@ TEST(DataFiles, ReplacesGlobsByTheirMatchesInOrder) {
 TEST(DataFiles, NamesKeyAndPathOfWhatCannotBeRead) {
   const TemporaryFolder folder;
   folder.write("empty.txt", "");
-  EXPECT_THAT(error_of(folder / "no.txt"),
-              AllOf(HasSubstr("validation_file"), HasSubstr("no.txt' does not exist")));
-  EXPECT_THAT(error_of(folder / "*.csv"), HasSubstr("no file matches"));
-  EXPECT_THAT(error_of(folder / "empty.txt"), HasSubstr("empty.txt' is empty"));
-  EXPECT_THAT(error_of(folder / "empty"), HasSubstr("does not exist"));
+  EXPECT_GOLDEN(error_of(folder / "no.txt"));
+  EXPECT_GOLDEN(error_of(folder / "*.csv"));
+  EXPECT_GOLDEN(error_of(folder / "empty.txt"));
+  EXPECT_GOLDEN(error_of(folder / "empty"));
   // Opening a pipe would wait for a writer forever.
   ASSERT_EQ(::mkfifo((folder / "pipe.txt").c_str(), 0600), 0);
-  EXPECT_THAT(error_of(folder / "pipe.txt"), HasSubstr("is a pipe or device"));
-  EXPECT_THAT(error_of("/dev/zero"), HasSubstr("is a pipe or device"));
+  EXPECT_GOLDEN(error_of(folder / "pipe.txt"));
+  EXPECT_GOLDEN(error_of("/dev/zero"));
 }
 
 class Folder {
@@ -250,7 +250,7 @@ TEST(DataFiles, NamesTheNearestFileAndSaysThatAddressesAreNotRead) {
   const Folder folder({"lighthouse.txt"});
   EXPECT_THAT(folder.taken("train_file", "lighthuose.txt"),
               ElementsAre(HasSubstr("did you mean 'lighthouse.txt'?")));
-  EXPECT_THAT(error_of("https://example.com/a.jsonl"), HasSubstr("is an address"));
+  EXPECT_GOLDEN(error_of("https://example.com/a.jsonl"));
 }
 
 TEST(DataFiles, KnowsKindsByTheirEnding) {
@@ -272,8 +272,7 @@ TEST(DataFiles, KnowsKindsByTheirEnding) {
   EXPECT_EQ(kind_by_ending("a.tfrecord-1.jsonl"), FileKind::kJsonLines);
   EXPECT_EQ(kind_by_ending("a.TOKENS"), FileKind::kText);
   EXPECT_EQ(kind_by_ending("a.weights"), std::nullopt);
-  EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.xlsx")); }),
-              AllOf(HasSubstr("x/a.xlsx"), HasSubstr(".jsonl")));
+  EXPECT_GOLDEN(message_of<Error>([] { static_cast<void>(file_kind("x/a.xlsx")); }));
 }
 
 TEST(DataFiles, CountsLinesOfTextAndRowsOfJson) {
@@ -313,11 +312,8 @@ TEST(DataFiles, SplitsRowsAsDatasetsRoundsPercentages) {
 }
 
 TEST(DataFiles, RefusesASplitThatLeavesAPartEmpty) {
-  EXPECT_THAT(
-      message_of<Error>([] { static_cast<void>(split_rows(4, 5)); }),
-      AllOf(HasSubstr("validation_split_percentage 5 of 4 rows"), HasSubstr("evaluate on")));
-  EXPECT_THAT(message_of<Error>([] { static_cast<void>(split_rows(4, 100)); }),
-              HasSubstr("train on"));
+  EXPECT_GOLDEN(message_of<Error>([] { static_cast<void>(split_rows(4, 5)); }));
+  EXPECT_GOLDEN(message_of<Error>([] { static_cast<void>(split_rows(4, 100)); }));
   EXPECT_THROW(static_cast<void>(split_rows(400, -3)), Error);
 }
 

@@ -13,11 +13,10 @@
 #include "data/byte_tokenizer.h"
 #include "finetune/base/error.h"
 #include "finetune/data/mixed_pretraining.h"
+#include "support/golden.h"
 
 namespace finetune::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr int32_t kFirst = ByteTokenizer::kFirstByte;
 
@@ -289,7 +288,7 @@ TEST(DocumentExamples, NeedTwoDocumentsForPairs) {
     const DocumentExamples data(make_documents(1, 12, 10), how);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("one document only"));
+    EXPECT_GOLDEN(error.what());
   }
   how.next_sentence = false;
   EXPECT_GT(DocumentExamples(make_documents(1, 12, 10), how).size(), 0);

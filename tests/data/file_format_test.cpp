@@ -9,12 +9,12 @@
 #include "finetune/base/error.h"
 #include "finetune/data/data_files.h"
 #include "finetune/data/rows.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
@@ -45,15 +45,13 @@ TEST(FileFormat, ReadsQuotesOfGluesFilesAsText) {
 TEST(FileFormat, KeepsQuotesThatFit) {
   const std::string fitting = "a\tb\n\"x\ty\"\t\"\"\"z\"\"\"\n";
   EXPECT_THAT(rows_of("a.tsv", fitting), ElementsAre(R"({"a":"x\ty","b":"\"z\""})"));
-  EXPECT_THAT(
-      message_of<Error>([&] { (void)rows_of("a.tsv", fitting, {.quoting = Quoting::kNone}); }),
-      HasSubstr("has 3 fields where the header has 2"));
+  EXPECT_GOLDEN(
+      message_of<Error>([&] { (void)rows_of("a.tsv", fitting, {.quoting = Quoting::kNone}); }));
 }
 
 TEST(FileFormat, OfCsvTakesQuotesAsTextWhereAskedTo) {
   const std::string content = "a,b\n\"x\" y,2\n";
-  EXPECT_THAT(message_of<Error>([&] { (void)rows_of("a.csv", content); }),
-              HasSubstr("set quoting: none where quotes are text"));
+  EXPECT_GOLDEN(message_of<Error>([&] { (void)rows_of("a.csv", content); }));
   EXPECT_THAT(rows_of("a.csv", content, {.quoting = Quoting::kNone}),
               ElementsAre(R"({"a":"\"x\" y","b":"2"})"));
 }

@@ -9,11 +9,11 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
@@ -47,11 +47,8 @@ TEST(Labels, AreSortedByValueOrCodePoint) {
 TEST(Labels, AreNoNumbersThatMeanNone) {
   for (const char* none : {"-1", "-100"}) {
     const std::string row = std::string("{\"label\": ") + none + "}";
-    EXPECT_THAT(error_of("a.jsonl", "{\"label\": 0}\n" + row + "\n{\"label\": 1}"),
-                AllOf(HasSubstr("a.jsonl:2: column 'label' holds the number " + std::string(none)),
-                      HasSubstr("leave such rows out, or write the labels as text")));
-    EXPECT_THAT(error_of("a.csv", "label\n0\n1\n" + std::string(none) + "\n"),
-                HasSubstr("a.csv:4: column 'label' holds"));
+    EXPECT_GOLDEN(error_of("a.jsonl", "{\"label\": 0}\n" + row + "\n{\"label\": 1}"));
+    EXPECT_GOLDEN(error_of("a.csv", "label\n0\n1\n" + std::string(none) + "\n"));
   }
   EXPECT_THAT(survey("a.jsonl", "{\"label\": 1}\n{\"label\": -1}").labels.names(),
               ElementsAre("-1", "1"));
@@ -120,10 +117,7 @@ TEST(LabelMap, TakesTheOrderOfTheModelWhereItsNamesAreTheSame) {
 }
 
 TEST(LabelMap, RefusesANameThatIsThereTwice) {
-  EXPECT_THAT(message_of<Error>([] {
-                LabelMap({"a", "a"}, "config.json");
-              }),
-              HasSubstr("config.json: the label 'a' is there twice"));
+  EXPECT_GOLDEN(message_of<Error>([] { LabelMap({"a", "a"}, "config.json"); }));
   EXPECT_TRUE(LabelMap::numbered(3).is_numbered());
   EXPECT_EQ(LabelMap({"a", "b"}).find("b"), 1);
   EXPECT_EQ(LabelMap({"a", "b"}).find("c"), std::nullopt);

@@ -10,11 +10,11 @@
 #include "base/temporary_folder.h"
 #include "data/byte_tokenizer.h"
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
@@ -121,12 +121,10 @@ TEST(QuestionAnsweringDataset, NamesPositionIdAndReasonOfWhatCannotBeUsed) {
   }
   QuestionAnsweringOptions options;
   options.max_seq_length = 11;
-  EXPECT_THAT(message_of<Error>([&] {
-                static_cast<void>(build(
-                    row("x", "0123456789", R"([{"text": "0", "answer_start": 0}])"), options));
-              }),
-              AllOf(HasSubstr("(id 'x'): the question has 1 tokens"), HasSubstr("leaves 6"),
-                    HasSubstr("doc_stride 128")));
+  EXPECT_GOLDEN(message_of<Error>([&] {
+    static_cast<void>(
+        build(row("x", "0123456789", R"([{"text": "0", "answer_start": 0}])"), options));
+  }));
 }
 
 }  // namespace

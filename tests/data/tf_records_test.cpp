@@ -19,6 +19,7 @@
 #include "finetune/data/text_dataset.h"
 #include "finetune/data/tf_example.h"
 #include "finetune/data/tf_record.h"
+#include "support/golden.h"
 #include "support/packing.h"
 
 namespace finetune {
@@ -26,7 +27,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::gzip;
-using ::testing::HasSubstr;
 using testing::message_of;
 using ::testing::StartsWith;
 using testing::TemporaryFolder;
@@ -98,9 +98,7 @@ TEST(TfRecords, NameTheRecordThatIsDamagedWhateverByteIsFlippedOrMissing) {
   for (size_t byte = 0; byte < whole.size(); ++byte) {
     std::string flipped = whole;
     flipped[byte] = static_cast<char>(flipped[byte] ^ 0x10);
-    EXPECT_THAT(record_error_of(folder.write("a.tfrecord", flipped)),
-                StartsWith(byte < first.size() ? "a.tfrecord: record 1 at byte 0 " : second + " "))
-        << byte;
+    EXPECT_GOLDEN(record_error_of(folder.write("a.tfrecord", flipped))) << byte;
     if (byte <= first.size()) continue;
     EXPECT_THAT(record_error_of(folder.write("a.tfrecord", whole.substr(0, byte))),
                 StartsWith(second + " "))
@@ -111,13 +109,11 @@ TEST(TfRecords, NameTheRecordThatIsDamagedWhateverByteIsFlippedOrMissing) {
 TEST(TfRecords, SayWhatIsWrongWithAPackedFile) {
   const TemporaryFolder folder;
   const std::string packed = gzip(records(1000));
-  EXPECT_THAT(record_error_of(folder.write("a.tfrecord.gz", packed.substr(0, packed.size() / 2))),
-              HasSubstr("ends in the middle of its packed data"));
-  EXPECT_THAT(record_error_of(folder.write("b.tfrecord.gz", gzip(records(9) + "more"))),
-              StartsWith("b.tfrecord.gz: record 10 at byte "));
-  EXPECT_THAT(
-      record_error_of(folder.write("c.tfrecord.zst", zstandard(records(9).substr(0, 1100)))),
-      HasSubstr("bytes before its end"));
+  EXPECT_GOLDEN(
+      record_error_of(folder.write("a.tfrecord.gz", packed.substr(0, packed.size() / 2))));
+  EXPECT_GOLDEN(record_error_of(folder.write("b.tfrecord.gz", gzip(records(9) + "more"))));
+  EXPECT_GOLDEN(
+      record_error_of(folder.write("c.tfrecord.zst", zstandard(records(9).substr(0, 1100)))));
 }
 
 // The length says 64 MiB, but there are only a few bytes: memory grows as they are read.
@@ -130,10 +126,8 @@ TEST(TfRecords, BelieveNoLengthBeforeTheBytesAreThere) {
     for (size_t i = 0; i < 4; ++i) bytes += static_cast<char>((checksum >> (8 * i)) & 0xff);
     return bytes + "data";
   };
-  EXPECT_THAT(record_error_of(folder.write("a.tfrecord", with_length(TfRecordFile::kMaxRecord))),
-              HasSubstr("67108864 bytes, but the file ends 67108864 bytes before its end"));
-  EXPECT_THAT(record_error_of(folder.write("b.tfrecord", with_length(UINT64_MAX))),
-              HasSubstr("more than the 64 MiB"));
+  EXPECT_GOLDEN(record_error_of(folder.write("a.tfrecord", with_length(TfRecordFile::kMaxRecord))));
+  EXPECT_GOLDEN(record_error_of(folder.write("b.tfrecord", with_length(UINT64_MAX))));
 }
 
 TEST(TfRecords, NameTheRowWhoseFeatureIsMissingOrNoExample) {
@@ -147,14 +141,10 @@ TEST(TfRecords, NameTheRowWhoseFeatureIsMissingOrNoExample) {
     return message_of<Error>(
         [&] { static_cast<void>(build_text_dataset({path}, tokenizer, options)); });
   };
-  EXPECT_THAT(error(record_of({{"id", Integers{1}}})),
-              HasSubstr("a.tfrecord, row 2501: has no column 'text'; it has the columns \"id\""));
-  EXPECT_THAT(error(tf_record("\x0a\x05")), HasSubstr("a.tfrecord, row 2501 has a field that is "
-                                                      "longer than the rest of the record"));
-  EXPECT_THAT(error(record_of({{"text", Texts{"a", "b"}}})),
-              HasSubstr("a.tfrecord, row 2501: column 'text' holds array"));
-  EXPECT_THAT(error(record_of({{"text", Texts{"\xFF"}}})),
-              HasSubstr("a.tfrecord, row 2501: feature 'text' holds bytes that are no UTF-8"));
+  EXPECT_GOLDEN(error(record_of({{"id", Integers{1}}})));
+  EXPECT_GOLDEN(error(tf_record("\x0a\x05")));
+  EXPECT_GOLDEN(error(record_of({{"text", Texts{"a", "b"}}})));
+  EXPECT_GOLDEN(error(record_of({{"text", Texts{"\xFF"}}})));
   options.replace_broken_utf8 = true;
   const std::string path = folder.write("a.tfrecord", record_of({{"text", Texts{"b\xFF"}}}));
   const auto data = build_text_dataset({path}, tokenizer, options);
@@ -177,10 +167,8 @@ TEST(TfRecords, OfPretrainingAreRefusedByOtherTasks) {
   const std::string path = folder.write(
       "a.tfrecord",
       record_of({{"input_ids", Integers{5, 4, 1}}, {"masked_lm_positions", Integers{1}}}));
-  EXPECT_THAT(message_of<Error>([&] {
-                static_cast<void>(build_text_dataset({path}, testing::ByteTokenizer(), {}));
-              }),
-              HasSubstr("a.tfrecord, row 1: is an example of task pretraining"));
+  EXPECT_GOLDEN(message_of<Error>(
+      [&] { static_cast<void>(build_text_dataset({path}, testing::ByteTokenizer(), {})); }));
 }
 
 // A single label is a list of one if any row has several.

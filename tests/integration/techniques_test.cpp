@@ -193,6 +193,27 @@ TEST(BFloat16Weights, AreNamedInTheModelsConfiguration) {
   EXPECT_EQ(dtype("checkpoint-4/"), "bfloat16");
 }
 
+// AdamW would not notice: its updates do not depend on the gradients' scale.
+TEST(Float16, UpdatesAreNotScaledByTheLossScale) {
+  const auto losses = [](const std::string& fp16) {
+    TinyRun run(kTechniqueBase);
+    run.set({{"fp16", fp16}, {"optim", "sgd"}, {"learning_rate", "0.1"}, {"logging_steps", "1"}});
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    std::vector<double> found;
+    for (const Json& entry : log_without_times(run.out())) {
+      if (entry.contains("loss")) found.push_back(entry["loss"]);
+    }
+    return found;
+  };
+  const std::vector<double> half = losses("true");
+  const std::vector<double> full = losses("false");
+  ASSERT_EQ(half.size(), full.size());
+  ASSERT_GE(half.size(), 4U);
+  EXPECT_LT(full.back(), full.front() - 0.01);
+  for (size_t i = 0; i < half.size(); ++i) EXPECT_NEAR(half[i], full[i], 0.01) << i;
+}
+
 TEST(Float16, StopsWhereTheLossIsNone) {
   TinyRun run(kTechniqueBase);
   run.set({{"fp16", "true"}, {"learning_rate", "1000000.0"}, {"max_grad_norm", "0"}});

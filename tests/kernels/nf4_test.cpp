@@ -31,6 +31,24 @@ struct Quantized {
 
 Tensor row(const std::vector<float>& values) { return at::tensor(values, at::kFloat); }
 
+// Dettmers et al. 2023: quantiles of the normal distribution, 8 of negative and 9 of other numbers
+// with equal shares up to 0.9677083, divided by the largest.
+TEST(Nf4, ValuesAreQuantilesOfTheNormalDistribution) {
+  constexpr double kLast = 0.9677083;
+  const auto share_below = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+  double largest = 1.0;
+  for (int i = 0; i < 50; ++i) {  // Newton
+    const double density = std::exp(-largest * largest / 2.0) / std::sqrt(2.0 * M_PI);
+    largest -= (share_below(largest) - kLast) / density;
+  }
+  const auto& map = nf4_map();
+  for (size_t k = 0; k < map.size(); ++k) {
+    const double parts = k < 7 ? 7.0 : 8.0;
+    const double share = 0.5 + (static_cast<double>(k) - 7.0) / parts * (kLast - 0.5);
+    EXPECT_NEAR(share_below(map[k] * largest), share, 1e-6) << k;
+  }
+}
+
 TEST(Nf4, TakesTheNearestValueAndOfTwoTheLower) {
   const auto& map = nf4_map();
   std::vector<float> values(64, 0.0F);

@@ -12,6 +12,7 @@
 #include "finetune/base/error.h"
 #include "finetune/model/model.h"
 #include "finetune/model/model_folder.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -138,9 +139,7 @@ TEST(LoadWeights, RefusesTiedTensorsThatDiffer) {
   const auto model = make_language_model(tiny_loaded("roberta"), 1, kLoadDevice);
   Folder folder = weights(*model);
   folder["lm_head.decoder.weight"] = folder["roberta.embeddings.word_embeddings.weight"] + 1;
-  EXPECT_THAT(refusal(*model, folder),
-              HasSubstr("'roberta.embeddings.word_embeddings.weight' and 'lm_head.decoder.weight' "
-                        "differ, but config.json ties them"));
+  EXPECT_GOLDEN(refusal(*model, folder));
 }
 
 TEST(LoadWeights, KeepsAnUntiedDecoderApart) {
@@ -234,10 +233,8 @@ TEST(LoadWeights, RefusesBrokenAndQuantizedTensors) {
   const auto model =
       make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor broken = at::full({2}, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_THAT(refusal(*model, {{"classifier.bias", broken}}),
-              HasSubstr("'classifier.bias' contains NaN or Inf"));
-  EXPECT_THAT(refusal(*model, {{"classifier.bias", at::ones({2}, at::kChar)}}),
-              HasSubstr("'classifier.bias' holds no floating-point numbers"));
+  EXPECT_GOLDEN(refusal(*model, {{"classifier.bias", broken}}));
+  EXPECT_GOLDEN(refusal(*model, {{"classifier.bias", at::ones({2}, at::kChar)}}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -41,35 +42,25 @@ TEST(ModelConfig, ReadsWhatItWrites) {
 
 TEST(ModelConfig, RefusesNumbersOutOfBounds) {
   const Json json = {{"model_type", "roberta"}, {"num_hidden_layers", 1'000'000'000}};
-  EXPECT_THAT(message_of([&] { (void)parse_model_config(json, "m/config.json"); }),
-              HasSubstr("m/config.json: 'num_hidden_layers' is 1000000000"));
+  EXPECT_GOLDEN(message_of([&] { (void)parse_model_config(json, "m/config.json"); }));
 }
 
 TEST(ModelConfig, RefusesWrongTypesAndFamilies) {
-  EXPECT_THAT(message_of([] {
-                (void)parse_model_config({{"model_type", "roberta"}, {"hidden_size", "768"}}, "c");
-              }),
-              HasSubstr("must be a whole number"));
-  EXPECT_THAT(message_of([] {
-                (void)parse_model_config({{"model_type", "qwen3_5"}}, "c");
-              }),
-              AllOf(HasSubstr("model_type 'qwen3_5' is not available"), HasSubstr("'qwen3'")));
-  EXPECT_THAT(message_of([] { (void)parse_model_config(Json::object(), "c"); }),
-              HasSubstr("has no 'model_type'"));
+  EXPECT_GOLDEN(message_of([] {
+    (void)parse_model_config({{"model_type", "roberta"}, {"hidden_size", "768"}}, "c");
+  }));
+  EXPECT_GOLDEN(message_of([] { (void)parse_model_config({{"model_type", "qwen3_5"}}, "c"); }));
+  EXPECT_GOLDEN(message_of([] { (void)parse_model_config(Json::object(), "c"); }));
 }
 
 TEST(ModelConfig, RefusesHeadsThatDoNotDivideTheHiddenSize) {
-  EXPECT_THAT(message_of([] {
-                (void)override_model_config({}, {{"hidden_size", 100}, {"num_attention_heads", 3}});
-              }),
-              HasSubstr("does not divide"));
+  EXPECT_GOLDEN(message_of([] {
+    (void)override_model_config({}, {{"hidden_size", 100}, {"num_attention_heads", 3}});
+  }));
 }
 
 TEST(ModelConfig, NamesTheNearestFieldOfAnUnknownOverride) {
-  EXPECT_THAT(message_of([] {
-                (void)override_model_config({}, {{"hiden_size", 64}});
-              }),
-              HasSubstr("'hiden_size' is no field of the model (did you mean 'hidden_size'?)"));
+  EXPECT_GOLDEN(message_of([] { (void)override_model_config({}, {{"hiden_size", 64}}); }));
 }
 
 TEST(ModelConfig, HasEachFamilysOwnDefaults) {
@@ -172,10 +163,7 @@ TEST(ModelConfig, BeginsAtTheDefaultsOfAnOverriddenFamily) {
       override_model_config({}, {{"model_type", "big_bird"}, {"block_size", 16}});
   EXPECT_EQ(config.hidden_act, "gelu_new");
   EXPECT_EQ(config.block_size, 16);
-  EXPECT_THAT(message_of([] {
-                (void)override_model_config({}, {{"block_size", 16}});
-              }),
-              HasSubstr("'block_size' is no field of the model"));
+  EXPECT_GOLDEN(message_of([] { (void)override_model_config({}, {{"block_size", 16}}); }));
 }
 
 TEST(ModelConfig, KeepsTheSeedOfTheRandomBlocks) {
@@ -220,11 +208,9 @@ TEST(ModelConfig, RefusesInOneSentence) {
     EXPECT_THAT(message_of([&] { (void)parse_model_config(json, "m/config.json"); }),
                 testing::AllOf(testing::StartsWith("m/config.json: "), HasSubstr(refusal.said)));
   }
-  EXPECT_THAT(
-      message_of([] {
-        (void)parse_model_config({{"model_type", "big_bird"}, {"attention_type", "x"}}, "c");
-      }),
-      HasSubstr("attention_type 'x' is not known"));
+  EXPECT_GOLDEN(message_of([] {
+    (void)parse_model_config({{"model_type", "big_bird"}, {"attention_type", "x"}}, "c");
+  }));
 }
 
 TEST(ModelConfig, ReadsAHundredThousandLabels) {
@@ -317,55 +303,41 @@ TEST(DecoderConfig, PrefersRopeScalingToRopeParameters) {
 }
 
 TEST(DecoderConfig, RefusesNumbersThatDoNotFitEachOther) {
-  EXPECT_THAT(refusal_of({{"num_key_value_heads", 3}}),
-              HasSubstr("m/config.json: num_attention_heads 4 does not divide by "
-                        "num_key_value_heads 3"));
-  EXPECT_THAT(refusal_of({{"num_attention_heads", 6}}),
-              HasSubstr("hidden_size 16 does not divide by num_attention_heads 6"));
-  EXPECT_THAT(refusal_of({{"head_dim", 5}}), HasSubstr("5 of head_dim 5 values are rotated"));
-  EXPECT_THAT(refusal_of({{"pad_token_id", 32}}),
-              HasSubstr("pad_token_id 32 lies beyond vocab_size 32"));
-  EXPECT_THAT(refusal_of({{"model_type", "mistral"}, {"sliding_window", 0}}),
-              HasSubstr("'sliding_window' is 0, but must be between 1 and"));
-  EXPECT_THAT(refusal_of({{"model_type", "qwen2"}, {"layer_types", {"full_attention"}}}),
-              HasSubstr("layer_types has 1 entries, but num_hidden_layers is 2"));
+  EXPECT_GOLDEN(refusal_of({{"num_key_value_heads", 3}}));
+  EXPECT_GOLDEN(refusal_of({{"num_attention_heads", 6}}));
+  EXPECT_GOLDEN(refusal_of({{"head_dim", 5}}));
+  EXPECT_GOLDEN(refusal_of({{"pad_token_id", 32}}));
+  EXPECT_GOLDEN(refusal_of({{"model_type", "mistral"}, {"sliding_window", 0}}));
+  EXPECT_GOLDEN(refusal_of({{"model_type", "qwen2"}, {"layer_types", {"full_attention"}}}));
   EXPECT_THAT(refusal_of({{"model_type", "qwen2"},
                           {"layer_types", {"full_attention", "linear_attention"}}}),
               HasSubstr("layer_types has 'linear_attention'"));
-  EXPECT_THAT(refusal_of({{"model_type", "qwen2"},
-                          {"layer_types", {"full_attention", "sliding_attention"}}}),
-              HasSubstr("sliding_window is null"));
-  EXPECT_THAT(refusal_of({{"model_type", "smollm3"}, {"no_rope_layers", {1}}, {"pad_token_id", 1}}),
-              HasSubstr("no_rope_layers has 1 entries, but num_hidden_layers is 2"));
+  EXPECT_GOLDEN(refusal_of(
+      {{"model_type", "qwen2"}, {"layer_types", {"full_attention", "sliding_attention"}}}));
+  EXPECT_GOLDEN(
+      refusal_of({{"model_type", "smollm3"}, {"no_rope_layers", {1}}, {"pad_token_id", 1}}));
 }
 
 TEST(DecoderConfig, RefusesRotationsThatCannotBe) {
   const auto rope = [](const Json& parameters) {
     return refusal_of({{"rope_parameters", parameters}});
   };
-  EXPECT_THAT(rope({{"rope_type", "llama4"}}),
-              AllOf(HasSubstr("rope_type 'llama4' is not known"), HasSubstr("llama3")));
-  EXPECT_THAT(rope({{"rope_type", "linear"}}), HasSubstr("needs 'factor'"));
+  EXPECT_GOLDEN(rope({{"rope_type", "llama4"}}));
+  EXPECT_GOLDEN(rope({{"rope_type", "linear"}}));
   EXPECT_THAT(rope({{"rope_type", "yarn"}, {"factor", 4.0}}),
               HasSubstr("needs 'original_max_position_embeddings'"));
-  EXPECT_THAT(rope({{"rope_type", "longrope"},
-                    {"original_max_position_embeddings", 8},
-                    {"short_factor", {1.0}},
-                    {"long_factor", {1.0, 2.0}}}),
-              HasSubstr("short_factor has 1 numbers, but half of the rotated part of a head "
-                        "(head_dim 4) is 2"));
-  EXPECT_THAT(rope({{"rope_type", "linear"}, {"factor", "two"}}),
-              HasSubstr("rope_parameters: 'factor' is \"two\", but must be a number"));
-  EXPECT_THAT(rope(Json("linear")), HasSubstr("'rope_parameters' is \"linear\""));
+  EXPECT_GOLDEN(rope({{"rope_type", "longrope"},
+                      {"original_max_position_embeddings", 8},
+                      {"short_factor", {1.0}},
+                      {"long_factor", {1.0, 2.0}}}));
+  EXPECT_GOLDEN(rope({{"rope_type", "linear"}, {"factor", "two"}}));
+  EXPECT_GOLDEN(rope(Json("linear")));
 }
 
 TEST(DecoderConfig, RefusesWhatItCannotCompute) {
-  EXPECT_THAT(refusal_of({{"quantization_config", {{"quant_method", "bitsandbytes"}}}}),
-              HasSubstr("names the method bitsandbytes, but of quantized weights"));
-  EXPECT_THAT(refusal_of({{"add_cross_attention", true}}),
-              HasSubstr("'add_cross_attention' is true"));
-  EXPECT_THAT(refusal_of({{"model_type", "gemma"}, {"use_bidirectional_attention", true}}),
-              HasSubstr("only causal attention is available"));
+  EXPECT_GOLDEN(refusal_of({{"quantization_config", {{"quant_method", "bitsandbytes"}}}}));
+  EXPECT_GOLDEN(refusal_of({{"add_cross_attention", true}}));
+  EXPECT_GOLDEN(refusal_of({{"model_type", "gemma"}, {"use_bidirectional_attention", true}}));
 }
 
 TEST(DecoderConfig, DerivesAnewWhatFollowsFromOverriddenNumbers) {
@@ -430,17 +402,13 @@ TEST(ModernBertConfig, ScalesLayersOfBothTypes) {
 
 TEST(ModernBertConfig, RefusesNumbersThatDoNotFitEachOther) {
   const auto refusal = [](const Json& changed) { return encoder_refusal("modernbert", changed); };
-  EXPECT_THAT(refusal({{"layer_types", {"full_attention"}}}),
-              HasSubstr("m/config.json: layer_types has 1 entries, but num_hidden_layers is 4"));
-  EXPECT_THAT(refusal({{"local_attention", 0}}),
-              HasSubstr("'local_attention' is 0, but must be between 1 and"));
-  EXPECT_THAT(refusal({{"global_attn_every_n_layers", 0}}), HasSubstr("between 1 and 512"));
-  EXPECT_THAT(refusal({{"hidden_size", 12}}), HasSubstr("3 of head_dim 3 values are rotated"));
-  EXPECT_THAT(refusal({{"classifier_pooling", "max"}}),
-              HasSubstr("classifier_pooling 'max' is not known"));
-  EXPECT_THAT(refusal({{"classifier_activation", "geluu"}}), HasSubstr("did you mean 'gelu'"));
-  EXPECT_THAT(refusal({{"pad_token_id", 32}}),
-              HasSubstr("pad_token_id 32 lies beyond vocab_size 32"));
+  EXPECT_GOLDEN(refusal({{"layer_types", {"full_attention"}}}));
+  EXPECT_GOLDEN(refusal({{"local_attention", 0}}));
+  EXPECT_GOLDEN(refusal({{"global_attn_every_n_layers", 0}}));
+  EXPECT_GOLDEN(refusal({{"hidden_size", 12}}));
+  EXPECT_GOLDEN(refusal({{"classifier_pooling", "max"}}));
+  EXPECT_GOLDEN(refusal({{"classifier_activation", "geluu"}}));
+  EXPECT_GOLDEN(refusal({{"pad_token_id", 32}}));
 }
 
 TEST(DebertaConfig, ReadsTermsAsTextAndAsAList) {
@@ -458,21 +426,15 @@ TEST(DebertaConfig, RefusesNumbersThatDoNotFitEachOther) {
     changed["relative_attention"] = true;
     return encoder_refusal("deberta-v2", changed);
   };
-  EXPECT_THAT(refusal({{"pos_att_type", "p2c|p2p"}}),
-              HasSubstr("m/config.json: pos_att_type has 'p2p', but only 'c2p' and 'p2c'"));
-  EXPECT_THAT(refusal({{"conv_kernel_size", 3}}), HasSubstr("conv_kernel_size 3 asks for"));
-  EXPECT_THAT(refusal({{"embedding_size", 8}}),
-              HasSubstr("embedding_size 8 differs from hidden_size 16"));
-  EXPECT_THAT(refusal({{"pooler_hidden_size", 8}}),
-              HasSubstr("pooler_hidden_size 8 differs from hidden_size 16"));
+  EXPECT_GOLDEN(refusal({{"pos_att_type", "p2c|p2p"}}));
+  EXPECT_GOLDEN(refusal({{"conv_kernel_size", 3}}));
+  EXPECT_GOLDEN(refusal({{"embedding_size", 8}}));
+  EXPECT_GOLDEN(refusal({{"pooler_hidden_size", 8}}));
   EXPECT_THAT(refusal({{"attention_head_size", 8}}), HasSubstr("attention_head_size 8 differs"));
-  EXPECT_THAT(refusal({{"norm_rel_ebd", "batch_norm"}}),
-              HasSubstr("norm_rel_ebd 'batch_norm' is not known"));
-  EXPECT_THAT(refusal({{"position_buckets", 1}}), HasSubstr("position_buckets 1 is below 2"));
-  EXPECT_THAT(refusal({{"position_buckets", 8}, {"max_relative_positions", 5}}),
-              HasSubstr("max_relative_positions 5 leaves nothing for the 8 position_buckets"));
-  EXPECT_THAT(refusal({{"max_position_embeddings", 40000}}),
-              HasSubstr("is 40000, but without position_buckets at most 32768 are available"));
+  EXPECT_GOLDEN(refusal({{"norm_rel_ebd", "batch_norm"}}));
+  EXPECT_GOLDEN(refusal({{"position_buckets", 1}}));
+  EXPECT_GOLDEN(refusal({{"position_buckets", 8}, {"max_relative_positions", 5}}));
+  EXPECT_GOLDEN(refusal({{"max_position_embeddings", 40000}}));
   EXPECT_THAT(refusal({{"type_vocab_size", -1}}), HasSubstr("'type_vocab_size' is -1"));
 }
 

@@ -12,6 +12,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -211,16 +212,12 @@ TEST(Schedule, RefusesAStateThatIsNotOne) {
 }
 
 TEST(Schedule, NamesTheKnownTypesWhereOneIsUnknown) {
-  EXPECT_THAT(message_of(with_kwargs("cosin", "")),
-              AllOf(HasSubstr("lr_scheduler_type"), HasSubstr("'cosin'"),
-                    HasSubstr("cosine_with_restarts"), HasSubstr("greedy")));
+  EXPECT_GOLDEN(message_of(with_kwargs("cosin", "")));
 }
 
 TEST(Schedule, NamesTheKnownKwargsWhereOneIsUnknown) {
-  EXPECT_THAT(message_of(with_kwargs("polynomial", R"({"powr": 2})")),
-              AllOf(HasSubstr("lr_scheduler_kwargs"), HasSubstr("'powr'"),
-                    HasSubstr("lr_end, power"), HasSubstr("'polynomial'")));
-  EXPECT_THAT(message_of(with_kwargs("linear", R"({"num_cycles": 2})")), HasSubstr("takes none"));
+  EXPECT_GOLDEN(message_of(with_kwargs("polynomial", R"({"powr": 2})")));
+  EXPECT_GOLDEN(message_of(with_kwargs("linear", R"({"num_cycles": 2})")));
 }
 
 TEST(Schedule, RefusesKwargsThatCannotBeMeant) {

@@ -11,6 +11,7 @@
 #include "base/temporary_folder.h"
 #include "finetune/report/session_log.h"
 #include "support/fault_injecting_file_system.h"
+#include "support/golden.h"
 
 namespace finetune::testing {
 namespace {
@@ -169,7 +170,7 @@ TEST_F(MetricsFileTest, WarnsOnceWhileTheDiskIsFullAndLosesNothingOnceItIsNot) {
   for (int64_t step = 2; step <= 5; ++step) file.append(loss_at(step, 1), {});
   const std::string warnings = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(warnings.find("training continues"), warnings.rfind("training continues")) << warnings;
-  EXPECT_THAT(warnings, HasSubstr("training continues"));
+  EXPECT_GOLDEN(warnings);
   faulty.fail_from(std::numeric_limits<int64_t>::max());
   file.append(loss_at(6, 1), {});
   const std::vector<Json> found = lines();

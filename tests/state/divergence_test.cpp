@@ -6,10 +6,10 @@
 
 #include <cmath>
 
+#include "support/golden.h"
+
 namespace finetune {
 namespace {
-
-using ::testing::HasSubstr;
 
 const double kNanLoss = std::nan("");
 const double kInfiniteLoss = std::numeric_limits<double>::infinity();
@@ -22,7 +22,7 @@ TEST(Divergence, IsALossOrAGradientOfNoNumber) {
        {std::pair{kNanLoss, 1.0}, {kInfiniteLoss, 1.0}, {1.0, kNanLoss}, {1.0, kInfiniteLoss}}) {
     EXPECT_TRUE(fault_of({}, {}, loss, norm)) << loss << " " << norm;
   }
-  EXPECT_EQ(fault_of({}, {}, kNanLoss, 2.0), "the loss is nan and the gradient norm 2.0");
+  EXPECT_GOLDEN(fault_of({}, {}, kNanLoss, 2.0).value_or(""));
 }
 
 TEST(Divergence, IsASpikeAboveTheMedianOnceThereIsOne) {
@@ -35,10 +35,8 @@ TEST(Divergence, IsASpikeAboveTheMedianOnceThereIsOne) {
   // An outlier does not change the median.
   count_update(options, state, kLeastForSpike, 100.0, 1.0);
   EXPECT_FALSE(fault_of(options, state, 6.0, 10.0)) << "at the factor itself";
-  EXPECT_THAT(
-      fault_of(options, state, 6.1, 1.0).value_or(""),
-      HasSubstr("the loss is 6.1, more than 3.0 times the median 2.0 of the last 8 updates"));
-  EXPECT_THAT(fault_of(options, state, 2.0, 10.5).value_or(""), HasSubstr("the gradient norm"));
+  EXPECT_GOLDEN(fault_of(options, state, 6.1, 1.0).value_or(""));
+  EXPECT_GOLDEN(fault_of(options, state, 2.0, 10.5).value_or(""));
   EXPECT_TRUE(has_faulty_loss(options, state, 6.1));
   EXPECT_FALSE(has_faulty_loss(options, state, 6.0));
 }

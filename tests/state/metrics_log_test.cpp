@@ -13,13 +13,12 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 // Written by TrainerState.save_to_json of transformers 5.23, with early stopping and a NaN.
 constexpr const char* kFromTransformers = R"({
@@ -217,8 +216,7 @@ TEST_F(MetricsLog, RefusesWhatCannotBeAState) {
       {R"({"global_step": 1)", ":1"},
   };
   for (const auto& [text, expected] : cases) {
-    EXPECT_THAT(message_of(text), AllOf(HasSubstr("run/trainer_state.json"), HasSubstr(expected)))
-        << text;
+    EXPECT_GOLDEN(message_of(text)) << text;
   }
 }
 

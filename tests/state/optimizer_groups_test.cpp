@@ -11,6 +11,7 @@
 #include "finetune/state/standard_parts.h"
 #include "finetune/tensor/torch_file.h"
 #include "state/small_optimizer.h"
+#include "support/golden.h"
 #include "support/memory_file.h"
 
 namespace finetune {
@@ -153,9 +154,8 @@ TEST(OptimizerGroups, LeaveOutParametersThatAreInNone) {
 TEST(OptimizerGroups, NameAParameterThatTheirKindRefuses) {
   NamedTensors parameters = {{"cube", at::zeros({2, 3, 4})}};
   ParameterStore store(parameters, {}, {});
-  EXPECT_EQ(testing::message_of<Error>(
-                [&] { (void)make_optimizer(store, {true}, options_of("adafactor")); }),
-            "optim: 'adafactor' cannot update 'cube': it is neither a matrix nor a vector");
+  EXPECT_GOLDEN(testing::message_of<Error>(
+      [&] { (void)make_optimizer(store, {true}, options_of("adafactor")); }));
 }
 
 TEST(OptimizerGroups, HaveARateEachInTheSchedulesFileAndAreAllNamed) {

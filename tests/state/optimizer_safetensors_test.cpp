@@ -12,12 +12,12 @@
 #include "finetune/base/error.h"
 #include "finetune/state/optimizer_files.h"
 #include "state/small_optimizer.h"
+#include "support/golden.h"
 #include "support/memory_file.h"
 
 namespace finetune {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::MemoryWriter;
 using testing::message_of;
 using testing::options_of;
@@ -73,7 +73,7 @@ std::string refusal(const Contents& damaged) {
   MemoryWriter writer;
   write_safetensors(writer, damaged.tensors, damaged.metadata, Numbers::kAny);
   const std::string message = message_of<Error>([&] { load(writer.content()); });
-  EXPECT_THAT(message, HasSubstr("optimizer.safetensors"));
+  EXPECT_GOLDEN(message);
   return message;
 }
 
@@ -104,20 +104,13 @@ TEST(OptimizerSafetensors, HoldCorrectionsAloneBesideAnOptimizerPt) {
 
 TEST(OptimizerSafetensors, RefuseOtherShapesTypesAndNames) {
   const Contents good = contents();
-  EXPECT_THAT(refusal(with(good, "layer.w.exp_avg_scale", at::zeros({3}))),
-              HasSubstr("'exp_avg_scale' of 'layer.w' has another shape"));
-  EXPECT_THAT(refusal(with(good, "layer.w.exp_avg_q", at::zeros({64, 70}))),
-              HasSubstr("'exp_avg_q' of 'layer.w' has another type"));
-  EXPECT_THAT(refusal(with(good, "layer.w.exp_avg_sq_q", at::zeros({64, 70}, at::kChar))),
-              HasSubstr("'layer.w.exp_avg_sq_q' has the type I8"));
-  EXPECT_THAT(refusal(with(good, "layer.w.exp_avg_q", {})),
-              HasSubstr("'exp_avg_q' of 'layer.w' is missing"));
-  EXPECT_THAT(refusal(with(good, "other.w.exp_avg_q", at::zeros({2}, at::kChar))),
-              HasSubstr("'other.w.exp_avg_q', which belongs to no parameter"));
-  EXPECT_THAT(refusal(with(good, "layer.w.step", at::zeros({2}, at::kLong))),
-              HasSubstr("'step' of 'layer.w' is not a number"));
-  EXPECT_THAT(refusal(with(good, "layer.w.step", at::full({}, -1, at::kLong))),
-              HasSubstr("'step' of 'layer.w' is no count of updates"));
+  EXPECT_GOLDEN(refusal(with(good, "layer.w.exp_avg_scale", at::zeros({3}))));
+  EXPECT_GOLDEN(refusal(with(good, "layer.w.exp_avg_q", at::zeros({64, 70}))));
+  EXPECT_GOLDEN(refusal(with(good, "layer.w.exp_avg_sq_q", at::zeros({64, 70}, at::kChar))));
+  EXPECT_GOLDEN(refusal(with(good, "layer.w.exp_avg_q", {})));
+  EXPECT_GOLDEN(refusal(with(good, "other.w.exp_avg_q", at::zeros({2}, at::kChar))));
+  EXPECT_GOLDEN(refusal(with(good, "layer.w.step", at::zeros({2}, at::kLong))));
+  EXPECT_GOLDEN(refusal(with(good, "layer.w.step", at::full({}, -1, at::kLong))));
 }
 
 TEST(OptimizerSafetensors, RefuseValuesThatNoOptimizerWrites) {
@@ -125,23 +118,21 @@ TEST(OptimizerSafetensors, RefuseValuesThatNoOptimizerWrites) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -1.0F}) {
     for (const std::string state : {"exp_avg_scale", "exp_avg_sq_scale"}) {
-      EXPECT_THAT(refusal(with(good, "layer.w." + state, at::full({35}, bad))),
-                  HasSubstr("'" + state + "' of 'layer.w' holds a number that is n"));
+      EXPECT_GOLDEN(refusal(with(good, "layer.w." + state, at::full({35}, bad))));
     }
   }
-  EXPECT_THAT(refusal(with(good, "layer.w.exp_avg_q", at::full({64, 70}, -128, at::kChar))),
-              HasSubstr("'exp_avg_q' of 'layer.w' holds -128"));
+  EXPECT_GOLDEN(refusal(with(good, "layer.w.exp_avg_q", at::full({64, 70}, -128, at::kChar))));
 }
 
 TEST(OptimizerSafetensors, RefuseOtherVersionsAndKinds) {
   Contents file = contents();
   file.metadata["format_version"] = "2";
-  EXPECT_THAT(refusal(file), HasSubstr("has the format version 2"));
+  EXPECT_GOLDEN(refusal(file));
   file.metadata.erase("format_version");
-  EXPECT_THAT(refusal(file), HasSubstr("has the format version (none)"));
+  EXPECT_GOLDEN(refusal(file));
   file = contents();
   file.metadata["optimizer"] = "lion";
-  EXPECT_THAT(refusal(file), HasSubstr("is of the optimizer 'lion'"));
+  EXPECT_GOLDEN(refusal(file));
 }
 
 TEST(OptimizerSafetensors, RefuseAFileThatIsCutAnywhere) {

@@ -12,6 +12,7 @@
 #include "finetune/base/error.h"
 #include "finetune/state/optimizer_files.h"
 #include "state/small_optimizer.h"
+#include "support/golden.h"
 #include "support/memory_file.h"
 
 namespace finetune {
@@ -71,7 +72,7 @@ void load(SmallOptimizer& optimizer, const std::string& bytes) {
 std::string refusal(const std::string& kind, const TorchDict& root) {
   SmallOptimizer optimizer(options_of(kind));
   const std::string message = message_of<Error>([&] { load(optimizer, bytes_of(root)); });
-  EXPECT_THAT(message, HasSubstr("optimizer.pt: "));
+  EXPECT_GOLDEN(message);
   return message;
 }
 
@@ -149,22 +150,16 @@ TEST(OptimizerTorchSource, ConvertsFloatingTypes) {
 
 TEST(OptimizerTorchSource, RefusesOtherShapesAndTypes) {
   const TorchDict adamw = written("adamw");
-  EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "exp_avg", at::zeros({70, 64}))),
-              HasSubstr("the state 'exp_avg' of 'layer.w' has another shape"));
-  EXPECT_THAT(
-      refusal("adamw", with_state(adamw, kLarge, "exp_avg", at::zeros({64, 70}, at::kLong))),
-      HasSubstr("'layer.w' has another type"));
-  EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "exp_avg", 1.0)), HasSubstr("is missing"));
-  EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "exp_avg_sq", std::nullopt)),
-              HasSubstr("'exp_avg_sq' of 'layer.w' is missing"));
+  EXPECT_GOLDEN(refusal("adamw", with_state(adamw, kLarge, "exp_avg", at::zeros({70, 64}))));
+  EXPECT_GOLDEN(
+      refusal("adamw", with_state(adamw, kLarge, "exp_avg", at::zeros({64, 70}, at::kLong))));
+  EXPECT_GOLDEN(refusal("adamw", with_state(adamw, kLarge, "exp_avg", 1.0)));
+  EXPECT_GOLDEN(refusal("adamw", with_state(adamw, kLarge, "exp_avg_sq", std::nullopt)));
   const TorchDict bits = written("adamw_8bit");
-  EXPECT_THAT(refusal("adamw_8bit", with_state(bits, kLarge, "state2", at::zeros({64, 70}))),
-              HasSubstr("'state2' of 'layer.w' has another type"));
-  EXPECT_THAT(refusal("adamw_8bit", with_state(bits, kLarge, "absmax1", at::zeros({17}))),
-              HasSubstr("'absmax1' of 'layer.w' has another shape"));
-  EXPECT_THAT(refusal("adamw_8bit",
-                      with_state(bits, kLarge, "qmap2", state_of(bits, kLarge, "qmap2").mul(2))),
-              HasSubstr("'qmap2' of 'layer.w' is not bitsandbytes' dynamic map"));
+  EXPECT_GOLDEN(refusal("adamw_8bit", with_state(bits, kLarge, "state2", at::zeros({64, 70}))));
+  EXPECT_GOLDEN(refusal("adamw_8bit", with_state(bits, kLarge, "absmax1", at::zeros({17}))));
+  EXPECT_GOLDEN(refusal("adamw_8bit",
+                        with_state(bits, kLarge, "qmap2", state_of(bits, kLarge, "qmap2").mul(2))));
 }
 
 TEST(OptimizerTorchSource, RefusesValuesThatNoOptimizerWrites) {
@@ -174,28 +169,23 @@ TEST(OptimizerTorchSource, RefusesValuesThatNoOptimizerWrites) {
   for (const float bad : {kNan, kInfinity, -1.0F}) {
     Tensor absmax = state_of(bits, kLarge, "absmax2").clone();
     absmax[3] = bad;
-    EXPECT_THAT(refusal("adamw_8bit", with_state(bits, kLarge, "absmax2", absmax)),
-                HasSubstr("'absmax2' of 'layer.w' holds a number that is n"));
+    EXPECT_GOLDEN(refusal("adamw_8bit", with_state(bits, kLarge, "absmax2", absmax)));
   }
   const TorchDict adamw = written("adamw");
   for (const float bad : {kNan, kInfinity, -1.0F}) {
     Tensor moment = state_of(adamw, kLarge, "exp_avg_sq").clone();
     moment[3][5] = bad;
-    EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "exp_avg_sq", moment)),
-                HasSubstr("'exp_avg_sq' of 'layer.w' holds a number that is n"));
+    EXPECT_GOLDEN(refusal("adamw", with_state(adamw, kLarge, "exp_avg_sq", moment)));
   }
   for (const float bad : {kNan, -kInfinity}) {
     Tensor moment = state_of(adamw, kLarge, "exp_avg").clone();
     moment[3][5] = bad;
-    EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "exp_avg", moment)),
-                HasSubstr("'exp_avg' of 'layer.w' holds a number that is not finite"));
+    EXPECT_GOLDEN(refusal("adamw", with_state(adamw, kLarge, "exp_avg", moment)));
   }
   for (const double bad : {-1.0, 0.5, 1e300, static_cast<double>(kNan)}) {
-    EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "step", bad)),
-                HasSubstr("'step' of 'layer.w' is no count of updates"));
+    EXPECT_GOLDEN(refusal("adamw", with_state(adamw, kLarge, "step", bad)));
   }
-  EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "step", at::zeros({3}))),
-              HasSubstr("'step' of 'layer.w' is not a number"));
+  EXPECT_GOLDEN(refusal("adamw", with_state(adamw, kLarge, "step", at::zeros({3}))));
   EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "step", "two")), HasSubstr("'step'"));
 }
 
@@ -207,18 +197,13 @@ TEST(OptimizerTorchSource, RefusesTheStateOfAnotherModel) {
                 TorchValue(TorchList{TorchValue(with(groups[0].as_dict(), "params", first)),
                                      TorchValue(with(groups[1].as_dict(), "params", second))}));
   };
-  EXPECT_THAT(refusal("adamw", with_params({0, 1}, {3})),
-              HasSubstr("is the state of 3 parameters where the model has 4"));
-  EXPECT_THAT(refusal("adamw", with_params({0, 1}, {2, 3})),
-              HasSubstr("groups of 2 and 2 parameters where the model has 3 and 1"));
+  EXPECT_GOLDEN(refusal("adamw", with_params({0, 1}, {3})));
+  EXPECT_GOLDEN(refusal("adamw", with_params({0, 1}, {2, 3})));
   EXPECT_THAT(refusal("adamw", with_params({0, 1, 1}, {3})), HasSubstr("twice"));
-  EXPECT_THAT(refusal("adamw", with_params({0, 1, 9}, {8})), HasSubstr("that no group has"));
-  EXPECT_THAT(refusal("adamw", with(root, "state", std::nullopt)),
-              HasSubstr("no optimizer's state"));
-  EXPECT_THAT(refusal("adamw", with(root, "state", TorchValue(1))),
-              HasSubstr("no optimizer's state"));
-  EXPECT_THAT(refusal("adamw", with(root, "param_groups", TorchValue("x"))),
-              HasSubstr("no optimizer's state"));
+  EXPECT_GOLDEN(refusal("adamw", with_params({0, 1, 9}, {8})));
+  EXPECT_GOLDEN(refusal("adamw", with(root, "state", std::nullopt)));
+  EXPECT_GOLDEN(refusal("adamw", with(root, "state", TorchValue(1))));
+  EXPECT_GOLDEN(refusal("adamw", with(root, "param_groups", TorchValue("x"))));
 }
 
 TEST(OptimizerTorchSource, RefusesAFileThatIsCutAnywhere) {
@@ -238,7 +223,7 @@ TEST(OptimizerTorchSource, NeverDoesMoreThanRefuseADamagedFile) {
     try {
       load(optimizer, damaged);
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("optimizer.pt")) << i;
+      EXPECT_GOLDEN(error.what()) << i;
     }
   }
 }

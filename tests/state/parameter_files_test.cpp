@@ -13,6 +13,7 @@
 #include "finetune/base/error.h"
 #include "finetune/state/optimizer_files.h"
 #include "state/small_optimizer.h"
+#include "support/golden.h"
 #include "support/memory_file.h"
 
 namespace finetune {
@@ -114,15 +115,12 @@ TEST(ParameterFiles, AreRefusedWhereCorrectionsDoNotFit) {
     SmallOptimizer resumed(options_of("adamw"), WeightFormat::kSplit);
     const std::string message = message_of<Error>(
         [&] { (void)restore_parameters(resumed.store, FileSystem::local(), folder.path()); });
-    EXPECT_THAT(message, HasSubstr("optimizer.safetensors: the state 'correction' of 'layer."));
+    EXPECT_GOLDEN(message);
     return message;
   };
-  EXPECT_THAT(refusal([](NamedTensors& list) { list.erase(list.begin()); }),
-              HasSubstr("is missing"));
-  EXPECT_THAT(refusal([](NamedTensors& list) { list[0].tensor = at::zeros({2}, at::kChar); }),
-              HasSubstr("is not int8 of the parameter's shape"));
-  EXPECT_THAT(refusal([](NamedTensors& list) { list[0].tensor = list[0].tensor.to(at::kByte); }),
-              HasSubstr("is not int8 of the parameter's shape"));
+  EXPECT_GOLDEN(refusal([](NamedTensors& list) { list.erase(list.begin()); }));
+  EXPECT_GOLDEN(refusal([](NamedTensors& list) { list[0].tensor = at::zeros({2}, at::kChar); }));
+  EXPECT_GOLDEN(refusal([](NamedTensors& list) { list[0].tensor = list[0].tensor.to(at::kByte); }));
   EXPECT_THAT(refusal([](NamedTensors& list) { list[1].tensor = at::full({70}, -128, at::kChar); }),
               HasSubstr("holds -128"));
 }
@@ -138,11 +136,11 @@ TEST(ParameterFiles, AreRefusedWhereTheModelDoesNotFit) {
         [&] { (void)restore_parameters(resumed.store, FileSystem::local(), folder.path()); });
   };
   NamedTensors weights = testing::small_parameters();
-  EXPECT_THAT(refusal(weights), HasSubstr("'layer.w' is not bfloat16, but"));
+  EXPECT_GOLDEN(refusal(weights));
   weights[0].tensor = at::zeros({70, 64}, at::kBFloat16);
-  EXPECT_THAT(refusal(weights), HasSubstr("'layer.w' has not the shape of the model's"));
+  EXPECT_GOLDEN(refusal(weights));
   weights.erase(weights.begin());
-  EXPECT_THAT(refusal(weights), HasSubstr("no tensor 'layer.w'"));
+  EXPECT_GOLDEN(refusal(weights));
 }
 
 // Frozen parameters are saved with the weights but have no optimizer state.

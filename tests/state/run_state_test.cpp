@@ -5,11 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
-
-using ::testing::HasSubstr;
 
 RunState example() {
   RunState state;
@@ -83,19 +82,18 @@ TEST(RunState, ReadsTheOneAutomaticStepOfEarlierVersions) {
 
 TEST(RunState, RefusesAutomaticStepsThatAreNone) {
   const std::string text = replaced(example().to_text(), "    41\n", "    -41\n");
-  EXPECT_THAT(error_of(text), HasSubstr("must be a whole number of at least 0, not -41"));
+  EXPECT_GOLDEN(error_of(text));
 }
 
 TEST(RunState, RefusesAnEffectiveBatchOfNothing) {
   RunState state = example();
   state.effective_batch_size = 0;
-  EXPECT_THAT(error_of(state.to_text()), HasSubstr("'effective_batch_size' must be above 0"));
+  EXPECT_GOLDEN(error_of(state.to_text()));
 }
 
 TEST(RunState, RefusesAnotherFormatVersion) {
-  EXPECT_THAT(
-      error_of(replaced(example().to_text(), "\"format_version\": 1", "\"format_version\": 9")),
-      HasSubstr("format version 9"));
+  EXPECT_GOLDEN(
+      error_of(replaced(example().to_text(), "\"format_version\": 1", "\"format_version\": 9")));
 }
 
 TEST(RunState, ReadsWhatWasWrittenBeforeSessionsAndMachinesWereKept) {
@@ -108,18 +106,13 @@ TEST(RunState, ReadsWhatWasWrittenBeforeSessionsAndMachinesWereKept) {
 }
 
 TEST(RunState, RefusesMissingAndMistypedFieldsByName) {
-  EXPECT_THAT(error_of(replaced(example().to_text(), "\"updates\"", "\"update\"")),
-              HasSubstr("c/finetune_state.json: 'updates' is missing"));
-  EXPECT_THAT(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": -1")),
-              HasSubstr("'step' must be a whole number"));
-  EXPECT_THAT(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": 1e300")),
-              HasSubstr("'step' must be a whole number"));
-  EXPECT_THAT(error_of(replaced(example().to_text(), "\"recent_grad_norms\": [",
-                                "\"recent_grad_norms\": [\"x\",")),
-              HasSubstr("'recent_grad_norms[0]' must be a number, not \"x\""));
-  EXPECT_THAT(error_of(replaced(example().to_text(), "\"sample\": 64", "\"sample\": -4")),
-              HasSubstr("'left_out[0].sample' must be a whole number"));
-  EXPECT_THAT(error_of("[]"), HasSubstr("must be a JSON object"));
+  EXPECT_GOLDEN(error_of(replaced(example().to_text(), "\"updates\"", "\"update\"")));
+  EXPECT_GOLDEN(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": -1")));
+  EXPECT_GOLDEN(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": 1e300")));
+  EXPECT_GOLDEN(error_of(
+      replaced(example().to_text(), "\"recent_grad_norms\": [", "\"recent_grad_norms\": [\"x\",")));
+  EXPECT_GOLDEN(error_of(replaced(example().to_text(), "\"sample\": 64", "\"sample\": -4")));
+  EXPECT_GOLDEN(error_of("[]"));
 }
 
 TEST(MemoryCut, HoldsForTheSizesThatItWasFoundWith) {

@@ -8,6 +8,7 @@
 #include "finetune/base/error.h"
 #include "finetune/task/predictor.h"
 #include "finetune/task/tasks.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -67,17 +68,15 @@ TEST(Queries, TakeTheColumnsThatAreNamed) {
   EXPECT_EQ(two[0].pair, "1");
   const std::string message =
       refused("sequence_classification", "in.jsonl", row, {.text_column = "d"});
-  EXPECT_THAT(message, HasSubstr("in.jsonl:1"));
-  EXPECT_THAT(message,
-              HasSubstr("column 'd' is not there; the row has the columns \"a\", \"b\", \"c\""));
+  EXPECT_GOLDEN(message);
+  EXPECT_GOLDEN(message);
 }
 
 TEST(Queries, TakeWordsToTag) {
   const auto queries = queries_of("token_classification", "in.jsonl",
                                   "{\"ner_tags\": [\"O\"], \"tokens\": [\"New\", \"York\"]}\n");
   EXPECT_THAT(queries[0].parts, ElementsAre("New", "York"));
-  EXPECT_THAT(refused("token_classification", "in.jsonl", "{\"tokens\": [\"a\", 1]}\n"),
-              HasSubstr("column 'tokens' holds number in its list, not text"));
+  EXPECT_GOLDEN(refused("token_classification", "in.jsonl", "{\"tokens\": [\"a\", 1]}\n"));
 }
 
 TEST(Queries, TakeQuestionsOfRowsAndArticles) {
@@ -107,20 +106,14 @@ TEST(Queries, FindChoicesInAListOrInColumns) {
   const auto named = queries_of("multiple_choice", "in.csv", "x,y,z\n1,2,3\n",
                                 {.context_column = "z", .choice_columns = {"y", "x"}});
   EXPECT_THAT(named[0].parts, ElementsAre("2", "1"));
-  EXPECT_THAT(refused("multiple_choice", "in.csv", "question,a\n1,2\n"),
-              HasSubstr("no columns look like choices (ending0, choice0, ..., or choices); the row "
-                        "has the columns \"question\", \"a\"; set --choice_columns"));
+  EXPECT_GOLDEN(refused("multiple_choice", "in.csv", "question,a\n1,2\n"));
 }
 
 TEST(Queries, RefuseWhatIsNoText) {
-  EXPECT_THAT(
-      refused("sequence_classification", "in.jsonl", "{\"text\": \"a\"}\n{\"text\": null}\n"),
-      HasSubstr("in.jsonl:2: column 'text' holds null, not text"));
-  EXPECT_THAT(refused("question_answering", "in.txt", "who?\n"),
-              HasSubstr("holds lines of text, but question-answering needs columns"));
-  EXPECT_THAT(
-      refused("sequence_classification", "in.jsonl", "{\"a\": 1, \"b\": 2}\n"),
-      HasSubstr("no column holds text; the row has the columns \"a\", \"b\"; set --text_column"));
+  EXPECT_GOLDEN(
+      refused("sequence_classification", "in.jsonl", "{\"text\": \"a\"}\n{\"text\": null}\n"));
+  EXPECT_GOLDEN(refused("question_answering", "in.txt", "who?\n"));
+  EXPECT_GOLDEN(refused("sequence_classification", "in.jsonl", "{\"a\": 1, \"b\": 2}\n"));
 }
 
 TEST(PredictTask, IsFoundInTheModelsConfiguration) {
@@ -133,19 +126,16 @@ TEST(PredictTask, IsFoundInTheModelsConfiguration) {
             "token_classification");
   EXPECT_EQ(task_of("{\"architectures\": [\"BertForMaskedLM\"]}"), "mlm");
   for (const char* config : {"{}", "[]", "{\"architectures\": []}", "{\"architectures\": [1]}"}) {
-    EXPECT_THAT(message_of<Error>([&] { (void)task_of(config); }),
-                HasSubstr("architectures names no class; name the task with --task fill-mask"));
+    EXPECT_GOLDEN(message_of<Error>([&] { (void)task_of(config); }));
   }
-  EXPECT_THAT(message_of<Error>([&] { (void)task_of("{\"architectures\": [\"BertModel\"]}"); }),
-              HasSubstr("'BertModel' is no architecture that predict supports"));
+  EXPECT_GOLDEN(message_of<Error>([&] { (void)task_of("{\"architectures\": [\"BertModel\"]}"); }));
 }
 
 TEST(PredictTask, HasTheNamesOfPipelinesAndOfTheConfiguration) {
   EXPECT_EQ(parse_predict_task("ner").keys.name, "token_classification");
   EXPECT_EQ(parse_predict_task("sequence_classification").keys.name, "sequence_classification");
   EXPECT_EQ(parse_predict_task("mlm").pipeline.name, "fill-mask");
-  EXPECT_THAT(message_of<Error>([] { (void)parse_predict_task("fill-masks"); }),
-              HasSubstr("did you mean 'fill-mask'?"));
+  EXPECT_GOLDEN(message_of<Error>([] { (void)parse_predict_task("fill-masks"); }));
 }
 
 }  // namespace

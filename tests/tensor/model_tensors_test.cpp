@@ -15,6 +15,7 @@
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/torch_file.h"
 #include "finetune/tensor/weight_files.h"
+#include "support/golden.h"
 #include "support/memory_file.h"
 #include "support/paths.h"
 
@@ -81,7 +82,7 @@ TEST(ModelShards, RefuseAnIndexThatShardsContradict) {
   folder.write(shards[1].file_name, bytes_of({{"x", values({4})}}));
   EXPECT_THAT(message_of<Error>([&] { (void)load(folder); }), HasSubstr("tensor 'b'"));
   folder.write(shards[1].file_name, bytes_of({{"a", values({4})}, {"b", values({4})}}));
-  EXPECT_THAT(message_of<Error>([&] { (void)load(folder); }), HasSubstr("another shard"));
+  EXPECT_GOLDEN(message_of<Error>([&] { (void)load(folder); }));
 }
 
 TEST(ModelTensors, OfPickledFilesEqualThoseOfSafetensors) {
@@ -116,8 +117,7 @@ TEST(ModelTensors, OfPickledFilesConvertFloatingTypes) {
   }
   Tensor target = at::zeros({3});
   EXPECT_THAT(message_of<Error>([&] { model.read_into("double", target); }), HasSubstr("[2]"));
-  EXPECT_THAT(message_of<Error>([&] { model.read_into("flags", target); }),
-              HasSubstr("pytorch_model.bin': tensor 'flags'"));
+  EXPECT_GOLDEN(message_of<Error>([&] { model.read_into("flags", target); }));
 }
 
 TEST(ModelTensors, AreReadFromPickledShards) {
@@ -134,7 +134,7 @@ TEST(ModelTensors, AreReadFromPickledShards) {
   EXPECT_TRUE(at::equal(load(folder).read("b"), values({3})));
   second.set("a", values({2}));
   folder.write("pytorch_model-00002-of-00002.bin", pickled(second));
-  EXPECT_THAT(message_of<Error>([&] { (void)load(folder); }), HasSubstr("another shard"));
+  EXPECT_GOLDEN(message_of<Error>([&] { (void)load(folder); }));
 }
 
 TEST(ModelTensors, AreRefusedWhereAPickledFileHoldsSomethingElse) {
@@ -143,12 +143,12 @@ TEST(ModelTensors, AreRefusedWhereAPickledFileHoldsSomethingElse) {
     folder.write("pytorch_model.bin", pickled(value));
     return message_of<Error>([&] { (void)load(folder); });
   };
-  EXPECT_THAT(refusal(TorchList{values({2})}), HasSubstr("no dictionary of tensors by name"));
+  EXPECT_GOLDEN(refusal(TorchList{values({2})}));
   TorchDict dict;
   dict.set("a", values({2}));
   dict.set("note", "text");
-  EXPECT_THAT(refusal(dict), HasSubstr("'note' is no tensor"));
-  EXPECT_THAT(refusal(TorchDict{{{int64_t{1}, values({2})}}}), HasSubstr("no tensor's name"));
+  EXPECT_GOLDEN(refusal(dict));
+  EXPECT_GOLDEN(refusal(TorchDict{{{int64_t{1}, values({2})}}}));
 }
 
 TEST(ModelTensors, SayWhereAPickledTensorIsDamaged) {

@@ -6,6 +6,7 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune::pickle {
 namespace {
@@ -62,16 +63,15 @@ TEST(Pickle, RefusesStoragesThatAreNotTorchs) {
   for (const std::string& key : {"../0"s, ""s, "a"s, "0/1"s, "1234567890"s}) {
     EXPECT_THAT(refusal(tensor(storage(key, 1), "K"s + '\0', one, one)), HasSubstr("storage"));
   }
-  EXPECT_THAT(refusal("\x80\x02("s + storage("0", 1) + storage("0", 2) + "t."),
-              HasSubstr("two ways"));
+  EXPECT_GOLDEN(refusal("\x80\x02("s + storage("0", 1) + storage("0", 2) + "t."));
   EXPECT_THAT(refusal(tensor(storage("0", 1, "Untyped"), "K"s + '\0', one, one)),
               HasSubstr("UntypedStorage"));
 }
 
 TEST(Pickle, ExecutesNothing) {
-  EXPECT_THAT(refusal("\x80\x02"
-                      "cposix\nsystem\n(X\x02\0\0\0idtR."s),
-              HasSubstr("'posix.system'"));
+  EXPECT_GOLDEN(
+      refusal("\x80\x02"
+              "cposix\nsystem\n(X\x02\0\0\0idtR."s));
   EXPECT_THAT(refusal("\x80\x02"
                       "c__builtin__\neval\n(X\x01\0\0\0"
                       "1tR."s),
@@ -79,13 +79,13 @@ TEST(Pickle, ExecutesNothing) {
   EXPECT_THAT(refusal("\x80\x02"
                       "(X\x02\0\0\0idios\nsystem\n."s),
               HasSubstr("opcode 105"));  // INST
-  EXPECT_THAT(refusal("\x80\x02"
-                      "ccollections\nOrderedDict\n(K\x01tR."s),
-              HasSubstr("another way"));
-  EXPECT_THAT(refusal("\x80\x02]}b."s), HasSubstr("some class"));
-  EXPECT_THAT(refusal("\x80\x02"
-                      "ctorch\nFloatStorage\n."s),
-              HasSubstr("bare class"));
+  EXPECT_GOLDEN(
+      refusal("\x80\x02"
+              "ccollections\nOrderedDict\n(K\x01tR."s));
+  EXPECT_GOLDEN(refusal("\x80\x02]}b."s));
+  EXPECT_GOLDEN(
+      refusal("\x80\x02"
+              "ctorch\nFloatStorage\n."s));
 }
 
 TEST(Pickle, NamesWhatAHostileFileWantsToCall) {
@@ -106,13 +106,11 @@ TEST(Pickle, ReadsARepeatedElementButNotAnEndlessOne) {
   const Pickle pickle =
       parse(tensor(storage("0", 1), "K"s + '\0', "M\0\x02\x85"s, "K"s + '\0' + "\x85"), "x.pt");
   EXPECT_EQ(pickle.tensors[0].sizes[0], 512);
-  EXPECT_THAT(
-      refusal(tensor(storage("0", 1), "K"s + '\0', "J\0\0\0\x7f\x85"s, "K"s + '\0' + "\x85")),
-      HasSubstr("beyond its storage"));
+  EXPECT_GOLDEN(
+      refusal(tensor(storage("0", 1), "K"s + '\0', "J\0\0\0\x7f\x85"s, "K"s + '\0' + "\x85")));
   const std::string large = "\x8a\x08\0\0\0\0\0\0\0\x40"s;
-  EXPECT_THAT(refusal(tensor(storage("0", 1), "K"s + '\0', large + large + "K"s + '\0' + "\x87",
-                             "K\x01K\x01K\x01\x87")),
-              HasSubstr("beyond its storage"))
+  EXPECT_GOLDEN(refusal(tensor(storage("0", 1), "K"s + '\0', large + large + "K"s + '\0' + "\x87",
+                               "K\x01K\x01K\x01\x87")))
       << "an empty tensor of a shape that no number holds";
 }
 
@@ -132,7 +130,7 @@ TEST(Pickle, TakesOneOfSeveralInARow) {
   EXPECT_EQ(parse_legacy(rest, "x.pt").nodes[0].integer, 1);
   EXPECT_EQ(parse_legacy(rest, "x.pt").nodes[0].integer, 2);
   EXPECT_EQ(rest, "rest");
-  EXPECT_THAT(refusal(row), HasSubstr("something follows"));
+  EXPECT_GOLDEN(refusal(row));
 }
 
 TEST(Pickle, RefusesMalformedPrograms) {

@@ -9,6 +9,7 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "support/golden.h"
 #include "support/memory_file.h"
 #include "support/paths.h"
 
@@ -87,7 +88,7 @@ TEST(Safetensors, SaysWhichTensorDoesNotFit) {
   EXPECT_THAT(shape, HasSubstr("[4]"));
   Tensor integers = at::zeros({3}, at::kLong);
   EXPECT_THAT(message_of<Error>([&] { golden.read_into("half", integers); }), HasSubstr("F16"));
-  EXPECT_THAT(message_of<Error>([&] { (void)golden.read("c"); }), HasSubstr("no tensor 'c'"));
+  EXPECT_GOLDEN(message_of<Error>([&] { (void)golden.read("c"); }));
 }
 
 TEST(Safetensors, RefusesBooleansThatAreNone) {

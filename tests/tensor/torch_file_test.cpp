@@ -13,6 +13,7 @@
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
 #include "finetune/tensor/torch_archive.h"
+#include "support/golden.h"
 #include "support/memory_file.h"
 #include "support/paths.h"
 
@@ -93,8 +94,7 @@ TEST(TorchFile, RefusesACutOrDamagedFileOfTheOldFormat) {
   for (size_t size = 0; size < good.size(); ++size) {
     EXPECT_THROW(check_torch_file(MemoryFile(good.substr(0, size)), "x.pt"), Error) << size;
   }
-  EXPECT_THAT(message_of<Error>([&] { check_torch_file(MemoryFile(good + "x"), "x.pt"); }),
-              HasSubstr("1 bytes at its end"));
+  EXPECT_GOLDEN(message_of<Error>([&] { check_torch_file(MemoryFile(good + "x"), "x.pt"); }));
   // Before the data, only memo keys, locations and sizes of C types are unchecked.
   const size_t data = good.rfind("e.");
   for (size_t i = 0; i < data; ++i) {
@@ -108,8 +108,7 @@ TEST(TorchFile, RefusesACutOrDamagedFileOfTheOldFormat) {
   }
   std::string other_version = good;
   other_version[other_version.find("M\xe9\x03") + 1] = '\xe8';
-  EXPECT_THAT(message_of<Error>([&] { check_torch_file(MemoryFile(other_version), "x.pt"); }),
-              HasSubstr("does not begin as torch.save begins"));
+  EXPECT_GOLDEN(message_of<Error>([&] { check_torch_file(MemoryFile(other_version), "x.pt"); }));
 }
 
 TEST(TorchFile, ReadsTensorsOfAnOpenedFileWhenTheyAreAskedFor) {
@@ -208,9 +207,8 @@ TEST(TorchFile, AlignsTheDataOfTensorsAsTorchDoes) {
 
 TEST(TorchFile, SaysWhatAValueIsWhereAnotherWasExpected) {
   const TorchValue value = TorchDict{{{"a", 1}}};
-  EXPECT_THAT(message_of<Error>([&] { (void)value.at("a").as_tensor(); }),
-              HasSubstr("found an integer where a tensor"));
-  EXPECT_THAT(message_of<Error>([&] { (void)value.at("b"); }), HasSubstr("'b' is missing"));
+  EXPECT_GOLDEN(message_of<Error>([&] { (void)value.at("a").as_tensor(); }));
+  EXPECT_GOLDEN(message_of<Error>([&] { (void)value.at("b"); }));
   EXPECT_EQ(value.find(int64_t{0}), nullptr);
 }
 

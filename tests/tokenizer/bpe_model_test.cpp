@@ -11,12 +11,12 @@
 #include <thread>
 
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune::tokenizer {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 BpeParts letters() {
   BpeParts parts;
@@ -131,40 +131,32 @@ std::string refusal_of_bpe(const Change& change) {
 }
 
 TEST(BpeModel, RefusesTwoTokensWithOneId) {
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[1].second = 0; }),
-              HasSubstr("x/tokenizer.json: the tokens 'a' and 'b' both have the id 0"));
+  EXPECT_GOLDEN(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[1].second = 0; }));
 }
 
 TEST(BpeModel, RefusesATokenThatIsThereTwice) {
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[1].first = "a"; }),
-              HasSubstr("the token 'a' is in the vocabulary twice"));
+  EXPECT_GOLDEN(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[1].first = "a"; }));
 }
 
 TEST(BpeModel, RefusesAMergeWhoseResultIsMissing) {
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) {
-                parts.merges.push_back({"c", "c"});
-              }),
-              HasSubstr("merge 6 ('c' and 'c') needs the token 'cc'"));
+  EXPECT_GOLDEN(refusal_of_bpe([](BpeParts& parts) { parts.merges.push_back({"c", "c"}); }));
 }
 
 TEST(BpeModel, RefusesAMergeWhosePartIsMissing) {
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.merges[0].first = "zz"; }),
-              HasSubstr("needs the token 'zz', which is not in the vocabulary"));
+  EXPECT_GOLDEN(refusal_of_bpe([](BpeParts& parts) { parts.merges[0].first = "zz"; }));
 }
 
 TEST(BpeModel, RefusesAnIdBeyondTheLimit) {
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[0].second = 4'000'000; }),
-              HasSubstr("has the id 4000000"));
+  EXPECT_GOLDEN(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[0].second = 4'000'000; }));
 }
 
 TEST(BpeModel, RefusesATokenBeyondTheLimit) {
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[0].first.assign(70000, 'x'); }),
-              HasSubstr("longer than 65536 bytes"));
+  EXPECT_GOLDEN(
+      refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[0].first.assign(70000, 'x'); }));
 }
 
 TEST(BpeModel, RefusesAnUnknownTokenThatIsMissing) {
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.unk_token = "?"; }),
-              HasSubstr("the unk_token '?' is not in the vocabulary"));
+  EXPECT_GOLDEN(refusal_of_bpe([](BpeParts& parts) { parts.unk_token = "?"; }));
 }
 
 using Answer = std::vector<std::array<uint32_t, 3>>;  // id, begin, end
@@ -286,16 +278,13 @@ TEST(BpeModel, GivesTheSameRangesToShortAndLongWords) {
 }
 
 TEST(BpeModel, RefusesAMergeWithoutThePrefix) {
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.continuing_subword_prefix = "##"; }),
-              HasSubstr("joins a token without the prefix '##'"));
+  EXPECT_GOLDEN(refusal_of_bpe([](BpeParts& parts) { parts.continuing_subword_prefix = "##"; }));
 }
 
 TEST(BpeModel, RefusesALongPrefixOrSuffix) {
-  EXPECT_THAT(
-      refusal_of_bpe([](BpeParts& parts) { parts.continuing_subword_prefix.assign(65, '#'); }),
-      HasSubstr("is longer than 64 bytes"));
-  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.end_of_word_suffix.assign(65, '#'); }),
-              HasSubstr("is longer than 64 bytes"));
+  EXPECT_GOLDEN(
+      refusal_of_bpe([](BpeParts& parts) { parts.continuing_subword_prefix.assign(65, '#'); }));
+  EXPECT_GOLDEN(refusal_of_bpe([](BpeParts& parts) { parts.end_of_word_suffix.assign(65, '#'); }));
 }
 
 TEST(BpeModel, KeepsWordsOfMorePiecesThanBytesApart) {

@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune::tokenizer {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::vector<std::string> matches(const char* regex, std::string_view text) {
   std::vector<std::string> found;
@@ -48,10 +47,9 @@ TEST(Regex, KnowsTheUnicodeVersionOfThePackage) {
 
 TEST(Regex, NamesFileAndExpressionWhereItIsNotSupported) {
   for (const char* regex : {"(", "[a&&b]", R"(\p{Han})", R"((a)\1)", "(?i)a", "a*", "(?:a?)+"}) {
-    EXPECT_THAT(error_of(regex, "a"), AllOf(HasSubstr("/model/tokenizer.json: "), HasSubstr(regex)))
-        << regex;
+    EXPECT_GOLDEN(error_of(regex, "a")) << regex;
   }
-  EXPECT_THAT(error_of("(?:\\p{L}{1,999}){1,999}", "a"), HasSubstr("cannot be used"));
+  EXPECT_GOLDEN(error_of("(?:\\p{L}{1,999}){1,999}", "a"));
 }
 
 // Exponential time, polynomial time by nested or adjacent repetition, and quadratic time by
@@ -62,9 +60,7 @@ TEST(Regex, EndsWhereMatchingExplodes) {
   for (const char* regex :
        {"(?:a|a)+[bc]", "(?:a+)+[bc]", "(?:a+a+)+[bc]", "a*a*a*a*a*a*[bc]", "a+?a+?a+?[bc]",
         "(?:.*.*.*)[=x]", "(?=(?:a*a*)[bc])a", "(?:a{1,100}){1,100}[bc]", "(?:a|aa|aaa)+?[bc]"}) {
-    EXPECT_THAT(error_of(regex, text), AllOf(HasSubstr("/model/tokenizer.json: "), HasSubstr(regex),
-                                             HasSubstr("on a text of 20000 bytes")))
-        << regex;
+    EXPECT_GOLDEN(error_of(regex, text)) << regex;
   }
 }
 

@@ -6,11 +6,11 @@
 #include "finetune/base/error.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "golden_files.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
 
-using ::testing::AllOf;
 using testing::changed_base;
 using testing::golden_json;
 using testing::golden_text;
@@ -44,63 +44,47 @@ Json changed_model(const char* key, const Json& value) {
   return {{"model", model}};
 }
 
-TEST(LoadTokenizer, NamesAFolderThatIsMissing) {
-  EXPECT_THAT(message_of("/no/such/folder"), HasSubstr("/no/such/folder: there is no such folder"));
-}
+TEST(LoadTokenizer, NamesAFolderThatIsMissing) { EXPECT_GOLDEN(message_of("/no/such/folder")); }
 
 TEST(LoadTokenizer, SaysWhatItLookedFor) {
-  EXPECT_THAT(message_of_files({}),
-              AllOf(HasSubstr("holds no tokenizer"), HasSubstr("tokenizer.json, vocab.json")));
-  EXPECT_THAT(message_of_files({{"vocab.json", "{}"}}), HasSubstr("holds no tokenizer"));
+  EXPECT_GOLDEN(message_of_files({}));
+  EXPECT_GOLDEN(message_of_files({{"vocab.json", "{}"}}));
 }
 
 TEST(LoadTokenizer, RefusesTruncatedJsonWithItsLine) {
   const std::string text = golden_text("base.json");
-  EXPECT_THAT(message_of_files({{"tokenizer.json", text.substr(0, 3000)}}),
-              AllOf(HasSubstr("tokenizer.json:"), HasSubstr("not valid JSON")));
+  EXPECT_GOLDEN(message_of_files({{"tokenizer.json", text.substr(0, 3000)}}));
 }
 
 TEST(LoadTokenizer, RefusesEmptyAndAlienFiles) {
-  EXPECT_THAT(message_of_files({{"tokenizer.json", ""}}), HasSubstr("tokenizer.json"));
-  EXPECT_THAT(message_of_files({{"tokenizer.json", "[]"}}), HasSubstr("must be a JSON object"));
-  EXPECT_THAT(message_of_files({{"tokenizer.json", "{}"}}), HasSubstr("'model' is missing"));
+  EXPECT_GOLDEN(message_of_files({{"tokenizer.json", ""}}));
+  EXPECT_GOLDEN(message_of_files({{"tokenizer.json", "[]"}}));
+  EXPECT_GOLDEN(message_of_files({{"tokenizer.json", "{}"}}));
 }
 
 TEST(LoadTokenizer, RefusesInvalidUtf8) {
-  EXPECT_THAT(message_of_files({{"tokenizer.json", "{\"model\": \"\xFF\"}"}}),
-              HasSubstr("tokenizer.json"));
-  EXPECT_THAT(message_of_files({{"vocab.json", R"({"a": 0})"}, {"merges.txt", "a \xFF\n"}}),
-              HasSubstr("merges.txt:1: is not valid UTF-8"));
+  EXPECT_GOLDEN(message_of_files({{"tokenizer.json", "{\"model\": \"\xFF\"}"}}));
+  EXPECT_GOLDEN(message_of_files({{"vocab.json", R"({"a": 0})"}, {"merges.txt", "a \xFF\n"}}));
 }
 
 TEST(LoadTokenizer, NamesOtherModels) {
-  EXPECT_THAT(message_of_json(changed_model("type", "WordLevel")),
-              HasSubstr("the model 'WordLevel' is not supported"));
+  EXPECT_GOLDEN(message_of_json(changed_model("type", "WordLevel")));
 }
 
 TEST(LoadTokenizer, NamesWhatAModelLacks) {
   EXPECT_THAT(message_of_json(changed_model("dropout", 0.1)), HasSubstr("BPE dropout"));
-  EXPECT_THAT(message_of_json(changed_model("type", "Unigram")),
-              HasSubstr("'vocab' must be a list"));
-  EXPECT_THAT(message_of_json(changed_model("type", "WordPiece")),
-              HasSubstr("'unk_token' is missing"));
-  EXPECT_THAT(message_of_json({{"model", {{"type", "Unigram"}, {"vocab", {{"a", 0}, {"b"}}}}}}),
-              HasSubstr("token 1 of the vocabulary"));
-  EXPECT_THAT(message_of_files({{"vocab.txt", "[PAD]\n"}}),
-              HasSubstr("vocab.txt: the unk_token '[UNK]' is not in the vocabulary"));
-  EXPECT_THAT(message_of_files({{"vocab.txt", "[UNK]\n\xFF\n"}}),
-              HasSubstr("vocab.txt:2: is not valid UTF-8"));
+  EXPECT_GOLDEN(message_of_json(changed_model("type", "Unigram")));
+  EXPECT_GOLDEN(message_of_json(changed_model("type", "WordPiece")));
+  EXPECT_GOLDEN(message_of_json({{"model", {{"type", "Unigram"}, {"vocab", {{"a", 0}, {"b"}}}}}}));
+  EXPECT_GOLDEN(message_of_files({{"vocab.txt", "[PAD]\n"}}));
+  EXPECT_GOLDEN(message_of_files({{"vocab.txt", "[UNK]\n\xFF\n"}}));
 }
 
 TEST(LoadTokenizer, NamesComponentsThatItDoesNotHave) {
-  EXPECT_THAT(message_of_json({{"normalizer", {{"type", "Mine"}}}}),
-              HasSubstr("the normalizer 'Mine' is not supported"));
-  EXPECT_THAT(message_of_json({{"pre_tokenizer", {{"type", "UnicodeScripts"}}}}),
-              HasSubstr("the pre_tokenizer 'UnicodeScripts' is not supported"));
-  EXPECT_THAT(message_of_json({{"post_processor", {{"type", "Mine"}}}}),
-              HasSubstr("the post_processor 'Mine' is not supported"));
-  EXPECT_THAT(message_of_json({{"decoder", {{"type", "CTC"}}}}),
-              HasSubstr("the decoder 'CTC' is not supported"));
+  EXPECT_GOLDEN(message_of_json({{"normalizer", {{"type", "Mine"}}}}));
+  EXPECT_GOLDEN(message_of_json({{"pre_tokenizer", {{"type", "UnicodeScripts"}}}}));
+  EXPECT_GOLDEN(message_of_json({{"post_processor", {{"type", "Mine"}}}}));
+  EXPECT_GOLDEN(message_of_json({{"decoder", {{"type", "CTC"}}}}));
 }
 
 std::string message_of_regex(const std::string& regex) {
@@ -112,59 +96,52 @@ TEST(LoadTokenizer, RefusesARegularExpressionThatIsNoneOrMeansSomethingElse) {
   for (const char* regex :
        {"(a", "(?i)a", "a|", "", "a**", "(a)\\1", "\\h", "\\p{Greek}", "[a", "a{", "a{2", "a{3,2}",
         "[b-a]", "[]", "(?!a", "\\", "[a&&b]", "(?:a?)*b", "a{99999}"}) {
-    EXPECT_THAT(message_of_regex(regex), HasSubstr("the regular expression '")) << regex;
+    EXPECT_GOLDEN(message_of_regex(regex)) << regex;
   }
 }
 
 TEST(LoadTokenizer, RefusesIdsThatAreNoIds) {
-  EXPECT_THAT(message_of_json(changed_model("vocab", {{"a", -1}})), HasSubstr("the token 'a'"));
-  EXPECT_THAT(message_of_json(changed_model("vocab", {{"a", 1.5}})), HasSubstr("whole number"));
-  EXPECT_THAT(message_of_json(changed_model("vocab", {{"a", 1e18}})), HasSubstr("whole number"));
-  EXPECT_THAT(message_of_json(changed_model("vocab", {{"a", 0}, {"b", 0}})),
-              HasSubstr("both have the id 0"));
+  EXPECT_GOLDEN(message_of_json(changed_model("vocab", {{"a", -1}})));
+  EXPECT_GOLDEN(message_of_json(changed_model("vocab", {{"a", 1.5}})));
+  EXPECT_GOLDEN(message_of_json(changed_model("vocab", {{"a", 1e18}})));
+  EXPECT_GOLDEN(message_of_json(changed_model("vocab", {{"a", 0}, {"b", 0}})));
   EXPECT_THAT(message_of_json(changed_model("vocab", Json::object())), HasSubstr("empty"));
 }
 
 TEST(LoadTokenizer, RefusesMergesThatAreNoPairs) {
   EXPECT_THAT(message_of_json(changed_model("merges", {"a b c"})), HasSubstr("merge 1"));
   EXPECT_THAT(message_of_json(changed_model("merges", {Json::array({"a"})})), HasSubstr("merge 1"));
-  EXPECT_THAT(message_of_files({{"vocab.json", R"({"a": 0, "b": 1})"}, {"merges.txt", "a b\n"}}),
-              HasSubstr("needs the token 'ab'"));
-  EXPECT_THAT(message_of_files({{"vocab.json", R"({"a": 0})"}, {"merges.txt", "#version\na\n"}}),
-              HasSubstr("merges.txt:2: a merge is two tokens"));
+  EXPECT_GOLDEN(message_of_files({{"vocab.json", R"({"a": 0, "b": 1})"}, {"merges.txt", "a b\n"}}));
+  EXPECT_GOLDEN(message_of_files({{"vocab.json", R"({"a": 0})"}, {"merges.txt", "#version\na\n"}}));
 }
 
 TEST(LoadTokenizer, RefusesAnAddedTokenWithAnotherTokensId) {
   Json added = golden_json("base.json")["added_tokens"];
   added[4]["id"] = 9;
-  EXPECT_THAT(message_of_json({{"added_tokens", added}}), HasSubstr("'<mask>' has the id 9"));
+  EXPECT_GOLDEN(message_of_json({{"added_tokens", added}}));
   added[4]["id"] = 4;
   added[4]["content"] = "<other>";
-  EXPECT_THAT(message_of_json({{"added_tokens", added}}), HasSubstr("'<other>' has the id 4"));
+  EXPECT_GOLDEN(message_of_json({{"added_tokens", added}}));
   added[4] = added[3];
-  EXPECT_THAT(message_of_json({{"added_tokens", added}}), HasSubstr("there twice"));
+  EXPECT_GOLDEN(message_of_json({{"added_tokens", added}}));
 }
 
 TEST(LoadTokenizer, RefusesAProcessorThatAddsUnknownIds) {
-  EXPECT_THAT(
-      message_of_json(
-          {{"post_processor",
-            {{"type", "RobertaProcessing"}, {"sep", {"</s>", 5000}}, {"cls", {"<s>", 0}}}}}),
-      HasSubstr("adds the id 5000"));
+  EXPECT_GOLDEN(message_of_json(
+      {{"post_processor",
+        {{"type", "RobertaProcessing"}, {"sep", {"</s>", 5000}}, {"cls", {"<s>", 0}}}}}));
 }
 
 TEST(LoadTokenizer, NamesMeCab) {
-  EXPECT_THAT(message_of_files({{"vocab.txt", "x\n"},
-                                {"tokenizer_config.json",
-                                 R"({"tokenizer_class": "BertJapaneseTokenizer",
-                                     "word_tokenizer_type": "mecab"})"}}),
-              HasSubstr("needs the outside analyser MeCab"));
+  EXPECT_GOLDEN(message_of_files({{"vocab.txt", "x\n"},
+                                  {"tokenizer_config.json",
+                                   R"({"tokenizer_class": "BertJapaneseTokenizer",
+                                     "word_tokenizer_type": "mecab"})"}}));
 }
 
 TEST(LoadTokenizer, RefusesADamagedConfig) {
-  EXPECT_THAT(message_of_files({{"tokenizer.json", golden_text("base.json")},
-                                {"tokenizer_config.json", "{\"mask_token\": 7}"}}),
-              HasSubstr("'mask_token' must be a string or an object"));
+  EXPECT_GOLDEN(message_of_files({{"tokenizer.json", golden_text("base.json")},
+                                  {"tokenizer_config.json", "{\"mask_token\": 7}"}}));
   EXPECT_THAT(message_of_files(
                   {{"tokenizer.json", golden_text("base.json")}, {"tokenizer_config.json", "{"}}),
               HasSubstr("tokenizer_config.json"));
@@ -188,10 +165,8 @@ TEST(LoadTokenizer, NamesAClassThatIsNotSupported) {
                 HasSubstr("'AlbertTokenizer'"));
   }
   // The class of the model type, whose model the file does not have.
-  EXPECT_THAT(message_of_files({{"tokenizer.json", golden_text("base.json")},
-                                {"config.json", R"({"model_type": "bert"})"}}),
-              AllOf(HasSubstr("tokenizer.json: transformers loads this folder as 'BertTokenizer'"),
-                    HasSubstr("\"TokenizersBackend\"")));
+  EXPECT_GOLDEN(message_of_files({{"tokenizer.json", golden_text("base.json")},
+                                  {"config.json", R"({"model_type": "bert"})"}}));
 }
 
 }  // namespace

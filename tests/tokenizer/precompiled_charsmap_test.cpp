@@ -9,6 +9,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
 #include "golden_files.h"
+#include "support/golden.h"
 #include "tokenizer/sentencepiece/sentencepiece_model_check.h"
 #include "tokenizer/unicode/grapheme_splitter.h"
 
@@ -18,7 +19,6 @@ namespace {
 using ::testing::ElementsAre;
 using testing::golden_json;
 using testing::golden_text;
-using ::testing::HasSubstr;
 using testing::Json;
 
 PrecompiledCharsmap golden_map() {
@@ -100,15 +100,15 @@ std::string refusal_of_map(const std::string& base64) {
 
 TEST(PrecompiledCharsmap, RefusesWhatIsNoBase64) {
   for (const char* text : {"AAA", "AA=A", "A===", "AA A", "\u00e9\u00e9\u00e9\u00e9"}) {
-    EXPECT_THAT(refusal_of_map(text), HasSubstr("is not valid base64")) << text;
+    EXPECT_GOLDEN(refusal_of_map(text)) << text;
   }
 }
 
 TEST(PrecompiledCharsmap, RefusesEveryTruncation) {
   const std::string map = golden_json("charsmap.json")["map"];
-  EXPECT_THAT(refusal_of_map(""), HasSubstr("its normalisation rules are truncated"));
+  EXPECT_GOLDEN(refusal_of_map(""));
   for (size_t size = 0; size < map.size(); size += 16) {
-    EXPECT_THAT(refusal_of_map(map.substr(0, size)), HasSubstr("x/tokenizer.json: ")) << size;
+    EXPECT_GOLDEN(refusal_of_map(map.substr(0, size))) << size;
   }
 }
 
@@ -122,7 +122,7 @@ TEST(PrecompiledCharsmap, SurvivesEveryDamagedByte) {
       NormalizedText text("aA\u00a9\u0915\u0600e\u0301\uff21\u5d14x\u0323\u0301", 0, true);
       parsed.normalize(text);
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("x/tokenizer.json: "));
+      EXPECT_GOLDEN(error.what());
     }
   }
 }

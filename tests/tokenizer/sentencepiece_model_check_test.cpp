@@ -10,6 +10,7 @@
 
 #include "finetune/base/error.h"
 #include "golden_files.h"
+#include "support/golden.h"
 
 namespace finetune::tokenizer {
 namespace {
@@ -47,7 +48,7 @@ std::string verdict_on(const std::string& model) {
     (void)check_sentencepiece_model(model, "x/spiece.model");
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kData);
-    EXPECT_THAT(error.what(), HasSubstr("x/spiece.model: is not a usable SentencePiece model"));
+    EXPECT_GOLDEN(error.what());
     return error.what();
   }
   return "accepted";
@@ -76,40 +77,38 @@ TEST(SentencePieceModelCheck, AcceptsRealModels) {
 }
 
 TEST(SentencePieceModelCheck, RefusesPiecesThatTheLibraryDoesNotSurvive) {
-  EXPECT_THAT(verdict_on(small_model() + piece(std::string(100'000, 'x'))),
-              HasSubstr("longer than 4 KiB"));
-  EXPECT_THAT(verdict_on(small_model() + piece("")), HasSubstr("a piece is empty"));
+  EXPECT_GOLDEN(verdict_on(small_model() + piece(std::string(100'000, 'x'))));
+  EXPECT_GOLDEN(verdict_on(small_model() + piece("")));
   EXPECT_THAT(verdict_on(small_model() + piece(std::string("a\0b", 3))), HasSubstr("NUL"));
-  EXPECT_THAT(verdict_on(small_model() + piece("\xFF")), HasSubstr("not valid UTF-8"));
-  EXPECT_THAT(verdict_on(small_model() + piece("x", 7)), HasSubstr("unknown type"));
-  EXPECT_THAT(verdict_on(small_model() + piece("x", 1, std::numeric_limits<float>::quiet_NaN())),
-              HasSubstr("not a finite number"));
+  EXPECT_GOLDEN(verdict_on(small_model() + piece("\xFF")));
+  EXPECT_GOLDEN(verdict_on(small_model() + piece("x", 7)));
+  EXPECT_GOLDEN(verdict_on(small_model() + piece("x", 1, std::numeric_limits<float>::quiet_NaN())));
 }
 
 TEST(SentencePieceModelCheck, WantsExactlyOneUnknownPiece) {
-  EXPECT_THAT(verdict_on(piece("a")), HasSubstr("exactly one piece for the unknown"));
-  EXPECT_THAT(verdict_on(small_model() + piece("<u>", 2)), HasSubstr("exactly one"));
-  EXPECT_THAT(verdict_on(""), HasSubstr("no pieces"));
+  EXPECT_GOLDEN(verdict_on(piece("a")));
+  EXPECT_GOLDEN(verdict_on(small_model() + piece("<u>", 2)));
+  EXPECT_GOLDEN(verdict_on(""));
 }
 
 TEST(SentencePieceModelCheck, RefusesDamagedProtobuf) {
   EXPECT_THAT(verdict_on(small_model() + "\x0A\x7F"), HasSubstr("truncated"));
-  EXPECT_THAT(verdict_on(small_model() + "\x0A"), HasSubstr("ends inside a number"));
-  EXPECT_THAT(verdict_on(small_model() + std::string(11, '\xFF')), HasSubstr("number is too"));
-  EXPECT_THAT(verdict_on(small_model() + "\x0B"), HasSubstr("wire type"));
-  EXPECT_THAT(verdict_on(small_model() + varint(0)), HasSubstr("impossible number"));
-  EXPECT_THAT(verdict_on(small_model() + field(1, 5)), HasSubstr("wrong type"));
+  EXPECT_GOLDEN(verdict_on(small_model() + "\x0A"));
+  EXPECT_GOLDEN(verdict_on(small_model() + std::string(11, '\xFF')));
+  EXPECT_GOLDEN(verdict_on(small_model() + "\x0B"));
+  EXPECT_GOLDEN(verdict_on(small_model() + varint(0)));
+  EXPECT_GOLDEN(verdict_on(small_model() + field(1, 5)));
 }
 
 TEST(SentencePieceModelCheck, RefusesAnUnknownKindOfModel) {
-  EXPECT_THAT(verdict_on(small_model() + field(2, field(3, 9))), HasSubstr("type is unknown"));
+  EXPECT_GOLDEN(verdict_on(small_model() + field(2, field(3, 9))));
 }
 
 TEST(SentencePieceModelCheck, RefusesManyUserDefinedPiecesThatStartOneAnother) {
   std::string model = small_model();
   for (size_t length = 2; length < 34; ++length) model += piece(std::string(length, 'u'), 4);
   EXPECT_EQ(verdict_on(model), "accepted");
-  EXPECT_THAT(verdict_on(model + piece(std::string(40, 'u'), 4)), HasSubstr("start one another"));
+  EXPECT_GOLDEN(verdict_on(model + piece(std::string(40, 'u'), 4)));
 }
 
 TEST(SentencePieceModelCheck, AcceptsASoundRule) {
@@ -120,25 +119,21 @@ TEST(SentencePieceModelCheck, AcceptsASoundRule) {
 }
 
 TEST(SentencePieceModelCheck, RefusesRulesThatLeaveTheirTable) {
-  EXPECT_THAT(verdict_on(model_with_charsmap(charsmap({{0, unit(0, 100'000)}}))),
-              HasSubstr("outside their table"));
-  EXPECT_THAT(verdict_on(model_with_charsmap(
-                  charsmap({{0, unit(0, 1)}, {1 ^ 0x41, unit(0x41, 70'000, true)}}))),
-              HasSubstr("outside their table"));
+  EXPECT_GOLDEN(verdict_on(model_with_charsmap(charsmap({{0, unit(0, 100'000)}}))));
+  EXPECT_GOLDEN(verdict_on(
+      model_with_charsmap(charsmap({{0, unit(0, 1)}, {1 ^ 0x41, unit(0x41, 70'000, true)}}))));
 }
 
 TEST(SentencePieceModelCheck, RefusesRulesThatLoop) {
   const uint32_t at = 1 ^ 0x41;
-  EXPECT_THAT(
-      verdict_on(model_with_charsmap(charsmap({{0, unit(0, 1)}, {at, unit(0x41, at ^ 1, true)}}))),
-      HasSubstr("form a loop"));
+  EXPECT_GOLDEN(
+      verdict_on(model_with_charsmap(charsmap({{0, unit(0, 1)}, {at, unit(0x41, at ^ 1, true)}}))));
 }
 
 TEST(SentencePieceModelCheck, RefusesARuleWithoutAReplacement) {
   const uint32_t at = 1 ^ 0x41;
-  EXPECT_THAT(verdict_on(model_with_charsmap(charsmap(
-                  {{0, unit(0, 1)}, {at, unit(0x41, at ^ 2, true)}, {2, 0x80000000u | 500}}))),
-              HasSubstr("has no replacement"));
+  EXPECT_GOLDEN(verdict_on(model_with_charsmap(
+      charsmap({{0, unit(0, 1)}, {at, unit(0x41, at ^ 2, true)}, {2, 0x80000000u | 500}}))));
 }
 
 TEST(SentencePieceModelCheck, RefusesDeeplyNestedRules) {
@@ -152,12 +147,9 @@ TEST(SentencePieceModelCheck, RefusesDeeplyNestedRules) {
 
 TEST(SentencePieceModelCheck, RefusesATableOfImpossibleSize) {
   EXPECT_THAT(verdict_on(model_with_charsmap("abc")), HasSubstr("truncated"));
-  EXPECT_THAT(verdict_on(model_with_charsmap(little_endian(1025) + std::string(2000, '\0'))),
-              HasSubstr("impossible size"));
-  EXPECT_THAT(verdict_on(model_with_charsmap(little_endian(4096) + std::string(2000, '\0'))),
-              HasSubstr("impossible size"));
-  EXPECT_THAT(verdict_on(model_with_charsmap(std::string((1 << 20) + 1, '\0'))),
-              HasSubstr("larger than 1 MiB"));
+  EXPECT_GOLDEN(verdict_on(model_with_charsmap(little_endian(1025) + std::string(2000, '\0'))));
+  EXPECT_GOLDEN(verdict_on(model_with_charsmap(little_endian(4096) + std::string(2000, '\0'))));
+  EXPECT_GOLDEN(verdict_on(model_with_charsmap(std::string((1 << 20) + 1, '\0'))));
   EXPECT_THAT(verdict_on(model_with_charsmap(charsmap({}, "no end"))), HasSubstr("damaged"));
   EXPECT_THAT(verdict_on(model_with_charsmap(charsmap({}, std::string("\xFF\0", 2)))),
               HasSubstr("damaged"));

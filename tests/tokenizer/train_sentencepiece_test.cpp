@@ -12,12 +12,12 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "golden_files.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using Type = SentencePieceOptions::Type;
@@ -129,7 +129,7 @@ TEST_P(TrainSentencePieceTypes, SaysThatATextHoldsNothingToLearn) {
   const SentencePieceOptions options{.type = GetParam(), .vocab_size = 20};
   for (const char* content : {"", "\n\n", " \t\n \r\n"}) {
     const std::string path = folder.write("empty.txt", content);
-    EXPECT_THAT(refusal(ErrorKind::kData, {path}, options), HasSubstr("there is no text"));
+    EXPECT_GOLDEN(refusal(ErrorKind::kData, {path}, options));
   }
 }
 
@@ -161,19 +161,18 @@ TEST(TrainSentencePiece, RefusesSymbolsThatClash) {
   EXPECT_THAT(control({"[CLS]", "[CLS]"}), HasSubstr("'[CLS]' clashes"));
   EXPECT_THAT(control({"<s>"}), HasSubstr("'<s>' clashes"));
   EXPECT_THAT(user_defined({"a_b", "a_b"}), HasSubstr("'a_b' clashes"));
-  EXPECT_THAT(user_defined({"[SEP]"}), AllOf(HasSubstr("'[SEP]' clashes"), HasSubstr("control")));
-  EXPECT_THAT(user_defined({"<unk>"}), HasSubstr("'<unk>' clashes"));
+  EXPECT_GOLDEN(user_defined({"[SEP]"}));
+  EXPECT_GOLDEN(user_defined({"<unk>"}));
   EXPECT_THAT(user_defined({"<0x41>"}, true), HasSubstr("'<0x41>' clashes"));
-  EXPECT_THAT(user_defined({"x[SEP]"}), HasSubstr("holds the special token '[SEP]'"));
-  EXPECT_THAT(user_defined({"a b"}), HasSubstr("white space"));
+  EXPECT_GOLDEN(user_defined({"x[SEP]"}));
+  EXPECT_GOLDEN(user_defined({"a b"}));
   EXPECT_THAT(user_defined({""}), HasSubstr("empty"));
-  EXPECT_THAT(user_defined({"b\xFF"}), HasSubstr("not valid UTF-8"));
-  EXPECT_THAT(user_defined({std::string("a\0b", 3)}), HasSubstr("not valid UTF-8"));
-  EXPECT_THAT(user_defined({"①"}), HasSubstr("changed by the normalisation nmt_nfkc"));
-  EXPECT_THAT(user_defined({std::string(513, 'x')}), HasSubstr("longer than 512"));
-  EXPECT_THAT(user_defined({std::string(500, 'x'), std::string(500, 'y'), std::string(500, 'z'),
-                            std::string(500, 'w')}),
-              HasSubstr("longer than 2,000 bytes together"));
+  EXPECT_GOLDEN(user_defined({"b\xFF"}));
+  EXPECT_GOLDEN(user_defined({std::string("a\0b", 3)}));
+  EXPECT_GOLDEN(user_defined({"①"}));
+  EXPECT_GOLDEN(user_defined({std::string(513, 'x')}));
+  EXPECT_GOLDEN(user_defined({std::string(500, 'x'), std::string(500, 'y'), std::string(500, 'z'),
+                              std::string(500, 'w')}));
 }
 
 TEST(TrainSentencePiece, RefusesImpossibleOptions) {
@@ -184,17 +183,16 @@ TEST(TrainSentencePiece, RefusesImpossibleOptions) {
   EXPECT_THAT(refusal({.input_sentence_size = -1}), HasSubstr("input_sentence_size"));
   EXPECT_THAT(refusal({.num_threads = -1}), HasSubstr("num_threads"));
   EXPECT_THAT(refusal({.normalization_rule_name = "nfd"}), HasSubstr("nmt_nfkc"));
-  EXPECT_THAT(refusal({.pad_id = 3}), HasSubstr("without a gap"));
-  EXPECT_THAT(refusal({.pad_id = -1}), HasSubstr("without a gap"));
+  EXPECT_GOLDEN(refusal({.pad_id = 3}));
+  EXPECT_GOLDEN(refusal({.pad_id = -1}));
   EXPECT_THAT(refusal({.unk_id = -1}), HasSubstr("unk_id"));
-  EXPECT_THAT(refusal(ErrorKind::kData, {"/no/such.txt"}, {}), HasSubstr("/no/such.txt"));
+  EXPECT_GOLDEN(refusal(ErrorKind::kData, {"/no/such.txt"}, {}));
 }
 
 TEST(TrainSentencePiece, NamesTheLineThatIsNotUtf8) {
   const TemporaryFolder folder;
   const std::string path = folder.write("bad.txt", "good\nb\xFF-\n");
-  EXPECT_THAT(refusal(ErrorKind::kData, {lighthouse(), path}, {.vocab_size = 300}),
-              HasSubstr("bad.txt:2: is not valid UTF-8"));
+  EXPECT_GOLDEN(refusal(ErrorKind::kData, {lighthouse(), path}, {.vocab_size = 300}));
 }
 
 TEST(TrainSentencePiece, LeavesOutEnormousLinesAndCountsThem) {
@@ -209,8 +207,7 @@ TEST(TrainSentencePiece, LeavesOutEnormousLinesAndCountsThem) {
   EXPECT_EQ(trained.first_too_long, path + ":2");
   EXPECT_EQ(trained.reserved, 1);
   const std::string only = folder.write("only.txt", enormous);
-  EXPECT_THAT(refusal(ErrorKind::kData, {only}, options),
-              AllOf(HasSubstr("there is no text"), HasSubstr("--max_sentence_length")));
+  EXPECT_GOLDEN(refusal(ErrorKind::kData, {only}, options));
 }
 
 TEST(TrainSentencePiece, TakesNulForAnUnknownCharacter) {

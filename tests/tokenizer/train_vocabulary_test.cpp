@@ -10,6 +10,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "golden_files.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -94,19 +95,16 @@ TEST(TrainVocabulary, ReadsLinesThatCrossItsBlocks) {
 TEST(TrainVocabulary, NamesTheLineThatIsNotUtf8) {
   const TemporaryFolder folder;
   const std::string path = folder.write("bad.txt", "good\nb\xFF-\n");
-  EXPECT_THAT(message_of(ErrorKind::kData,
-                         [&] { (void)train_byte_level_bpe({path}, {.vocab_size = 300}); }),
-              HasSubstr("bad.txt:2: is not valid UTF-8"));
+  EXPECT_GOLDEN(message_of(ErrorKind::kData,
+                           [&] { (void)train_byte_level_bpe({path}, {.vocab_size = 300}); }));
 }
 
 TEST(TrainVocabulary, RefusesMissingAndEmptyFiles) {
-  EXPECT_THAT(
-      message_of(ErrorKind::kData, [] { (void)train_byte_level_bpe({"/no/such.txt"}, {}); }),
-      HasSubstr("/no/such.txt"));
+  EXPECT_GOLDEN(
+      message_of(ErrorKind::kData, [] { (void)train_byte_level_bpe({"/no/such.txt"}, {}); }));
   const TemporaryFolder folder;
   const std::string path = folder.write("empty.txt", "");
-  EXPECT_THAT(message_of(ErrorKind::kData, [&] { (void)train_byte_level_bpe({path}, {}); }),
-              HasSubstr("there is no text"));
+  EXPECT_GOLDEN(message_of(ErrorKind::kData, [&] { (void)train_byte_level_bpe({path}, {}); }));
 }
 
 TEST(TrainVocabulary, RefusesImpossibleOptions) {
@@ -116,8 +114,8 @@ TEST(TrainVocabulary, RefusesImpossibleOptions) {
   EXPECT_THAT(message({.vocab_size = 0}), HasSubstr("vocab_size"));
   EXPECT_THAT(message({.vocab_size = 5'000'000}), HasSubstr("vocab_size"));
   EXPECT_THAT(message({.min_frequency = -1}), HasSubstr("min_frequency"));
-  EXPECT_THAT(message({.special_tokens = {"<s>"}}), HasSubstr("must hold '<pad>'"));
-  EXPECT_THAT(message({.special_tokens = {"<s>", "<s>"}}), HasSubstr("given twice"));
+  EXPECT_GOLDEN(message({.special_tokens = {"<s>"}}));
+  EXPECT_GOLDEN(message({.special_tokens = {"<s>", "<s>"}}));
 }
 
 TEST(TrainVocabulary, GivesWayToASignal) {

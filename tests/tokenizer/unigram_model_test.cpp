@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "finetune/base/error.h"
+#include "support/golden.h"
 
 namespace finetune::tokenizer {
 namespace {
@@ -170,27 +171,22 @@ std::string refusal_of_unigram(UnigramParts parts) {
 }
 
 TEST(UnigramModel, RefusesAnEmptyVocabulary) {
-  EXPECT_THAT(refusal_of_unigram({.vocabulary = {}, .unk_id = {}}),
-              HasSubstr("the vocabulary is empty"));
+  EXPECT_GOLDEN(refusal_of_unigram({.vocabulary = {}, .unk_id = {}}));
 }
 
 TEST(UnigramModel, RefusesAnUnknownIdOutside) {
-  EXPECT_THAT(refusal_of_unigram({.vocabulary = {{"a", 0}}, .unk_id = 1}),
-              HasSubstr("the unk_id 1 is not one of the 1 tokens"));
+  EXPECT_GOLDEN(refusal_of_unigram({.vocabulary = {{"a", 0}}, .unk_id = 1}));
   EXPECT_THAT(refusal_of_unigram({.vocabulary = {{"a", 0}}, .unk_id = -1}),
               HasSubstr("the unk_id -1"));
 }
 
 TEST(UnigramModel, RefusesAScoreThatIsNotFinite) {
-  EXPECT_THAT(
-      refusal_of_unigram(
-          {.vocabulary = {{"a", 0}, {"b", std::numeric_limits<double>::infinity()}}, .unk_id = 0}),
-      HasSubstr("the score of the token with the id 1 is not a finite number"));
+  EXPECT_GOLDEN(refusal_of_unigram(
+      {.vocabulary = {{"a", 0}, {"b", std::numeric_limits<double>::infinity()}}, .unk_id = 0}));
 }
 
 TEST(UnigramModel, RefusesATokenBeyondTheLimit) {
-  EXPECT_THAT(refusal_of_unigram({.vocabulary = {{std::string(70000, 'x'), 0}}, .unk_id = 0}),
-              HasSubstr("longer than 65536 bytes"));
+  EXPECT_GOLDEN(refusal_of_unigram({.vocabulary = {{std::string(70000, 'x'), 0}}, .unk_id = 0}));
 }
 
 TEST(UnigramModel, NeedsAnUnknownIdWhereACharacterHasNoToken) {

@@ -24,6 +24,7 @@
 #include "finetune/train/run.h"
 #include "optim/schedule_kwargs.h"
 #include "optim/update_rule.h"
+#include "support/golden.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -148,21 +149,17 @@ TEST_F(Extending, IsInMessagesAndHelp) {
   const auto problem = [&](const std::string& keys) {
     return testing::message_of<Error>([&] { (void)load_config_text(keys, "run.yaml", {}); });
   };
-  EXPECT_THAT(problem("optim: lion_8bit\n"), HasSubstr("sgd, sign_momentum are)"));
-  EXPECT_THAT(problem("optim: sign_momentum\noptim_args: kep=0.5\n"),
-              HasSubstr("has no 'kep' (did you mean 'kept'?); 'optim: sign_momentum' takes kept"));
-  EXPECT_THAT(problem("optim: sign_momentum\noptim_args: kept=1\n"),
-              HasSubstr("'kept' must be a number from 0.0 to below 1.0, not 1"));
+  EXPECT_GOLDEN(problem("optim: lion_8bit\n"));
+  EXPECT_GOLDEN(problem("optim: sign_momentum\noptim_args: kep=0.5\n"));
+  EXPECT_GOLDEN(problem("optim: sign_momentum\noptim_args: kept=1\n"));
   EXPECT_THAT(find_field("optim_args")->help, HasSubstr("kept of sign_momentum"));
   EXPECT_THAT(problem("lr_scheduler_type: halvin\n"), HasSubstr("halving"));
-  EXPECT_THAT(testing::message_of<Error>([] { (void)optimizer_of_kind("adam"); }),
-              HasSubstr("sgd and sign_momentum are"));
-  EXPECT_THAT(testing::message_of<Error>([] {
-                ScheduleOptions options;
-                options.type = "x";
-                (void)make_schedule(options);
-              }),
-              HasSubstr("greedy, halving"));
+  EXPECT_GOLDEN(testing::message_of<Error>([] { (void)optimizer_of_kind("adam"); }));
+  EXPECT_GOLDEN(testing::message_of<Error>([] {
+    ScheduleOptions options;
+    options.type = "x";
+    (void)make_schedule(options);
+  }));
 }
 
 }  // namespace

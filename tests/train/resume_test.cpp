@@ -6,12 +6,11 @@
 
 #include "finetune/config/load.h"
 #include "finetune/kernels/precision.h"
+#include "support/golden.h"
 #include "train/setup/memory_budget.h"
 
 namespace finetune {
 namespace {
-
-using ::testing::HasSubstr;
 
 Environment machine() {
   return {.finetune_version = "0",
@@ -35,8 +34,7 @@ TEST(MachineDifference, NamesEverythingThatIsNotAsItWas) {
   now = machine();
   now.device = "Tesla T4 (cuda:0 of 1, 14.7 GiB)";
   now.torch_version = "2.14.0";
-  EXPECT_EQ(machine_difference(then, now),
-            "torch 2.13.0 -> 2.14.0, device cpu -> Tesla T4 (cuda:0 of 1, 14.7 GiB)");
+  EXPECT_GOLDEN(machine_difference(then, now));
 }
 
 TEST(MachineDifference, KnowsNothingOfWhatAnOlderCheckpointLacks) {
@@ -76,7 +74,7 @@ TEST(ArithmeticDifference, TellsOfAnotherNumberWhereTheRunComputesWhatChanged) {
     EXPECT_EQ(arithmetic_difference(then, now, args).empty(), has_instructions) << is_bf16;
   }
   EXPECT_EQ(arithmetic_difference(now, now, args), "");
-  EXPECT_THAT(arithmetic_difference(now, then, args), HasSubstr("a newer finetune"));
+  EXPECT_GOLDEN(arithmetic_difference(now, then, args));
 }
 
 // A decision of memory_budget is kept only on the same machine.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/interrupt.h"
+#include "support/golden.h"
 
 namespace finetune {
 namespace {
@@ -62,14 +63,9 @@ TEST_F(SessionTest, TellsHowManySessionsAreLeft) {
                                  .trained_seconds = 7000,
                                  .session_seconds = 150,
                                  .startup_seconds = 600};
-  EXPECT_EQ(describe_session(progress, std::nullopt),
-            "2 sessions so far, 1.9 h of training; 75 min left at 1.5 s a step");
-  EXPECT_EQ(describe_session(progress, SessionLimit{.seconds = 3600, .is_periodic = true}),
-            "2 sessions so far, 1.9 h of training; 75 min left at 1.5 s a step: 2 more sessions of "
-            "60 min");
-  EXPECT_EQ(describe_session(progress, SessionLimit{.seconds = 3600}),
-            "2 sessions so far, 1.9 h of training; 75 min left at 1.5 s a step: 30 more sessions "
-            "of 2 min of training");
+  EXPECT_GOLDEN(describe_session(progress, std::nullopt));
+  EXPECT_GOLDEN(describe_session(progress, SessionLimit{.seconds = 3600, .is_periodic = true}));
+  EXPECT_GOLDEN(describe_session(progress, SessionLimit{.seconds = 3600}));
 }
 
 TEST_F(SessionTest, ForecastsWithoutTheSlowFirstSteps) {
@@ -82,8 +78,7 @@ TEST_F(SessionTest, ForecastsWithoutTheSlowFirstSteps) {
 
 TEST_F(SessionTest, TakesTheSpeedOfEarlierSessionsWhereThisOneMadeNoStep) {
   SessionProgress progress{.sessions = 1, .steps_left = 10};
-  EXPECT_THAT(describe_session(progress, std::nullopt),
-              ::testing::HasSubstr("no step was measured"));
+  EXPECT_GOLDEN(describe_session(progress, std::nullopt));
   progress.earlier_seconds_a_step = 2;
   EXPECT_THAT(describe_session(progress, std::nullopt), ::testing::HasSubstr("20 s left"));
 }
