@@ -5,7 +5,7 @@
 
 #include <string>
 
-// What messages say, word for word, stands in tests/fixtures/texts/<area>.txt: by test, in the
+// What messages say, word for word, is in tests/fixtures/texts/<area>.txt: by test, in the
 // order in which the test asks. A sentence that was improved costs one run with
 // FINETUNE_UPDATE_GOLDENS=1 and a look at the difference of that file.
 namespace finetune {
