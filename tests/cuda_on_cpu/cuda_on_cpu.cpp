@@ -2,8 +2,10 @@
 #include "cuda_on_cpu/cuda_on_cpu.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <array>
+#include <cstring>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 // Saves the callee-saved registers and continues where `to` was suspended. System V ABI.
@@ -30,6 +32,9 @@ finetune_switch_fiber:
 )");
 
 namespace cuda_on_cpu {
+
+Position position;
+
 namespace {
 
 constexpr size_t kStackBytes = size_t{64} << 10;
@@ -44,40 +49,64 @@ struct Fiber {
   int line = 0;
   unsigned mask = 0;
   const void* value = nullptr;
+  size_t bytes = 0;
+  // The value of the latest exchange that is complete. Its lanes read it in the pass that follows,
+  // before any of them can complete another.
+  std::array<char, kLargestValue> shown = {};
 };
 
 class Block {
  public:
-  Position position;
   std::vector<Fiber> fibers;
   size_t count = 0;
   size_t current = 0;
-  void* scheduler = nullptr;
   void (*kernel)(const void*) = nullptr;
   const void* arguments = nullptr;
-  unsigned order = 0;
 
   Fiber& self() { return fibers[current]; }
-  void give_way() { finetune_switch_fiber(&self().context, scheduler); }
+  // Goes on with the next fiber of this pass, or with the scheduler after the last.
+  void give_way() {
+    Fiber& from = self();
+    finetune_switch_fiber(&from.context, advance() ? self().context : scheduler_);
+  }
+  void set_order(size_t threads, unsigned order);
   void run();
 
  private:
   void start_fibers();
+  bool advance();
   bool run_ready();
   bool release_exchange();
   bool release_barrier();
+
+  void* scheduler_ = nullptr;
+  std::vector<size_t> turns_;  // the order of the fibers in a pass
+  size_t next_ = 0;            // turn
+  unsigned order_ = 0;
 };
 
-thread_local Block* the_block = nullptr;
+// Keeps the stacks.
+Block the_block;
+std::mutex the_mutex;
 
 void enter_fiber() {
-  the_block->kernel(the_block->arguments);
-  the_block->self().at = At::kDone;
-  the_block->give_way();
+  the_block.kernel(the_block.arguments);
+  the_block.self().at = At::kDone;
+  the_block.give_way();
+}
+
+void Block::set_order(size_t threads, unsigned order) {
+  if (threads == count && order == order_) return;
+  count = threads;
+  order_ = order;
+  turns_.resize(count);
+  for (size_t n = 0; n < count; ++n) {
+    // 7919 is a prime, so this is a permutation for every smaller number of threads.
+    turns_[n] = order == 0 ? n : (n * 7919 + order) % count;
+  }
 }
 
 void Block::start_fibers() {
-  count = position.threads.x;
   if (fibers.size() < count) fibers.resize(count);
   for (size_t i = 0; i < count; ++i) {
     Fiber& fiber = fibers[i];
@@ -92,18 +121,23 @@ void Block::start_fibers() {
   }
 }
 
-bool Block::run_ready() {
-  bool ran = false;
-  for (size_t n = 0; n < count; ++n) {
-    // 7919 is a prime, so this is a permutation for every smaller number of threads.
-    const size_t i = order == 0 ? n : (n * 7919 + order) % count;
+bool Block::advance() {
+  while (next_ < count) {
+    const size_t i = turns_[next_++];
     if (fibers[i].at != At::kRunning) continue;
-    ran = true;
     current = i;
     position.thread = {static_cast<unsigned>(i), 0, 0};
-    finetune_switch_fiber(&scheduler, fibers[i].context);
+    return true;
   }
-  return ran;
+  return false;
+}
+
+// Every fiber that can run does, until it waits or ends.
+bool Block::run_ready() {
+  next_ = 0;
+  if (!advance()) return false;
+  finetune_switch_fiber(&scheduler_, self().context);
+  return true;
 }
 
 // Completes the exchange of each warp if every lane of its mask has arrived.
@@ -120,12 +154,14 @@ bool Block::release_exchange() {
         Fiber& fiber = fibers[warp + other];
         if (fiber.at != At::kExchange || fiber.line != line) {
           throw std::runtime_error("lane " + std::to_string(other) +
-                                   " is not at the exchange of line " +
-                                   std::to_string(std::abs(line)));
+                                   " is not at the exchange of line " + std::to_string(line));
         }
       }
       for (size_t other = 0; other < lanes; ++other) {
-        if ((mask >> other & 1) != 0) fibers[warp + other].at = At::kRunning;
+        if ((mask >> other & 1) == 0) continue;
+        Fiber& fiber = fibers[warp + other];
+        std::memcpy(fiber.shown.data(), fiber.value, fiber.bytes);
+        fiber.at = At::kRunning;
       }
       released = true;
       break;
@@ -166,46 +202,41 @@ void Block::run() {
 
 }  // namespace
 
-Position& position() { return the_block->position; }
-
 void wait_at_barrier(int line) {
-  Fiber& fiber = the_block->self();
+  Fiber& fiber = the_block.self();
   fiber.at = At::kBarrier;
   fiber.line = line;
-  the_block->give_way();
+  the_block.give_way();
 }
 
-void exchange(unsigned mask, const void* value, int line, const TakeFrom& take) {
-  Fiber& fiber = the_block->self();
+void exchange(unsigned mask, const void* value, size_t bytes, int line) {
+  Fiber& fiber = the_block.self();
   fiber.value = value;
+  fiber.bytes = bytes;
   fiber.mask = mask;
   fiber.at = At::kExchange;
   fiber.line = line;
-  the_block->give_way();
-  const size_t warp = the_block->current / kLanes * kLanes;
-  take([warp](unsigned lane) { return the_block->fibers[warp + lane].value; });
-  // Waits until every lane has read the values, before the next exchange overwrites them.
-  fiber.at = At::kExchange;
-  fiber.line = -line;
-  the_block->give_way();
+  the_block.give_way();
+}
+
+const void* value_of_lane(unsigned lane) {
+  return the_block.fibers[the_block.current / kLanes * kLanes + lane].shown.data();
 }
 
 void run(void (*kernel)(const void*), const void* arguments, Index blocks, Index threads,
          unsigned order) {
-  static thread_local Block block;  // reuses the stacks
-  block.kernel = kernel;
-  block.arguments = arguments;
-  block.order = order;
-  block.position.threads = threads;
-  block.position.blocks = blocks;
-  the_block = &block;
+  const std::lock_guard lock(the_mutex);
+  the_block.kernel = kernel;
+  the_block.arguments = arguments;
+  the_block.set_order(threads.x, order);
+  position.threads = threads;
+  position.blocks = blocks;
   for (unsigned y = 0; y < blocks.y; ++y) {
     for (unsigned x = 0; x < blocks.x; ++x) {
-      block.position.block = {x, y, 0};
-      block.run();
+      position.block = {x, y, 0};
+      the_block.run();
     }
   }
-  the_block = nullptr;
 }
 
 }  // namespace cuda_on_cpu
