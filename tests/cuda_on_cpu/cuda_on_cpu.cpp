@@ -64,7 +64,7 @@ class Block {
   const void* arguments = nullptr;
 
   Fiber& self() { return fibers[current]; }
-  // Goes on with the next fiber of this pass, or with the scheduler after the last.
+  // Continues with the next fiber of this pass, or with the scheduler after the last.
   void give_way() {
     Fiber& from = self();
     finetune_switch_fiber(&from.context, advance() ? self().context : scheduler_);
