@@ -100,21 +100,26 @@ def names(path):
     yield from enumerate(code.splitlines(), 1)
 
 
+def matches(lines, patterns):
+    """Yields (line number, match, what to write instead, line); one search a pattern through all lines."""
+    lines = list(lines)
+    joined = "\n".join(text for _, text in lines)
+    for pattern, instead in patterns.items():
+        for match in pattern.finditer(joined):
+            number, text = lines[joined.count("\n", 0, match.start())]
+            yield number, match[0], instead, text
+
+
 def main():
-    found = 0
+    found = []
     for path in files():
-        for line, text in texts(path):
-            for pattern, instead in PATTERNS.items():
-                for match in pattern.finditer(text):
-                    found += 1
-                    print(f"{path}:{line}: '{match[0]}' -> {instead}: {text.strip()[:140]}")
-        for line, code in names(path):
-            for pattern, instead in NAME_PATTERNS.items():
-                for match in pattern.finditer(code):
-                    if IN_PLACE.search(match[0]):
-                        continue
-                    found += 1
-                    print(f"{path}:{line}: {match[0]} -> {instead}")
+        for line, word, instead, text in matches(texts(path), PATTERNS):
+            found.append((path, line, f"'{word}' -> {instead}: {text.strip()[:140]}"))
+        for line, word, instead, _ in matches(names(path), NAME_PATTERNS):
+            if not IN_PLACE.search(word):
+                found.append((path, line, f"{word} -> {instead}"))
+    for path, line, message in sorted(found):
+        print(f"{path}:{line}: {message}")
     return 1 if found else 0
 
 
