@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kManySteps = 1'000'000;
+constexpr int kManySteps = 300'000;
 constexpr int kStepsOfTrainer = 200'000;
 
 // One value is far above the others, one far below, one NaN.
@@ -54,19 +54,19 @@ void expect_extremes(const Json& series, int last) {
   }
 }
 
-TEST(LongLog, OfAMillionStepsIsASmallReportInBoundedTimeAndMemory) {
+TEST(LongLog, OfManyStepsIsASmallReportInBoundedTimeAndMemory) {
   const TemporaryFolder folder;
   const std::string out = folder / "long";
   std::filesystem::create_directories(out);
   {
     std::ofstream file(out + "/metrics.jsonl");
     for (int step = 1; step <= kManySteps; ++step) file << logged_line(step) << '\n';
-    file << "{\"step\":1000001,\"lo";  // half-written
+    file << "{\"step\":" << kManySteps + 1 << ",\"lo";  // half-written
   }
   const ProcessResult result = finetune({"report", out, "-o", folder / "long.html"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_LT(read_file(folder / "long.html").size(), 1'000'000U);
-  EXPECT_LT(result.peak_bytes, idle_bytes() + (int64_t{64} << 20));
+  EXPECT_LT(result.peak_bytes, idle_bytes() + (int64_t{48} << 20));
   EXPECT_LT(result.seconds, 100);  // some seconds of computing, on a machine that is shared
   const ProcessResult json = finetune({"report", out, "--format", "json"});
   const Json run = Json::parse(json.out)["runs"][0];
