@@ -66,6 +66,8 @@ struct Hostile {
 TEST(SafetensorsHeader, RefusesWhatTheReferenceRefuses) {
   const std::vector<Hostile> cases = {
       {"overlap", "{" + tensor("a", "[2]", "[0,8]") + "," + tensor("b", "[2]", "[4,12]") + "}", 12},
+      {"overlap with as many bytes unused",
+       "{" + tensor("a", "[2]", "[0,8]") + "," + tensor("b", "[1]", "[4,8]") + "}", 12},
       {"same place", "{" + tensor("a", "[1]", "[0,4]") + "," + tensor("b", "[1]", "[0,4]") + "}",
        4},
       {"hole", "{" + tensor("a", "[1]", "[0,4]") + "," + tensor("b", "[1]", "[8,12]") + "}", 12},
