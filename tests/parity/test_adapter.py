@@ -191,6 +191,12 @@ class Adapter(ParityTest):
             optimizer = create_loraplus_optimizer(model, torch.optim.AdamW, lr=1e-2, loraplus_lr_ratio=4,
                                                   loraplus_weight_decay=0.1,
                                                   loraplus_lr_embedding=keys.get("loraplus_lr_embedding", 1e-6))
+            # Trainer takes the rates of the groups from our checkpoint.
+            groups = torch.load(checkpoint / "optimizer.pt", weights_only=True)["param_groups"]
+            self.assertEqual(len(groups), len(optimizer.param_groups))
+            for ours, theirs in zip(groups, optimizer.param_groups):
+                self.assertAlmostEqual(ours["initial_lr"], theirs["lr"], places=12)
+                self.assertEqual(ours["weight_decay"], theirs["weight_decay"])
         trainer = Trainer(
             model=model,
             args=TrainingArguments(output_dir=str(self.folder / "trained"), **settings),
