@@ -61,7 +61,7 @@ build_packages=(nlohmann-json3-dev libcli11-dev libspdlog-dev libyaml-cpp-dev li
 test_packages=(libgtest-dev libgmock-dev strace libgloo-dev iproute2 chromium fonts-dejavu-core
                tmux valgrind xfsprogs shellcheck zstd)
 # Without it the binary trains in one process only. With mold tests are linked in half the time, with ccache
-# another checkout compiles in a third of it.
+# another checkout compiles in a fifth of it.
 optional_packages=(libgloo-dev)
 
 # ensure_packages [--tests] [--venv]: compiler, CMake, Ninja, Python and the libraries' headers.

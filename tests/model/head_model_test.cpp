@@ -224,7 +224,6 @@ TEST(BigBird, SaysOnceWhichAttentionItTakes) {
   for (const int64_t tokens : {9, 20, 10, 21}) (void)run(*model, counted_ids(tokens));
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_GOLDEN(said);
-  EXPECT_GOLDEN(said);
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2);
 }
 

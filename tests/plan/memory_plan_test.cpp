@@ -279,7 +279,6 @@ TEST(MemoryBudget, TakesFourBitsForTheBaseOnlyWhere16DoNotFit) {
   const MemoryDecision decision = decide(least_with_16 - 2 * kMiB);
   EXPECT_TRUE(decision.choices.four_bits);
   EXPECT_GOLDEN(decision.line());
-  EXPECT_GOLDEN(decision.line());
 }
 
 TEST(MemoryBudget, SaysTheLeastThatCanBeReached) {

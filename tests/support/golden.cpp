@@ -40,8 +40,8 @@ std::string escaped(const std::string& text) {
 std::string line_of(const std::string& text) {
   static const std::regex scratch("[^ '\":,;(]*/finetune-test-[A-Za-z0-9]{6}");
   static const std::regex hash("[0-9a-f]{32}");
-  std::string line = std::regex_replace(text, scratch, "FOLDER");
   static const std::regex moment("20[0-9]{2}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}");
+  std::string line = std::regex_replace(text, scratch, "FOLDER");
   line = std::regex_replace(line, hash, "HASH");
   line = std::regex_replace(line, moment, "MOMENT");
   const std::string source = source_dir() + "/";
@@ -106,9 +106,10 @@ class Goldens : public ::testing::EmptyTestEventListener {
   }
 
   void OnTestEnd(const ::testing::TestInfo& test) override {
-    const size_t known = texts_[test_].size();
-    if (!update_ && test.result()->Passed() && test_ == running_test() && asked_ < known) {
-      ADD_FAILURE() << "the test asked for " << asked_ << " of its " << known << " texts in "
+    const size_t known = texts_[running_test()].size();
+    const size_t asked = test_ == running_test() ? asked_ : 0;
+    if (!update_ && test.result()->Passed() && asked < known) {
+      ADD_FAILURE() << "the test asked for " << asked << " of its " << known << " texts in "
                     << path_;
     }
     test_.clear();

@@ -69,7 +69,6 @@ TEST(Queries, TakeTheColumnsThatAreNamed) {
   const std::string message =
       refused("sequence_classification", "in.jsonl", row, {.text_column = "d"});
   EXPECT_GOLDEN(message);
-  EXPECT_GOLDEN(message);
 }
 
 TEST(Queries, TakeWordsToTag) {

@@ -136,8 +136,6 @@ TEST(SafetensorsHeader, ComparesTheHeadersLengthWithTheFileBeforeReadingIt) {
 TEST(SafetensorsHeader, NamesFileTensorAndReason) {
   const std::string message = rejection("{" + tensor("encoder.bias", "[3]", "[0,8]") + "}", 8);
   EXPECT_GOLDEN(message);
-  EXPECT_GOLDEN(message);
-  EXPECT_GOLDEN(message);
 }
 
 TEST(SafetensorsHeader, ThrowsForEveryCutAndSurvivesEveryFlippedByte) {
