@@ -38,6 +38,14 @@ def run_binary(*arguments, stdin=None, expect=0):
     return done.stdout
 
 
+def run_for_code(*arguments, stdin=None):
+    """Runs the binary; returns what it said as text, with its exit code."""
+    done = run_program([os.environ["FINETUNE_BINARY"], *map(str, arguments)], stdin)
+    done.stdout = done.stdout.decode()
+    done.stderr = done.stderr.decode(errors="replace")
+    return done
+
+
 def train(folder, config, name="run", **more):
     """Runs `finetune train` on the tiny model; returns the run's output folder."""
     keys = {

@@ -3,15 +3,13 @@
 transformers' Trainer continues a run of ours at the next step."""
 
 import json
-import os
 import shutil
-import subprocess
 
 import make_task_goldens
 import torch
 import transformers
 from safetensors.torch import load_file
-from support import TEXT, ParityTest, run_binary, state
+from support import TEXT, ParityTest, run_binary, run_for_code, state
 from test_clm import BLOCK, BOTH, STEPS, TOKENIZER, Samples, blocks_of, families_of, known_families
 from test_tasks import GOLDENS, TASKS, write_config
 
@@ -252,7 +250,7 @@ class Adapter(ParityTest):
 
         save_file({**tensors, table: tensors[table] + 1.0}, file, metadata={"format": "pt"})
         shutil.rmtree(output)
-        refused = subprocess.run([os.environ["FINETUNE_BINARY"], "train", path], capture_output=True, text=True)
+        refused = run_for_code("train", path)
         self.assertEqual(refused.returncode, 1, refused.stderr)
         self.assertIn("'model.embed_tokens.weight' differs from the base's", refused.stderr)
 
@@ -296,7 +294,7 @@ class Adapter(ParityTest):
 
         # Another scale would be another model.
         path = self.configured("llama", "other-alpha", lora_alpha=16, resume_from_checkpoint=str(checkpoint))
-        refused = subprocess.run([os.environ["FINETUNE_BINARY"], "train", path], capture_output=True, text=True)
+        refused = run_for_code("train", path)
         self.assertEqual(refused.returncode, 3, refused.stderr)
         self.assertIn("write lora_alpha: 32", refused.stderr)
 

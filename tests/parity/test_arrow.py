@@ -4,13 +4,12 @@ to the last bit."""
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 
 import pyarrow
 import pyarrow.feather
 import pyarrow.parquet
-from support import TEXT, ParityTest, run_binary
+from support import TEXT, ParityTest, run_binary, run_for_code
 from test_tasks import FILES, write_config, write_short_training
 
 
@@ -77,8 +76,6 @@ class Arrow(ParityTest):
                 self.assertEqual(self.train_on("topics", path, f"run-{name}"), expected)
 
     def test_streams_resume_inside_every_format(self):
-        from os import environ
-
         source = FILES / "topics-train.jsonl"
         keys = {"streaming": True, "shuffle_buffer_size": 8, "max_steps": 12}
 
@@ -92,11 +89,7 @@ class Arrow(ParityTest):
             with self.subTest(name):
                 config = training(f"run-{name}", write(table_of(source), self.folder / name))
                 for step in (3, 8):
-                    done = subprocess.run(
-                        [environ["FINETUNE_BINARY"], "train", config, "--stop_at_step", str(step)],
-                        capture_output=True,
-                        text=True,
-                    )
+                    done = run_for_code("train", config, "--stop_at_step", step)
                     self.assertEqual(done.returncode, 75, done.stderr)
                 self.assertEqual(self.end_of(config), expected)
 
@@ -158,11 +151,7 @@ class Arrow(ParityTest):
         config = write_config(folder, "bert/topics")
         values = {**json.loads(config.read_text()), "train_file": str(path), **dict(keys)}
         config.write_text(json.dumps(values))
-        from os import environ
-
-        done = subprocess.run(
-            [environ["FINETUNE_BINARY"], "train", str(config)], capture_output=True, text=True
-        )
+        done = run_for_code("train", config)
         self.assertEqual(done.returncode, 1, done.stderr)
         return done.stderr
 

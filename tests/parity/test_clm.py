@@ -12,7 +12,7 @@ import time
 
 import torch
 from safetensors.torch import load_file
-from support import ROOT, TEXT, ParityTest, run_binary, state, weights
+from support import ROOT, TEXT, ParityTest, run_binary, run_for_code, state, weights
 
 TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "lighthouse"
 BLOCK = 32
@@ -405,9 +405,7 @@ class CausalLm(ParityTest):
         os.close(master)
 
     def test_a_prompt_without_room_is_an_error(self):
-        done = subprocess.run(
-            [os.environ["FINETUNE_BINARY"], "predict", str(self.talkers["llama"]), "--text", "ab " * 100],
-            capture_output=True, text=True, timeout=120)
+        done = run_for_code("predict", self.talkers["llama"], "--text", "ab " * 100)
         self.assertEqual(done.returncode, 1)
         self.assertIn("text 1: has ", done.stderr)
         self.assertIn("there is no room to continue", done.stderr)

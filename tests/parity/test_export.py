@@ -2,13 +2,11 @@
 """Compares exports with PEFT's merge_and_unload() and with the gguf package: names, values, logits."""
 
 import json
-import os
 import shutil
-import subprocess
 
 import torch
 from safetensors.torch import load_file, save_file
-from support import ParityTest, run_binary
+from support import ParityTest, run_binary, run_for_code
 from test_clm import TOKENIZER, known_families
 
 # One multiplication and addition in float32, in another order.
@@ -155,9 +153,7 @@ class Export(ParityTest):
         ):
             save_file(changed, file, metadata={"format": "pt"})
             config.write_text(json.dumps({**keys, **more}))
-            done = subprocess.run(
-                [os.environ["FINETUNE_BINARY"], "export", folder, self.folder / "no"], capture_output=True, text=True
-            )
+            done = run_for_code("export", folder, self.folder / "no")
             self.assertEqual(done.returncode, 1, done.stderr)
             self.assertRegex(done.stderr, text)
 
@@ -216,9 +212,7 @@ class Export(ParityTest):
 
         folder, _ = self.adapter(self.bases["llama"], AutoModelForCausalLM.from_pretrained(self.bases["llama"]),
                                  task_type="CAUSAL_LM")  # fmt: skip
-        over_base = subprocess.run(
-            [os.environ["FINETUNE_BINARY"], "export", folder, self.bases["llama"], "--overwrite"], capture_output=True, text=True
-        )
+        over_base = run_for_code("export", folder, self.bases["llama"], "--overwrite")
         self.assertEqual(over_base.returncode, 2, over_base.stderr)
         self.assertIn("is or contains", over_base.stderr)
         config = json.loads((folder / "adapter_config.json").read_text())
@@ -233,7 +227,7 @@ class Export(ParityTest):
             ([self.folder / "nowhere", out], 2, "there is no folder"),
             ([self.bases["llama"], self.folder / "checkpoint-5"], 2, "name of a run's checkpoint"),
         ):
-            done = subprocess.run([os.environ["FINETUNE_BINARY"], "export", *map(str, words)], capture_output=True, text=True)
+            done = run_for_code("export", *words)
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertRegex(done.stderr, text)
             self.assertFalse(list(self.folder.glob("refused*")))
@@ -406,9 +400,7 @@ class Export(ParityTest):
             (huge, ["--outtype", "f16"], "has values that f16 cannot hold"),
             (self.bases["llama"], ["--outtype", "q5_k"], "a GGUF file holds auto"),
         ):
-            done = subprocess.run(
-                [os.environ["FINETUNE_BINARY"], "export", source, self.folder / "no.gguf", *words], capture_output=True, text=True
-            )
+            done = run_for_code("export", source, self.folder / "no.gguf", *words)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(text, done.stderr)
             self.assertFalse(list(self.folder.glob("no.gguf*")))

@@ -5,14 +5,13 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import unittest
 
 import torch
 from make_goldens import make_trainer
 from safetensors import safe_open
 from safetensors.torch import load_file
-from support import MLM, TRAJECTORIES, ParityTest, load_strictly, run_binary, state, weights
+from support import MLM, TRAJECTORIES, ParityTest, load_strictly, run_binary, run_for_code, state, weights
 
 LINEAR = {**TRAJECTORIES["linear"]["config"], "weight_decay": 0.1, "max_grad_norm": 0.0}
 LINEAR.update(max_steps=8, save_strategy="steps", save_steps=4, logging_steps=1)
@@ -131,9 +130,7 @@ class OptimizerFiles(ParityTest):
             config.update(optim=optim, output_dir=str(self.folder / optim))
             path = self.folder / f"{optim}.json"
             path.write_text(json.dumps(config))
-            done = subprocess.run(
-                [os.environ["FINETUNE_BINARY"], "train", str(path)], capture_output=True, text=True
-            )
+            done = run_for_code("train", path)
             self.assertEqual(done.returncode, 0, done.stderr[-3000:])
             self.assertIn(line, done.stderr)
             self.assertIn(str(half), done.stderr)

@@ -4,12 +4,10 @@ error that names the class and the file; and the table of classes against that o
 
 import functools
 import json
-import os
 import re
-import subprocess
 from pathlib import Path
 
-from support import ROOT, TEXT, ParityTest
+from support import ROOT, TEXT, ParityTest, run_for_code
 from test_tokenizer import CORPUS, encode_json, theirs, unigram_vocabulary, wordpiece_vocabulary
 from test_tokenizer_patterns import KNOWN, spaced_model
 
@@ -141,10 +139,9 @@ class Folders(ParityTest):
             self.assertEqual(mine["offset_mapping"], [list(x) for x in offsets], repr(line))
 
     def refusal(self, folder):
-        command = [os.environ["FINETUNE_BINARY"], "tokenizer", "encode", "--tokenizer", folder]
-        done = subprocess.run(command, input=b"a\n", capture_output=True, timeout=60)
-        self.assertEqual((done.returncode, done.stdout), (1, b""), done.stderr)
-        return done.stderr.decode()
+        done = run_for_code("tokenizer", "encode", "--tokenizer", folder, stdin=b"a\n")
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        return done.stderr
 
     def test_ids_of_autotokenizer(self):
         for model_type, name, kind in EQUAL:

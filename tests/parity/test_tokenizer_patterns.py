@@ -5,10 +5,9 @@ on text of every kind; and transformers classes that build their own parts."""
 import functools
 import json
 import os
-import subprocess
 
 from mixed_text import mixed_lines
-from support import TEXT
+from support import TEXT, run_for_code
 from test_tokenizer import HARD_LINES, OffsetsTest, encode, encode_json, unigram_vocabulary
 
 # Set 10 MB for a thorough run.
@@ -132,11 +131,10 @@ class Patterns(PatternTest):
             with self.subTest(regex[:20]):
                 file["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": regex}
                 (self.folder / "tokenizer.json").write_text(json.dumps(file))
-                command = [os.environ["FINETUNE_BINARY"], "tokenizer", "encode", "--tokenizer", self.folder]
-                done = subprocess.run(command, input=b"a\n", capture_output=True, timeout=60)
+                done = run_for_code("tokenizer", "encode", "--tokenizer", self.folder, stdin=b"a\n")
                 self.assertEqual(done.returncode, 1, done.stderr)
-                self.assertIn(b"tokenizer.json: ", done.stderr)
-                self.assertIn(b"regular expression", done.stderr)
+                self.assertIn("tokenizer.json: ", done.stderr)
+                self.assertIn("regular expression", done.stderr)
 
 
 def add_pattern(name, patterns):

@@ -6,12 +6,11 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 from collections import OrderedDict
 
 import torch
 from safetensors.torch import load_file, save_file
-from support import MLM, TRAJECTORIES, ParityTest, run_binary, weights
+from support import MLM, TRAJECTORIES, ParityTest, run_binary, run_for_code, weights
 
 TEXTS = ["I lit the <mask> at seven o'clock.", "<mask> fog came in from the sea."]
 
@@ -188,11 +187,10 @@ class Calls:
 class Refusals(WeightsTest):
     def refusal(self, folder):
         """Returns the error about a folder: one sentence, exit code 1, no answer."""
-        command = [os.environ["FINETUNE_BINARY"], "predict", folder, "--use_cpu", "--text", TEXTS[0]]
-        done = subprocess.run(command, capture_output=True, timeout=60)
-        said = done.stderr.decode()
+        done = run_for_code("predict", folder, "--use_cpu", "--text", TEXTS[0])
+        said = done.stderr
         self.assertEqual(done.returncode, 1, said)
-        self.assertEqual(done.stdout, b"")
+        self.assertEqual(done.stdout, "")
         self.assertEqual(len(said.strip().splitlines()), 1, said)
         return said
 
