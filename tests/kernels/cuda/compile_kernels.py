@@ -5,15 +5,18 @@ a GPU. The registers, bytes of shared memory and bytes of stack that the worst e
 are compared with resources.json next to this file: a figure that rose is a failure, unless --write
 replaces the file's.
 
-NVRTC comes from PyPI's packages, cached in --cache. Exit 77: they could not be downloaded.
+NVRTC comes from PyPI's packages, cached in --cache. Exit 77: they could not be downloaded. Where there is
+ccache, what the compiler said about a program is kept with its objects for two months after its last use.
 """
 
 import argparse
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import time
 import zipfile
 
 # The oldest tested version of each; a CUDA build of torch has its own.
@@ -35,6 +38,21 @@ def library(package, folder):
         unpacked.rename(folder)
     found = [path for path in folder.rglob("libnvrtc.so.*") if "alt" not in path.name]
     return found[0]
+
+
+def results_folder(package):
+    """Returns a folder for the compiler's results, "" without ccache."""
+    if shutil.which("ccache") is None:
+        return ""
+    shown = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=False)
+    if shown.returncode != 0:
+        return ""
+    folder = pathlib.Path(shown.stdout.strip(), "finetune-nvrtc", package.replace("==", "-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        if time.time() - file.stat().st_mtime > 60 * 86400:
+            file.unlink(missing_ok=True)
+    return str(folder)
 
 
 TABLE = pathlib.Path(__file__).with_name("resources.json")
@@ -82,7 +100,7 @@ def main():
         if path is None:
             print(f"{PACKAGES[cuda]} cannot be downloaded", file=sys.stderr)
             return 77
-        command = [options.program, str(path), *(options.architecture or ARCHITECTURES[cuda])]
+        command = [options.program, str(path), results_folder(PACKAGES[cuda]), *(options.architecture or ARCHITECTURES[cuda])]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
             for line in running.stdout:
                 print(line, end="", flush=True)
