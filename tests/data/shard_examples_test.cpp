@@ -14,6 +14,7 @@
 #include "finetune/data/data_files.h"
 #include "finetune/data/shard_writer.h"
 #include "finetune/data/tf_example.h"
+#include "support/file_content.h"
 #include "support/golden.h"
 
 namespace finetune::testing {
@@ -201,8 +202,7 @@ TEST(ShardRecord, IsFilledUpAndTakenBack) {
 std::map<std::string, std::string> contents(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    std::ifstream file(entry.path(), std::ios::binary);
-    files[entry.path().filename()] = {std::istreambuf_iterator<char>(file), {}};
+    files[entry.path().filename()] = testing::file_content(entry.path());
   }
   return files;
 }

@@ -13,6 +13,7 @@
 
 #include "faults/fault_run.h"
 #include "finetune/base/json.h"
+#include "support/file_content.h"
 
 namespace finetune::testing {
 namespace {
@@ -32,12 +33,7 @@ struct Variant {
   bool has_adapter = false;
 };
 
-std::string model_bytes(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-Json json_of(const std::string& path) { return parse_json(model_bytes(path), path); }
+Json json_of(const std::string& path) { return parse_json(file_content(path), path); }
 
 // A run with load_best_model_at_end whose uninterrupted outcome is known.
 class BestRun : public FaultRun {
@@ -76,8 +72,8 @@ class BestRun : public FaultRun {
   // Checks that the model of this step was exported and recorded. Returns the problem; empty: none.
   [[nodiscard]] std::string check_export(int64_t step) const {
     const std::string name = "checkpoint-" + std::to_string(step);
-    if (model_bytes(out(model_file())) !=
-        model_bytes(folder() / ("whole/" + name + "/" + model_file()))) {
+    if (file_content(out(model_file())) !=
+        file_content(folder() / ("whole/" + name + "/" + model_file()))) {
       return "the exported model is not that of step " + std::to_string(step);
     }
     const Json state = json_of(out("trainer_state.json"));

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "faults/fault_run.h"
+#include "support/file_content.h"
 
 namespace finetune::testing {
 namespace {
@@ -17,10 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Random = std::mt19937_64;
 
-std::string file_content(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 void put_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "finetune/base/file_system.h"
+#include "support/file_content.h"
 
 namespace finetune::testing {
 
@@ -51,8 +52,7 @@ std::shared_ptr<Node> load(const fs::path& path) {
     }
     node->durable = node->entries;
   } else {
-    std::ifstream stream(path, std::ios::binary);
-    node->content = {std::istreambuf_iterator<char>(stream), {}};
+    node->content = file_content(path);
     node->synced = node->content;
   }
   return node;

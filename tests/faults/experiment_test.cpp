@@ -9,6 +9,7 @@
 #include <map>
 
 #include "faults/fault_run.h"
+#include "support/file_content.h"
 #include "support/paths.h"
 
 namespace finetune::testing {
@@ -21,16 +22,11 @@ struct Change {
   std::vector<std::string> said;  // both values, in the message
 };
 
-std::string file_bytes(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 std::map<std::string, std::string> files_of(const FaultRun& run) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(run.out())) {
     if (!entry.is_regular_file() || entry.path().filename() == ".finetune.lock") continue;
-    files[entry.path().string()] = file_bytes(entry.path().string());
+    files[entry.path().string()] = file_content(entry.path().string());
   }
   return files;
 }
@@ -51,7 +47,7 @@ std::string first_change(const std::map<std::string, std::string>& before,
 
 std::vector<Change> changes_of(const FaultRun& run) {
   const std::string data = source_dir() + "/tests/fixtures/checkpoints/v1/float32/";
-  const std::string text = file_bytes(data + "train.txt");
+  const std::string text = file_content(data + "train.txt");
   const std::string longer = run.folder().write("longer.txt", text + "one more line\n");
   std::string one_byte = text;
   one_byte[one_byte.size() / 2] = one_byte[one_byte.size() / 2] == 'e' ? 'a' : 'e';
@@ -60,7 +56,7 @@ std::vector<Change> changes_of(const FaultRun& run) {
   fs::create_directory(tokenizer);
   for (const auto& entry : fs::directory_iterator(data + "tokenizer")) {
     const std::string name = entry.path().filename().string();
-    run.folder().write("tokenizer/" + name, file_bytes(entry.path().string()) + "\n");
+    run.folder().write("tokenizer/" + name, file_content(entry.path().string()) + "\n");
   }
   return {{{"--seed", "7"}, {"seed is 7", "began with 42"}},
           {{"--data_seed", "7"}, {"data_seed is 7", "began with null"}},

@@ -25,6 +25,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/reader.h"
+#include "support/file_content.h"
 #include "support/paths.h"
 
 namespace finetune::testing {
@@ -36,11 +37,6 @@ constexpr unsigned kHangSeconds = 60;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::string content(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 // Runs a command as main() does.
@@ -168,7 +164,7 @@ Session FaultRun::start(const Fault& fault, const std::vector<std::string>& more
   }
   Session session;
   session.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  session.said = content(said);
+  session.said = file_content(said);
   const size_t resuming = session.said.find("resuming from ");
   const size_t step = session.said.find(" at step ", resuming);
   if (resuming != std::string::npos && step != std::string::npos) {
@@ -226,10 +222,10 @@ std::vector<std::string> FaultRun::names(const std::string& part) const {
 
 FaultRun::Outcome FaultRun::outcome() const {
   const std::string last = out("checkpoint-" + std::to_string(settings_.steps)) + "/";
-  return {.model = content(out(model_file())),
-          .optimizer = content(last + "optimizer.pt"),
-          .schedule = content(last + "scheduler.pt"),
-          .log = log_without_times(content(out("trainer_state.json")))};
+  return {.model = file_content(out(model_file())),
+          .optimizer = file_content(last + "optimizer.pt"),
+          .schedule = file_content(last + "scheduler.pt"),
+          .log = log_without_times(file_content(out("trainer_state.json")))};
 }
 
 void FaultRun::keep_as(const std::string& name) {

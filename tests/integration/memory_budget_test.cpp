@@ -117,7 +117,9 @@ struct Watched {
 };
 
 Watched train_watched(const TinyRun& run, const Arguments& more = {}) {
-  Process process(run.command(more));
+  ProcessOptions fresh;
+  fresh.may_be_warm = false;
+  Process process(run.command(more), fresh);
   MemoryWatch watch(process.id());
   ProcessResult result = process.finish();
   watch.end();

@@ -37,8 +37,8 @@ struct ProcessOptions {
   std::string folder;                              // working directory; empty: the test's own
   std::string watch;                      // a folder whose new names wait_for_file() observes
   rlim_t max_file_bytes = RLIM_INFINITY;  // writes beyond it fail, as on a full disk
-  // run() may take a fork of a warm process (WarmProgram) instead of a new one. Not where the start
-  // or the memory of the process matter.
+  // The program may be a fork of a warm process (WarmProgram) instead of a new one. Not where the
+  // start or the memory of the process matter.
   bool may_be_warm = true;
   std::string preload = {};  // a library for LD_PRELOAD
 };
@@ -55,10 +55,11 @@ struct ProcessResult {
 // start takes a tenth of a new process's time. It ends with the test.
 class WarmProgram {
  public:
-  // The one that has this library preloaded.
-  static WarmProgram& get(const std::string& preload) {
+  // The one that has this library preloaded; nullptr while it has a session.
+  static WarmProgram* free(const std::string& preload) {
     static std::map<std::string, WarmProgram> programs;
-    return programs.try_emplace(preload, preload).first->second;
+    WarmProgram& program = programs.try_emplace(preload, preload).first->second;
+    return program.has_session_ ? nullptr : &program;
   }
 
   explicit WarmProgram(const std::string& preload) {
@@ -95,24 +96,39 @@ class WarmProgram {
     if (!send_request(socket_, text_of(request), streams) || !receive_value(socket_, session)) {
       throw std::runtime_error("the session server is gone");
     }
+    has_session_ = true;
     return session;
   }
   std::optional<SessionEnd> await_end() {
     SessionEnd end;
-    return receive_value(socket_, end) ? std::optional(end) : std::nullopt;
+    if (!receive_value(socket_, end)) return std::nullopt;
+    has_session_ = false;
+    return end;
   }
 
  private:
+  bool has_session_ = false;
   int socket_ = -1;
   pid_t server_ = -1;
 };
+
+// Returns whether a warm program does what a new process of it would.
+inline bool can_be_warm(const Arguments& words, const ProcessOptions& options) {
+  if (!options.may_be_warm || words.empty() || words[0] != binary_path()) return false;
+  for (const auto& [name, value] : options.environment) {
+    if (is_read_early(name)) return false;
+  }
+  size_t bytes = 0;
+  for (const std::string& word : words) bytes += word.size() + 1;
+  return bytes < kLongestRequest / 2 && !session_server_path().empty();
+}
 
 // One run of a program. Its output is collected during waits, and it is killed at its time limit or
 // by the destructor.
 class Process {
  public:
-  explicit Process(const Arguments& words, const ProcessOptions& options = {}, bool is_warm = false)
-      : warm_(is_warm ? &WarmProgram::get(options.preload) : nullptr) {
+  explicit Process(const Arguments& words, const ProcessOptions& options = {})
+      : warm_(can_be_warm(words, options) ? WarmProgram::free(options.preload) : nullptr) {
     if (!options.watch.empty()) {
       watch_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
       ::inotify_add_watch(watch_, options.watch.c_str(), IN_CREATE | IN_MOVED_TO);
@@ -291,20 +307,9 @@ class Process {
   std::vector<std::string> names_;
 };
 
-// Returns whether a warm program does what a new process of it would.
-inline bool can_be_warm(const Arguments& words, const ProcessOptions& options) {
-  if (!options.may_be_warm || words.empty() || words[0] != binary_path()) return false;
-  for (const auto& [name, value] : options.environment) {
-    if (is_read_early(name)) return false;
-  }
-  size_t bytes = 0;
-  for (const std::string& word : words) bytes += word.size() + 1;
-  return bytes < kLongestRequest / 2 && !session_server_path().empty();
-}
-
 inline ProcessResult run(const Arguments& words, const ProcessOptions& options = {},
                          double seconds = 120) {
-  return Process(words, options, can_be_warm(words, options)).finish(seconds);
+  return Process(words, options).finish(seconds);
 }
 
 // The program under test.

@@ -18,6 +18,7 @@
 #include "base/temporary_folder.h"
 #include "finetune/base/json.h"
 #include "integration/process.h"
+#include "support/file_content.h"
 #include "support/paths.h"
 
 namespace finetune::testing {
@@ -29,9 +30,8 @@ inline const std::string kTasks = source_dir() + "/tests/fixtures/tasks/";
 inline const std::string kMaskedLm = source_dir() + "/tests/fixtures/parity/mlm/model";
 
 inline std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  return file_content(path);
 }
 
 inline void write_file(const std::string& path, const std::string& content) {

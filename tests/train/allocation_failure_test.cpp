@@ -16,17 +16,13 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tokenizer/train_vocabulary.h"
 #include "finetune/train/run.h"
+#include "support/file_content.h"
 #include "support/paths.h"
 
 namespace finetune {
 namespace {
 
 const std::string kText = source_dir() + "/tests/fixtures/text/lighthouse.txt";
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 class AllocationFailure : public ::testing::Test {
  protected:
@@ -70,7 +66,7 @@ class AllocationFailure : public ::testing::Test {
     set_allocation_faults({});
     rescued_ += finished && was_reached;
     EXPECT_EQ(train(out), 0) << number;
-    EXPECT_FALSE(read_file(folder_ / out + "/model.safetensors").empty()) << number;
+    EXPECT_FALSE(testing::file_content(folder_ / out + "/model.safetensors").empty()) << number;
     std::filesystem::remove_all(folder_ / out);
     return was_reached;
   }

@@ -24,6 +24,7 @@
 #include "finetune/train/run.h"
 #include "optim/schedule_kwargs.h"
 #include "optim/update_rule.h"
+#include "support/file_content.h"
 #include "support/golden.h"
 #include "support/paths.h"
 
@@ -76,12 +77,6 @@ const bool kAreAdded = [] {
 
 const std::string kExtendingText = source_dir() + "/tests/fixtures/text/lighthouse.txt";
 
-std::string read_bytes(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.good()) << path;
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 class Extending : public ::testing::Test {
  protected:
   Extending() {
@@ -114,7 +109,7 @@ class Extending : public ::testing::Test {
   }
 
   [[nodiscard]] std::string file(const std::string& out, const std::string& name) const {
-    return read_bytes(folder_ / out + "/checkpoint-4/" + name);
+    return testing::file_content(folder_ / out + "/checkpoint-4/" + name);
   }
 
   testing::TemporaryFolder folder_;
