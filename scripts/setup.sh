@@ -174,7 +174,8 @@ ensure_torch() {
   if [[ -x $python ]] && has_fitting_torch "$python"; then return; fi
   make_venv "$(command -v python3)"
   say "==> $python -m pip install torch==$torch_version   (into .venv, once)"
-  "$python" -m pip install --quiet --disable-pip-version-check "torch==$torch_version" >&2 ||
+  # Python compiles the few modules that are imported: all of them would take longer than the download.
+  "$python" -m pip install --quiet --disable-pip-version-check --no-compile "torch==$torch_version" >&2 ||
     fail "torch $torch_version could not be installed into $venv; name a Python that has it with FINETUNE_PYTHON, or another version with FINETUNE_TORCH_VERSION"
   has_fitting_torch "$python" || fail "torch was installed into $venv but is not found there"
 }
@@ -266,7 +267,7 @@ install_test_packages() {
   if has_test_packages; then return; fi
   say "==> $test_python -m pip install -r tests/requirements.txt   (into .venv, once)"
   # Held where it is, without the local part (+cu130), which the package's own metadata lack.
-  "$test_python" -m pip install --quiet --disable-pip-version-check \
+  "$test_python" -m pip install --quiet --disable-pip-version-check --no-compile \
     -r "$root/tests/requirements.txt" "torch==${found_torch%%+*}" >&2 ||
     fail "the packages that the tests compare with could not be installed into $venv"
   install_chat_templates
