@@ -270,6 +270,9 @@ install_test_packages() {
   "$test_python" -m pip install --quiet --disable-pip-version-check --no-compile \
     -r "$root/tests/requirements.txt" "torch==${found_torch%%+*}" >&2 ||
     fail "the packages that the tests compare with could not be installed into $venv"
+  # Compiled here once, not by every test that starts meanwhile.
+  HF_HUB_OFFLINE=1 "$test_python" -c 'from transformers import Trainer; import bitsandbytes, datasets, moto.server, peft, trl' \
+    >/dev/null 2>&1 || true
   install_chat_templates
   test_packages_stamp >"$venv/.finetune-test-packages"
 }
