@@ -121,8 +121,8 @@ inline void keep_only_checkpoint(const TinyRun& run, int step) {
 }
 
 // Starts a run that takes about `seconds` and kills it at a random moment, several times. Returns
-// how many of these sessions had not ended before. A run that ends before the first kill begins
-// anew, and moments are earlier from then on: a machine may be faster now than when the seconds
+// how many of these sessions had not ended before. A run that ends before the first kill is
+// deleted, and moments are earlier from then on: a machine may be faster now than when the seconds
 // were taken.
 inline int kill_at_random_moments(const TinyRun& run, double seconds, int times, uint32_t seed) {
   std::mt19937 random(seed);
