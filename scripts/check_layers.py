@@ -156,7 +156,8 @@ def check_members(root):
 
 # Sources and headers of src/ and include/, and their lines, at most. A feature that needs more raises them in
 # its own commit, with the reason; what becomes shorter lowers them.
-MOST_FILES, MOST_LINES = 1196, 128500
+# 2026-11: TPU (tensor/tpu, train/accelerator).
+MOST_FILES, MOST_LINES = 1200, 129300
 
 
 def check_weight(root):

@@ -2,6 +2,7 @@
 #include "kernels/kernels.h"
 
 #include "finetune/kernels/kernels_in_use.h"
+#include "finetune/tensor/device.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/runner.h"
@@ -75,7 +76,7 @@ namespace finetune {
 bool is_asynchronous(c10::Device device) { return kernels::kernels_for(device).is_asynchronous; }
 
 Tensor uploaded(const Tensor& host, c10::Device device) {
-  if (device.is_meta() || !is_asynchronous(device)) return host.to(device);
+  if (!features_of(device).pinned) return host.to(device);
   return host.pin_memory().to(device, /*non_blocking=*/true);
 }
 

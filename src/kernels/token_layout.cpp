@@ -7,6 +7,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/kernels_in_use.h"
+#include "finetune/tensor/device.h"
 #include "kernels/cuda/operations.h"
 
 namespace finetune {
@@ -25,7 +26,7 @@ std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengt
   // Only the kernels of cuda/ read the starts of sequences on the device.
   const bool has_starts = &kernels::kernels_for(device) == &kernels::cuda::kKernels;
   const int64_t starts = has_starts ? static_cast<int64_t>(layout->offsets.size()) : 0;
-  const bool is_pinned = is_asynchronous(device);
+  const bool is_pinned = features_of(device).pinned;
   const Tensor numbers =
       at::empty({3 * all + starts}, at::TensorOptions().dtype(at::kLong).pinned_memory(is_pinned));
   auto* cells = numbers.mutable_data_ptr<int64_t>();

@@ -3,11 +3,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 
 #include "finetune/nn/elementwise.h"
+#include "finetune/tensor/device.h"
 #include "model/backbone.h"
 
 namespace finetune {
@@ -21,6 +23,22 @@ nn::Value embed_types(const nn::Embedding& table, const ModelInput& input, nn::P
   return table(at::zeros({1}, input.input_ids.options()), p);
 }
 
+namespace {
+
+// How many of a row's tokens [B, T] stand up to each. Where operators are compiled, by doubled
+// shifts (Hillis and Steele): XLA's compiler for CPUs ends the process at a cumsum (plugin of
+// 2026-11).
+Tensor counted(const Tensor& is_token) {
+  if (!compiles_shapes(is_token.device())) return is_token.cumsum(1);
+  Tensor count = is_token.to(at::kLong);
+  for (int64_t shift = 1; shift < count.size(1); shift *= 2) {
+    count = count + at::constant_pad_nd(count.narrow(1, 0, count.size(1) - shift), {shift, 0});
+  }
+  return count;
+}
+
+}  // namespace
+
 RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
@@ -33,7 +51,7 @@ RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& 
 
 nn::Value RobertaEmbeddings::operator()(const ModelInput& input, nn::Pass& p) const {
   const Tensor is_token = input.input_ids.ne(padding_id_);
-  const Tensor indices = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
+  const Tensor indices = counted(is_token) * is_token + padding_id_;  // [B, T]
   // As in torch's Embedding, padding_id keeps the gradient of that row at zero.
   const nn::Value sum = nn::add(
       {words_(without_padding(input.input_ids, p), p, padding_id_), embed_types(types_, input, p),

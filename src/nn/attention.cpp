@@ -18,6 +18,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/nn/elementwise.h"
+#include "finetune/tensor/device.h"
 
 namespace finetune::nn {
 namespace {
@@ -61,7 +62,9 @@ Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   const Tensor k = for_each_head(by_head(key, kv_heads), options.heads);
   const Tensor v = for_each_head(by_head(value, kv_heads), options.heads);
   const bool drops = pass.dropout && options.dropout != 0.0;
-  if (!drops && !options.causal && options.window == 0) {
+  // Where operators are compiled, the fused one is a call that only a TPU runs: XLA fuses these
+  // itself.
+  if (!drops && !options.causal && options.window == 0 && !compiles_shapes(q.device())) {
     const std::optional<Tensor> mask =
         pass.mask.defined() ? std::optional<Tensor>(pass.mask) : std::nullopt;
     return joined(at::scaled_dot_product_attention(q, k, v, mask));

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "finetune/task/task.h"
+#include "finetune/tensor/device.h"
 
 namespace finetune {
 namespace {
@@ -18,7 +19,7 @@ Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device 
                at::ScalarType type) {
   const auto size = static_cast<int64_t>(values.size());
   if (!device.is_cpu()) {
-    const Tensor pinned = at::empty({size}, at::TensorOptions().dtype(stored).pinned_memory(true));
+    const Tensor pinned = at::empty({size}, host_options(stored, device));
     std::copy_n(values.data(), values.size(), static_cast<T*>(pinned.data_ptr()));
     return pinned.to(device, stored, /*non_blocking=*/true, /*copy=*/true).to(type);
   }
@@ -30,7 +31,9 @@ Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device 
 
 // Returns null if no row ends in padding.
 std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device device) {
-  if (batch.tokens == batch.rows * batch.length) return nullptr;
+  // Where operators are compiled for shapes, rows stay padded: each number of tokens would be
+  // another.
+  if (batch.tokens == batch.rows * batch.length || compiles_shapes(device)) return nullptr;
   std::vector<int64_t> lengths;
   int64_t tokens = 0;
   for (int64_t row = 0; row < batch.rows; ++row) {

@@ -30,6 +30,7 @@
 #include "finetune/base/text.h"
 #include "finetune/tensor/gpu.h"
 #include "finetune/tensor/tensor.h"
+#include "finetune/tensor/tpu.h"
 
 namespace finetune {
 namespace {
@@ -122,13 +123,43 @@ void check_expandable_segments(const c10::Device& device) {
 
 }  // namespace
 
-c10::Device pick_device(bool use_cpu) {
+DeviceFeatures features_of(const c10::Device& device) {
+  const bool has_all = !device.is_cpu() && !device.is_meta() && !is_tpu(device);
+  return {.streams = has_all, .pinned = has_all, .statistics = has_all};
+}
+
+bool compiles_shapes(const c10::Device& device) { return is_tpu(device); }
+
+at::TensorOptions host_options(at::ScalarType type, const c10::Device& device) {
+  return at::TensorOptions().dtype(type).device(at::kCPU).pinned_memory(features_of(device).pinned);
+}
+
+c10::Device pick_device(Accelerator wanted) {
   // Set before CUDA's allocator reads it: expandable segments avoid fragmentation by batches of
   // different lengths. A user's setting takes precedence.
   const bool is_ours = std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr &&
                        std::getenv(kAllocatorSettings) == nullptr;
   if (is_ours) ::setenv(kAllocatorSettings, kExpandable, /*overwrite=*/0);
-  if (use_cpu || !has_accelerator()) return c10::Device(c10::kCPU);
+  if (wanted == Accelerator::kCpu) return c10::Device(c10::kCPU);
+  const bool is_tpu_wanted = wanted == Accelerator::kTpu;
+  if (is_tpu_wanted && !has_tpu()) {
+    throw Error(ErrorKind::kConfig,
+                "accelerator: tpu: this machine has no TPU: none of Google's chips is on its PCI "
+                "bus, and TPU_LIBRARY_PATH names no library; take a TPU VM (in Colab: Runtime, "
+                "Change runtime type), or set accelerator: auto");
+  }
+  if (is_tpu_wanted || (wanted == Accelerator::kAuto && has_tpu())) {
+    load_tpu();
+    return {c10::kPrivateUse1, 0};
+  }
+  if (!has_accelerator() || (wanted == Accelerator::kCuda && *at::getAccelerator() != at::kCUDA)) {
+    if (wanted == Accelerator::kAuto) return c10::Device(c10::kCPU);
+    throw Error(
+        ErrorKind::kConfig,
+        format_text("accelerator: cuda: torch {} sees no NVIDIA GPU; `finetune doctor` says "
+                    "why, and accelerator: auto takes what is there",
+                    torch_version()));
+  }
   const c10::Device device(*at::getAccelerator(), 0);
   if (is_ours) check_expandable_segments(device);
   return device;
@@ -140,6 +171,7 @@ std::string describe_device(const c10::Device& device) {
     return "CPU, " + std::to_string(threads) + (threads == 1 ? " thread, " : " threads, ") +
            cpu_capability();
   }
+  if (is_tpu(device)) return describe_tpu(device);
   const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
   char memory[32];
   std::snprintf(memory, sizeof(memory), "%.1f GiB",
@@ -201,7 +233,7 @@ void warm_up(const c10::Device& device) {
 }
 
 std::string describe_device_memory(const c10::Device& device) {
-  if (device.is_cpu()) return "";
+  if (!features_of(device).statistics) return "";
   const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
   const auto stats = at::accelerator::getDeviceStats(device.index());
   const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
@@ -246,12 +278,14 @@ void synchronize(const c10::Device& device) {
 
 uint64_t peak_memory_bytes(const c10::Device& device) {
   if (device.is_cpu()) return static_cast<uint64_t>(peak_resident_memory());
+  if (!features_of(device).statistics) return 0;
   const auto stats = at::accelerator::getDeviceStats(device.index());
   const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return static_cast<uint64_t>(stats.allocated_bytes[aggregate].peak);
 }
 
 uint64_t free_memory(const c10::Device& device) {
+  if (!features_of(device).statistics) return total_memory(device);
   const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
   const auto stats = at::accelerator::getDeviceStats(device.index());
   const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
@@ -261,6 +295,7 @@ uint64_t free_memory(const c10::Device& device) {
 }
 
 uint64_t total_memory(const c10::Device& device) {
+  if (is_tpu(device)) return static_cast<uint64_t>(tpu_memory());
   return at::accelerator::getMemoryInfo(device.index()).second;
 }
 

@@ -126,7 +126,7 @@ KeptMemory::~KeptMemory() {
 void release_unused_memory(const c10::Device& device) {
   if (uses_pool) pool().release_holes();
   ::malloc_trim(0);
-  if (!device.is_cpu()) at::accelerator::emptyCache();
+  if (features_of(device).statistics) at::accelerator::emptyCache();
 }
 
 void set_allocation_faults(const AllocationFaults& faults) {

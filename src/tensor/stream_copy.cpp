@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "finetune/base/log.h"
+#include "finetune/tensor/device.h"
 
 namespace finetune {
 namespace {
@@ -20,7 +21,9 @@ namespace {
 constexpr int64_t kBufferBytes = int64_t{4} << 20;
 
 c10::Stream new_stream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return features_of(device).streams ? guard.getStreamFromGlobalPool(device)
+                                     : guard.getStream(device);
 }
 
 // The stream of a device's StreamCopies: one, so that they follow each other.
@@ -37,10 +40,6 @@ c10::Stream copy_stream(c10::Device device) {
 
 c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
-at::TensorOptions pinned(at::ScalarType type) {
-  return at::TensorOptions().dtype(type).device(at::kCPU).pinned_memory(true);
 }
 
 }  // namespace
@@ -60,7 +59,7 @@ StreamCopy::StreamCopy(Tensor source, Tensor target, c10::Device device)
 }
 
 StreamCopy StreamCopy::to_host(const Tensor& x) {
-  return {x, at::empty(x.sizes(), pinned(x.scalar_type())), x.device()};
+  return {x, at::empty(x.sizes(), host_options(x.scalar_type(), x.device())), x.device()};
 }
 
 StreamCopy StreamCopy::to_device(const Tensor& host, c10::Device device) {
@@ -102,7 +101,8 @@ void StagedReader::read(const std::vector<Part>& parts) {
   ready_.block(stream_);
   for (Buffer& buffer : buffers_) {
     buffer.target = nullptr;  // of a read that failed
-    if (!buffer.memory.defined()) buffer.memory = at::empty({kBufferBytes}, pinned(at::kByte));
+    if (!buffer.memory.defined())
+      buffer.memory = at::empty({kBufferBytes}, host_options(at::kByte, stream_.device()));
   }
   size_t next = 0;
   for (const Part& part : parts) {

@@ -13,6 +13,7 @@ class FieldList;
 
 // Device, number formats and memory. describe() documents the keys.
 struct DeviceArgs {
+  std::string accelerator = "auto";
   bool use_cpu = false;
   bool bf16 = false;
   bool fp16 = false;

@@ -2,15 +2,35 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/TensorOptions.h>
 
 #include <cstdint>
 #include <string>
 
 namespace finetune {
 
-// Selects the device; no other code does. Returns torch's accelerator (CUDA, ...) if there is one
-// and `use_cpu` is false, otherwise the CPU.
-[[nodiscard]] c10::Device pick_device(bool use_cpu);
+enum class Accelerator { kAuto, kCpu, kCuda, kTpu };
+
+// Selects the device; no other code does. kAuto: a TPU where there is one, else torch's accelerator
+// (CUDA, ...), else the CPU. Throws Error(kConfig) with what was looked for where the one that was
+// asked for is not there.
+[[nodiscard]] c10::Device pick_device(Accelerator wanted);
+[[nodiscard]] inline c10::Device pick_device(bool use_cpu) {
+  return pick_device(use_cpu ? Accelerator::kCpu : Accelerator::kAuto);
+}
+
+// What a device offers beyond operators and copies. A CPU offers none of these, a TPU neither.
+struct DeviceFeatures {
+  bool streams = false;     // more than the current one
+  bool pinned = false;      // host memory that it copies to and from by itself
+  bool statistics = false;  // of its memory: free bytes, its allocator's peak
+};
+[[nodiscard]] DeviceFeatures features_of(const c10::Device& device);
+// Whether operators are compiled for shapes: fewer shapes, less time.
+[[nodiscard]] bool compiles_shapes(const c10::Device& device);
+
+// Options of a tensor in host memory from which and to which the device copies fastest.
+[[nodiscard]] at::TensorOptions host_options(at::ScalarType type, const c10::Device& device);
 
 // Returns "CPU, 2 threads, AVX2" or "Tesla T4 (cuda:0 of 1, 14.7 GiB)".
 [[nodiscard]] std::string describe_device(const c10::Device& device);
@@ -34,7 +54,8 @@ void synchronize(const c10::Device& device);
 [[nodiscard]] uint64_t peak_memory_bytes(const c10::Device& device);
 
 // Bytes of an accelerator's memory that this process can still allocate, its allocator's unused
-// ones included, and all bytes that it has.
+// ones included, and all bytes that it has. A TPU does not say the first: all of them; 0 if
+// unknown.
 [[nodiscard]] uint64_t free_memory(const c10::Device& device);
 [[nodiscard]] uint64_t total_memory(const c10::Device& device);
 

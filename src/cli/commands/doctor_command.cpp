@@ -11,7 +11,6 @@
 
 #include "cli/process/command_line.h"
 #include "cli/process/commands.h"
-#include "cli/process/tpu.h"
 #include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
@@ -24,6 +23,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
 #include "finetune/tensor/torch_build.h"
+#include "finetune/tensor/tpu.h"
 
 namespace finetune::cli {
 namespace {
@@ -138,6 +138,13 @@ void look_at_helpers(Doctor& doctor) {
 }
 
 void look_at_device(Doctor& doctor) {
+  if (has_tpu()) {
+    const std::optional<TpuHardware> hardware = tpu_hardware();
+    doctor.line("TPU", (hardware ? hardware->name + ", " : "") + tpu_environment());
+    if (const std::string problem = tpu_problem(tpu_packages()); !problem.empty()) {
+      return doctor.problem(problem, "or train with accelerator: cpu");
+    }
+  }
   const c10::Device device = pick_device(false);
   doctor.line("device", describe_device(device));
   const bool cuda_build = !loaded_libraries("libtorch_cuda").empty();
@@ -154,7 +161,7 @@ void look_at_device(Doctor& doctor) {
   } else if (device.is_cpu()) {
     doctor.line("accelerator", "none: this torch is a CPU build");
   }
-  if (!tpu_note().empty()) doctor.line("TPU", tpu_note());
+  if (const std::string note = tpu_note(); !note.empty()) doctor.line("TPU", note);
   doctor.line("processes", how_processes_meet(cuda_build));
   doctor.line("processors", std::to_string(std::thread::hardware_concurrency()));
 }

@@ -7,7 +7,6 @@
 #include "cli/process/commands.h"
 #include "cli/process/launch.h"
 #include "cli/process/supervisor.h"
-#include "cli/process/tpu.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
@@ -17,6 +16,8 @@
 #include "finetune/config/dump.h"
 #include "finetune/config/load.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/tpu.h"
+#include "finetune/train/accelerator.h"
 #include "finetune/train/run.h"
 
 namespace finetune::cli {
@@ -32,8 +33,8 @@ void check_hooks(const LoadedConfig& config) {
 
 // Writes the accelerator's peak (0 without one) and the reclaimable part of the host's resident
 // memory, for the command that measures this run.
-void write_peak(bool use_cpu, const std::string& path) {
-  const c10::Device device = pick_device(use_cpu);
+void write_peak(const TrainingArgs& args, const std::string& path) {
+  const c10::Device device = pick_device(accelerator_of(args));
   FileSystem::local().write_atomically(
       path,
       format_text("{{\"device\": {}, \"reclaimable\": {}}}",
@@ -53,7 +54,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
               "', the default of output_dir");
   }
   check_starting_folder(config);
-  if (!tpu_note().empty()) log::warning(tpu_note());
+  if (const std::string note = tpu_note(); !note.empty()) log::warning(note);
   return launch(plan_launch(config), config, [&](std::shared_ptr<World> world) {
     RunOptions own = options;
     own.world = std::move(world);
@@ -113,7 +114,7 @@ int train_command(const Arguments& arguments) {
   const LoadedConfig config = load_long_run(words);
   log::set_json_lines(config.args.progress == "json");
   if (peak_file) {
-    options.on_step = [&](int64_t) { write_peak(config.args.use_cpu, *peak_file); };
+    options.on_step = [&](int64_t) { write_peak(config.args, *peak_file); };
   }
   const std::string& from = config.args.resume_from_checkpoint;
   if (options.restart && from != "auto" && from != "none") {

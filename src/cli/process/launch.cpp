@@ -36,6 +36,7 @@
 #include "finetune/distributed/board.h"
 #include "finetune/distributed/world.h"
 #include "finetune/tensor/device.h"
+#include "finetune/train/accelerator.h"
 #include "finetune/train/run.h"
 
 #if defined(FINETUNE_COVERAGE)
@@ -87,7 +88,8 @@ void take_accelerator(int64_t local_rank) {
 int64_t asked_processes(const LoadedConfig& config) {
   const std::string& text = config.args.num_processes;
   if (text == "auto") {
-    const auto found = static_cast<int64_t>(config.args.use_cpu ? 1 : accelerators().size());
+    const auto found = static_cast<int64_t>(
+        accelerator_of(config.args) == Accelerator::kCpu ? 1 : accelerators().size());
     return std::max<int64_t>(1, found);
   }
   int64_t count = 0;

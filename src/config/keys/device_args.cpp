@@ -8,7 +8,11 @@ namespace finetune {
 
 void DeviceArgs::describe(FieldList& field) {
   field.section("Device and memory");
-  field("use_cpu", &DeviceArgs::use_cpu, "Train on the CPU even if there is an accelerator.");
+  field("accelerator", &DeviceArgs::accelerator,
+        "Device that computes; auto: a TPU where there is one, else a GPU, else the CPU.",
+        {.choices = {"auto", "cpu", "cuda", "tpu"}});
+  field("use_cpu", &DeviceArgs::use_cpu,
+        "Train on the CPU even if there is an accelerator; Trainer's key for accelerator: cpu.");
   field("bf16", &DeviceArgs::bf16,
         "Compute in bfloat16 where that is safe; weights are stored as param_dtype says.",
         {.spellings = {{"auto", "false"}}});

@@ -20,7 +20,7 @@ struct OtherName {
 [[nodiscard]] const std::vector<OtherName>& all_other_names();
 
 // Returns the text after "unknown key 'name'" in an error: " (did you mean 'learning_rate'?)" or ":
-// libtorch has no TPU device"; empty if the name is not in the list.
+// a TPU of this machine is used where there is one"; empty if the name is not in the list.
 [[nodiscard]] std::string explain_other_name(std::string_view name);
 
 // Returns the value of a member of an enumeration as Python prints it: "OptimizerNames.ADAMW_BNB"

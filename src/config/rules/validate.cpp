@@ -27,6 +27,7 @@ class Validator {
 
   void check_all(Purpose purpose) {
     check_exclusions(config_, problems_);
+    check_device();
     check_delimiter();
     if (const auto problem = problem_of_class_weights(args_)) add({"class_weights"}, *problem);
     check_adapters(config_, purpose != Purpose::kEvaluate && args_.do_train, problems_);
@@ -76,6 +77,13 @@ class Validator {
       add({key}, "'" + std::string(key) + "' must be a whole number where it is above 1, not " +
                      format_double(steps));
     }
+  }
+
+  void check_device() {
+    const bool has_other = args_.accelerator == "cuda" || args_.accelerator == "tpu";
+    if (!args_.use_cpu || !has_other) return;
+    add({"accelerator"}, "'accelerator: " + args_.accelerator +
+                             "' excludes 'use_cpu: true': there is one device; keep one");
   }
 
   void check_delimiter() {

@@ -33,6 +33,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
 #include "finetune/tokenizer/named_tokens.h"
+#include "finetune/train/accelerator.h"
 #include "finetune/train/adapter_base.h"
 #include "finetune/train/check_files.h"
 #include "train/setup/adapter.h"
@@ -527,8 +528,8 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                     ProgressDisplay& progress) {
   const TrainingArgs& args = config.args;
   Parts parts;
-  parts.device = pick_device(args.use_cpu);
-  if (!args.use_cpu) warn_of_unused_gpu(parts.device);
+  parts.device = pick_device(accelerator_of(args));
+  if (accelerator_of(args) != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
   parts.world = request.world ? request.world : make_single_process_world();
 
   // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.

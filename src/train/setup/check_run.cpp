@@ -12,6 +12,7 @@
 #include "finetune/config/batch_split.h"
 #include "finetune/config/price_list.h"
 #include "finetune/tensor/device.h"
+#include "finetune/train/accelerator.h"
 #include "finetune/train/run.h"
 #include "train/setup/assemble.h"
 
@@ -58,11 +59,11 @@ void check_processes(const LoadedConfig& config, int64_t processes) {
 
 void check_hardware(const LoadedConfig& config) {
   const std::optional<Hardware> hardware = hardware_of(config.args);
-  if (!hardware || config.args.use_cpu) return;
+  if (!hardware || accelerator_of(config.args) == Accelerator::kCpu) return;
   const auto machine = std::ranges::find_if(
       price_list(), [&](const PricedMachine& one) { return one.hardware.name == hardware->name; });
   if (machine == price_list().end() || !machine->is_device) return;
-  const c10::Device device = pick_device(false);
+  const c10::Device device = pick_device(accelerator_of(config.args));
   if (device.is_cpu()) {
     refuse_key(config, "hardware",
                hardware->name + " has a GPU (" + machine->chip +

@@ -98,6 +98,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
 
 int64_t device_memory(c10::Device device) {
   if (device.is_cpu()) return attainable_memory();
+  if (!features_of(device).statistics) return static_cast<int64_t>(total_memory(device));
   const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
   return static_cast<int64_t>(free);
 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+// Google's TPUs, through TorchTPU (the Python package torch_tpu, Apache-2.0). Its libraries
+// register the kernels of a device, PrivateUse1, whose operators XLA compiles. They are opened only
+// where there is a TPU; nothing of them is needed to compile or to start this program.
+namespace finetune {
+
+// The TPU chips on the PCI bus.
+struct TpuHardware {
+  std::string name;    // "TPU v5e"
+  int64_t memory = 0;  // bytes of a chip's HBM
+  int64_t chips = 0;
+};
+// Returns nullopt where there is none. `root`: where the file system begins, another one in tests.
+[[nodiscard]] std::optional<TpuHardware> tpu_hardware(const std::string& root = "/");
+
+// Whether there is a TPU to use: hardware, or a library that the user named (TPU_LIBRARY_PATH).
+[[nodiscard]] bool has_tpu();
+
+// Returns a note if the environment asks for a TPU that is not there, as with PyTorch/XLA and on
+// Google's machines (PJRT_DEVICE, TPU_NAME, COLAB_TPU_ADDR); else "".
+[[nodiscard]] std::string tpu_note();
+
+// What of TorchTPU is installed with a torch.
+struct TpuPackages {
+  std::string torch_tpu;  // version, "0.2.0"; empty: not installed
+  std::string libtpu;     // version; empty: not installed
+  std::string library;    // path of the TPU's library: TPU_LIBRARY_PATH, or libtpu's; empty: none
+  std::string glue;       // path of TorchTPU's library for this torch; empty: it has none
+  std::string python;     // Python's own library, which TorchTPU's needs; empty: not found
+};
+// `folder`: the one that holds Python's packages, torch among them.
+[[nodiscard]] TpuPackages tpu_packages(const std::string& folder);
+[[nodiscard]] TpuPackages tpu_packages();
+
+// Returns in one sentence what is missing or does not fit, with the command that repairs it; "" if
+// nothing.
+[[nodiscard]] std::string tpu_problem(const TpuPackages& packages);
+
+// Opens TorchTPU; calls after the first do nothing. Throws Error(kConfig) with tpu_problem() or the
+// loader's message. Call it before a device is used and before threads are started.
+void load_tpu();
+
+// Whether this is a TPU, after load_tpu().
+[[nodiscard]] bool is_tpu(const c10::Device& device);
+
+// Returns "TPU v5e (tpu:0 of 1, 16.0 GiB)"; without hardware (TPU_LIBRARY_PATH names another
+// backend of XLA) "TPU of libtpu.so (tpu:0 of 1)".
+[[nodiscard]] std::string describe_tpu(const c10::Device& device);
+// Returns the bytes of a chip's HBM; 0 if unknown.
+[[nodiscard]] int64_t tpu_memory();
+// Returns "TorchTPU 0.2.0, libtpu 0.0.52": on them depend exact bits, besides the generation.
+[[nodiscard]] std::string tpu_environment();
+
+}  // namespace finetune
