@@ -11,6 +11,7 @@
 
 #include "finetune/kernels/float32_product.h"
 #include "finetune/kernels/token_product.h"
+#include "finetune/tensor/device.h"
 #include "kernels/kernels.h"
 
 namespace finetune {
@@ -56,6 +57,7 @@ bool kernels::has_float32_product(const Tensor& a, const Tensor& b) {
   const at::ScalarType type = a.scalar_type();
   if ((type != at::kHalf && type != at::kBFloat16) || b.scalar_type() != type) return false;
   if (!kernels::kernels_for(a.device()).is_asynchronous) return false;
+  if (compiles_shapes(a.device())) return false;  // TorchTPU 0.2.0 multiplies unlike types there
   static const auto product = c10::Dispatcher::singleton().findSchema({"aten::addmm", "dtype_out"});
   return product && product->hasComputedKernelForDispatchKey(a.options().computeDispatchKey());
 }

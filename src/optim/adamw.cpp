@@ -10,6 +10,7 @@
 
 #include "finetune/kernels/kernels_in_use.h"
 #include "finetune/kernels/parameter_chunks.h"
+#include "finetune/tensor/device.h"
 #include "optim/update_rule.h"
 
 namespace finetune {
@@ -119,7 +120,9 @@ class FusedAdamW final : public UpdateRule {
 
   void run(Lists& lists, double learning_rate, double factor) const {
     std::optional<Tensor> divisor;
-    if (factor != 1.0) divisor = at::full({}, 1.0 / factor, lists.averages.front().options());
+    // Where operators are compiled, one program with a divisor instead of one with and one without.
+    const bool has_one = factor != 1.0 || compiles_shapes(lists.averages.front().device());
+    if (has_one) divisor = at::full({}, 1.0 / factor, lists.averages.front().options());
     at::_fused_adamw_(lists.weights, lists.gradients, lists.averages, lists.squares, {},
                       lists.steps, learning_rate, options().beta1, options().beta2,
                       options().weight_decay, options().epsilon, /*amsgrad=*/false,

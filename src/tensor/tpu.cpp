@@ -204,6 +204,12 @@ std::string tpu_problem(const TpuPackages& packages) {
   return "";
 }
 
+void keep_tpu_programs(const std::string& folder) {
+  if (!has_tpu()) return;
+  FileSystem::local().make_directories(folder);
+  ::setenv("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", folder.c_str(), /*overwrite=*/0);
+}
+
 void load_tpu() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -211,6 +217,7 @@ void load_tpu() {
     if (const std::string problem = tpu_problem(packages); !problem.empty()) {
       throw Error(ErrorKind::kConfig, problem);
     }
+    ::setenv("TF_CPP_MIN_LOG_LEVEL", "2", /*overwrite=*/0);  // XLA's notes on its start
     ::setenv(kLibrary, packages.library.c_str(), /*overwrite=*/0);
     load_library(
         packages.python,

@@ -13,7 +13,7 @@ struct PaddingOptions {
   int32_t pad_id = 0;
   bool pad_left = false;
   bool pad_to_max_length = false;  // false: to the longest sequence of the batch
-  int64_t max_seq_length = 0;      // only used by pad_to_max_length
+  int64_t max_seq_length = 0;      // no rounding exceeds it; 0: unknown
   int64_t pad_to_multiple_of = 1;
 
   // Takes pad token and side from the tokenizer. Throws Error(kData) if it has no pad token.

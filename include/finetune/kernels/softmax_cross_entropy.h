@@ -15,9 +15,10 @@ struct SoftmaxCrossEntropyOptions {
 };
 
 // Returns the cross entropy of each row of `logits` [N, V], float32 and contiguous, with `labels`
-// [N] int64 in [0, V): [N] float64. Overwrites `logits` with gradient_scale * dL/dlogits, where L
-// is the sum of the losses; without gradient, or if only another tensor takes it, its contents are
-// unspecified.
+// [N] int64 in [0, V): [N] float64. Where operators are compiled for shapes (device.h), a label
+// below 0 has no loss and no gradient. Overwrites `logits` with gradient_scale * dL/dlogits, where
+// L is the sum of the losses; without gradient, or if only another tensor takes it, its contents
+// are unspecified.
 [[nodiscard]] Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                                             const SoftmaxCrossEntropyOptions& options);
 

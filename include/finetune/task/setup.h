@@ -43,6 +43,7 @@ struct SetupContext {
   DataRecord trained = {};
   // For chat data; null: there is none.
   std::shared_ptr<const chat::ChatTemplate> chat_template = nullptr;
+  bool few_lengths = false;    // the device compiles operators for shapes (device.h)
   std::string chat_date = {};  // "2026-07-05": the day of the run's first session
 };
 
@@ -106,6 +107,8 @@ class TaskSetup {
 
 // Returns max_seq_length, or `otherwise` if unset; at most the model's maximum length.
 [[nodiscard]] int64_t sequence_length(const SetupContext& context, int64_t otherwise);
+// Returns of what the lengths of batches are multiples: with few lengths a third of the longest.
+[[nodiscard]] int64_t length_step(const SetupContext& context, int64_t longest);
 [[nodiscard]] int64_t preprocessing_threads(const TrainingArgs& args);
 [[nodiscard]] bool replaces_broken_utf8(const TrainingArgs& args);
 // Returns delimiter, quoting and header; for word tagging, text files with tags are read as CoNLL.

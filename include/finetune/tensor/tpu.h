@@ -44,6 +44,10 @@ struct TpuPackages {
 // nothing.
 [[nodiscard]] std::string tpu_problem(const TpuPackages& packages);
 
+// Lets TorchTPU keep compiled programs in a folder, from which a later session takes them; a folder
+// that the user named stays (TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT). Call it before load_tpu().
+void keep_tpu_programs(const std::string& folder);
+
 // Opens TorchTPU; calls after the first do nothing. Throws Error(kConfig) with tpu_problem() or the
 // loader's message. Call it before a device is used and before threads are started.
 void load_tpu();

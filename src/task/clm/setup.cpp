@@ -49,7 +49,8 @@ std::shared_ptr<const Collator> make_causal_lm_collator(const SetupContext& cont
   return std::make_shared<CausalLmCollator>(
       PaddingOptions{.pad_id = pad && pad->id >= 0 ? pad->id : 0,
                      .pad_to_max_length = context.config.args.pad_to_max_length,
-                     .max_seq_length = max_seq_length});
+                     .max_seq_length = max_seq_length,
+                     .pad_to_multiple_of = length_step(context, max_seq_length)});
 }
 
 TaskSetup::Learner make_causal_lm_learner(const TrainingArgs& args, const ModelConfig& config,

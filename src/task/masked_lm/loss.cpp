@@ -2,6 +2,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/GradMode.h>
 
+#include "finetune/tensor/device.h"
 #include "task/masked_lm/masked_lm.h"
 #include "task/masked_lm/masked_words.h"
 #include "task/model_input.h"
@@ -48,8 +49,9 @@ class MaskedLm final : public Task {
   // four fifths of a small model's work, runs only on these positions.
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     if (batch.targets == 0) return {Tensor()};
-    const MaskedWords words(batch);
+    MaskedWords words(batch);
     words.check_labels(model_.config().vocab_size);
+    if (compiles_shapes(device_)) words.fill(batch);
     return {model_.loss_sum(make_model_input(batch, device_, pass.dropout),
                             to_device(words.positions, device_), to_device(words.labels, device_),
                             {.label_smoothing_factor = options_.label_smoothing_factor,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,14 @@ struct MaskedWords {
                                                 "use the tokenizer that the model was made for",
                                                 label, vocabulary));
     }
+  }
+  // Adds ignored labels until their number is a multiple of a quarter of the batch's cells: on a
+  // device that compiles operators for shapes, each number of labels would be another shape.
+  void fill(const Batch& batch) {
+    const size_t step = std::max<size_t>(8, (batch.labels.size() + 3) / 4);
+    const size_t size = (labels.size() + step - 1) / step * step;
+    positions.resize(size, 0);
+    labels.resize(size, kIgnoredLabel);
   }
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(labels.size()); }
 

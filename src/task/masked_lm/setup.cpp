@@ -40,6 +40,7 @@ class MaskedLmSetup final : public TextSetup {
     // only padding at the end of a sequence is skipped
     if (args().packing) options.pad_left = false;
     options.max_seq_length = max_seq_length();
+    options.pad_to_multiple_of = length_step(context(), max_seq_length());
     return std::make_shared<MaskedLmCollator>(std::move(options));
   }
 

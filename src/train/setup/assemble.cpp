@@ -32,6 +32,7 @@
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
+#include "finetune/tensor/tpu.h"
 #include "finetune/tokenizer/named_tokens.h"
 #include "finetune/train/accelerator.h"
 #include "finetune/train/adapter_base.h"
@@ -528,6 +529,9 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                     ProgressDisplay& progress) {
   const TrainingArgs& args = config.args;
   Parts parts;
+  if (accelerator_of(args) != Accelerator::kCpu) {
+    keep_tpu_programs(join_path(args.cache_dir, "tpu-programs"));
+  }
   parts.device = pick_device(accelerator_of(args));
   if (accelerator_of(args) != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
   parts.world = request.world ? request.world : make_single_process_world();
@@ -571,6 +575,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                  .cache = std::move(cache),
                                  .trained = std::move(trained),
                                  .chat_template = parts.chat_template,
+                                 .few_lengths = compiles_shapes(parts.device),
                                  .chat_date = parts.chat_date});
   for (auto& [name, content] : parts.setup->model_files(parts.copied_files)) {
     std::erase_if(parts.copied_files,

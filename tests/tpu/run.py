@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Trains on TorchTPU without a TPU (docs/tpu.md): programs run on XLA's plugin for CPUs, behind plugin.c.
+
+    run.py --binary finetune --packages SITE-PACKAGES --plugin plugin.so [NAME ...]
+
+SITE-PACKAGES has torch, torch_tpu, libtpu and lammps_jax_pjrt_cpu (scripts/ci/tpu installs them).
+With --topology v5e:1x1 libtpu compiles every program for that TPU too. Exit 1 if a check fails.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+TEXT = ROOT / "tests/fixtures/text/lighthouse.txt"
+STEPS = 12
+TINY = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32, "intermediate_size": 64}
+BASE = {
+    "tokenizer_name": str(ROOT / "tests/fixtures/tokenizers/lighthouse_300"),
+    "train_file": str(TEXT),
+    "max_steps": STEPS,
+    "per_device_train_batch_size": 4,
+    "max_seq_length": 32,
+    "pad_to_max_length": True,
+    "learning_rate": 1e-3,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+}
+LLAMA = {**TINY, "num_key_value_heads": 2, "max_position_embeddings": 64}
+SAVES = {"save_strategy": "steps", "save_steps": 3}
+CASES = {
+    "roberta_mlm": {"model_type": "roberta", "config_overrides": {**TINY, "max_position_embeddings": 66}, "task": "mlm"},
+    "bert_classification": {
+        "model_type": "bert",
+        "config_overrides": {**TINY, "max_position_embeddings": 64},
+        "task": "sequence_classification",
+        "train_file": str(ROOT / "tests/fixtures/tasks/topics-train.jsonl"),
+    },
+    "bigbird_sparse": {
+        "model_type": "big_bird",
+        "config_overrides": {
+            **TINY,
+            "max_position_embeddings": 256,
+            "block_size": 8,
+            "num_random_blocks": 1,
+            "attention_type": "block_sparse",
+        },
+        "task": "mlm",
+        "max_seq_length": 128,
+        "activation_checkpointing": True,
+    },
+    "llama_clm": {"model_type": "llama", "config_overrides": LLAMA, "task": "clm", "packing": True, "pad_to_max_length": False},
+}
+# Of the losses, relative: another order of sums, and in bfloat16 another place of rounding.
+TOLERANCES = {"float32": 1e-4, "bf16": 2e-3}
+MOST_PROGRAMS = 400  # of a run
+
+
+class Machine:
+    def __init__(self, options, folder):
+        self.options, self.folder = options, folder
+        packages = options.packages
+        self.environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "LD_LIBRARY_PATH": str(packages / "torch/lib"),
+        }
+        self.on_tpu = {
+            **self.environment,
+            "TPU_LIBRARY_PATH": str(options.plugin),
+            "FINETUNE_TPU_CPU": str(packages / "lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"),
+        }
+        if options.topology:
+            self.on_tpu |= {
+                "FINETUNE_TPU_COMPILER": str(packages / "libtpu/libtpu.so"),
+                "FINETUNE_TPU_TOPOLOGY": options.topology,
+                "TPU_SKIP_MDS_QUERY": "1",
+                "TPU_WORKER_HOSTNAMES": "localhost",
+                "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+            }
+
+    def command(self, name, keys, *words):
+        keys = {**BASE, **keys, "output_dir": str(self.folder / name), "cache_dir": str(self.folder / "cache" / name)}
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(keys))
+        return [str(self.options.binary), "train", str(path), *words]
+
+    def train(self, name, keys, *words, code=0, on_tpu=True):
+        """Returns standard error and how many programs were compiled before the line of each step."""
+        log = self.folder / f"{name}.log"
+        environment = {**(self.on_tpu if on_tpu else self.environment), "FINETUNE_TPU_LOG": str(log)}
+        # The cache in memory (/dev/shm/torch_tpu_cache) of this run alone.
+        environment["TORCH_TPU_TIER2_COMPILATION_CACHE"] = f"{self.folder.name}-{name}"
+        with subprocess.Popen(
+            self.command(name, keys, *words), stderr=subprocess.PIPE, text=True, env=environment
+        ) as process:
+            said, programs = "", {}
+            for line in process.stderr:
+                said += line
+                if step := re.match(r"train (\d+)/", line):
+                    programs[int(step[1])] = count_lines(log)
+        if process.returncode != code:
+            raise AssertionError(f"{name}: exit code {process.returncode}\n{said[-3000:]}")
+        programs["all"] = count_lines(log)
+        return said, programs
+
+    def losses(self, name):
+        state = json.loads((self.folder / name / "trainer_state.json").read_text())
+        return [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+
+    def weights(self, name):
+        return (self.folder / name / "model.safetensors").read_bytes()
+
+
+def count_lines(path):
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def check_losses(machine, name, keys):
+    """The CPU's losses, few programs, and none that is new after the second update."""
+    for kind, more in {"float32": {}, "bf16": {"bf16": True}}.items():
+        said, programs = machine.train(f"{name}-{kind}", {**keys, **more})
+        machine.train(f"{name}-{kind}-cpu", {**keys, **more, "accelerator": "cpu"}, on_tpu=False)
+        found, expected = machine.losses(f"{name}-{kind}"), machine.losses(f"{name}-{kind}-cpu")
+        assert len(found) == len(expected) == STEPS, (found, expected)
+        worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
+        new = programs[STEPS - 1] - programs[2]
+        print(f"{name} {kind}: {programs['all']} programs, {new} new after update 2, losses differ by {worst:.1e}")
+        assert "TPU of" in said, said
+        assert worst <= TOLERANCES[kind], (found, expected)
+        assert new == 0, programs
+        assert programs["all"] <= MOST_PROGRAMS, programs
+        if machine.options.topology:
+            check_compiled(machine, f"{name}-{kind}")
+
+
+def check_compiled(machine, name):
+    lines = (machine.folder / f"{name}.log").read_text().splitlines()
+    failed = [line for line in lines if " failed " in line]
+    print(f"{name}: libtpu compiled {len(lines) - len(failed)} of {len(lines)} programs for {machine.options.topology}")
+    assert not failed, failed[0]
+
+
+def check_resume(machine, name, keys):
+    """Killed ten times at random moments, and ended by a signal once: the bits of the whole run."""
+    machine.train(f"{name}-whole", keys)
+    start = time.monotonic()
+    machine.train(f"{name}-again", keys)  # compiles its programs again
+    seconds = time.monotonic() - start
+    machine.train(f"{name}-killed", keys, "--stop_at_step", "2", code=75)
+    chance, kills = random.Random(20261128), 0
+    for _ in range(60):
+        if kills == 10:
+            break
+        process = subprocess.Popen(
+            machine.command(f"{name}-killed", keys), stderr=subprocess.DEVNULL, env=machine.on_tpu
+        )
+        try:
+            process.wait(timeout=chance.random() * seconds / 2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+            continue
+        seconds /= 2
+        machine.train(f"{name}-killed", keys, "--restart", "--stop_at_step", "2", code=75)
+    machine.train(f"{name}-killed", keys)
+    print(f"{name}: killed {kills} times")
+    assert kills == 10
+    assert machine.weights(f"{name}-killed") == machine.weights(f"{name}-whole")
+    assert machine.weights(f"{name}-again") == machine.weights(f"{name}-whole")
+
+
+def check_cache(machine, name, keys):
+    """A second session takes the programs from cache_dir."""
+    machine.train(f"{name}-cache", keys)
+    log = machine.folder / f"{name}-cache.log"
+    log.unlink(missing_ok=True)
+    _, programs = machine.train(f"{name}-cache", keys, "--restart")
+    print(f"{name}: {programs['all']} programs compiled in another session")
+    assert programs["all"] == 0, programs
+
+
+def check_moves(machine, name, keys):
+    """A run that continues on another device says so."""
+    machine.train(f"{name}-moved", keys, "--stop_at_step", "4", code=75)
+    said, _ = machine.train(f"{name}-moved", {**keys, "accelerator": "cpu"}, on_tpu=False)
+    assert "not bit-exact from here" in said, said
+    print(f"{name}: moved to the CPU")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=pathlib.Path, required=True)
+    parser.add_argument("--packages", type=pathlib.Path, required=True)
+    parser.add_argument("--plugin", type=pathlib.Path, required=True)
+    parser.add_argument("--topology", help="what libtpu compiles for, such as v5e:1x1")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"cases: {', '.join(CASES)}; and resume, cache, moves")
+    options = parser.parse_args()
+    checks = {name: (check_losses, name, keys) for name, keys in CASES.items()}
+    checks["resume"] = (check_resume, "resume", {**CASES["roberta_mlm"], **SAVES})
+    checks["cache"] = (check_cache, "cache", CASES["llama_clm"])
+    checks["moves"] = (check_moves, "moves", {**CASES["roberta_mlm"], **SAVES})
+    failed = []
+    for name in options.names or checks:
+        function, *words = checks[name]
+        with tempfile.TemporaryDirectory(prefix="finetune-tpu-") as folder:
+            try:
+                function(Machine(options, pathlib.Path(folder)), *words)
+            except AssertionError as error:
+                print(f"FAILED {name}: {error}", file=sys.stderr)
+                failed.append(name)
+            finally:
+                for kept in pathlib.Path("/dev/shm/torch_tpu_cache").glob(f"*{pathlib.Path(folder).name}*"):
+                    shutil.rmtree(kept, ignore_errors=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
