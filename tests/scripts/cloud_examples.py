@@ -6,6 +6,7 @@ However training ends, the machine that is paid for must end, and a group of mac
 only if the run is finished. Needs no binary.
 """
 
+import atexit
 import os
 import pathlib
 import re
@@ -72,6 +73,14 @@ while :; do sleep 0.05; done
 NAMES = (*BEHAVIOR, "shutdown", "poweroff", "sky", "kubectl", "aws", "sudo")
 
 
+def end_group(first):
+    """Ends what a script left: its watcher polls until the machine is gone."""
+    try:
+        os.killpg(first, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 class Machine:
     """A folder with stubs, in which a script runs as an instance's start-up script."""
 
@@ -102,7 +111,8 @@ class Machine:
     def start(self, name="gce_preemptible.sh"):
         self.output = open(self.folder / "output", "w")
         self.process = subprocess.Popen(["bash", BATCH / name], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
-                                        stdout=self.output, stderr=subprocess.STDOUT)  # fmt: skip
+                                        stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+        atexit.register(end_group, self.process.pid)
 
     def wait_ready(self):
         deadline = time.monotonic() + 60
