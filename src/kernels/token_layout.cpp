@@ -27,8 +27,7 @@ std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengt
   const bool has_starts = &kernels::kernels_for(device) == &kernels::cuda::kKernels;
   const int64_t starts = has_starts ? static_cast<int64_t>(layout->offsets.size()) : 0;
   const bool is_pinned = features_of(device).pinned;
-  const Tensor numbers =
-      at::empty({3 * all + starts}, at::TensorOptions().dtype(at::kLong).pinned_memory(is_pinned));
+  const Tensor numbers = at::empty({3 * all + starts}, host_options(at::kLong, device));
   auto* cells = numbers.mutable_data_ptr<int64_t>();
   int64_t* sequences = cells + all;
   int64_t* positions = sequences + all;

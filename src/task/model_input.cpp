@@ -21,7 +21,8 @@ Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device 
   if (!device.is_cpu()) {
     const Tensor pinned = at::empty({size}, host_options(stored, device));
     std::copy_n(values.data(), values.size(), static_cast<T*>(pinned.data_ptr()));
-    return pinned.to(device, stored, /*non_blocking=*/true, /*copy=*/true).to(type);
+    const bool is_pinned = features_of(device).pinned;
+    return pinned.to(device, stored, /*non_blocking=*/is_pinned, /*copy=*/true).to(type);
   }
   // from_blob has no const overload; the data is copied
   auto* data = const_cast<T*>(values.data());

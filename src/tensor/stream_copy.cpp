@@ -54,7 +54,7 @@ StreamCopy::StreamCopy(Tensor source, Tensor target, c10::Device device)
   ready.record(current_stream(device_));
   ready.block(stream);
   const c10::StreamGuard guard(stream);
-  target_.copy_(source_, /*non_blocking=*/true);
+  target_.copy_(source_, /*non_blocking=*/features_of(device_).pinned);
   done_.record(stream);
 }
 
@@ -104,6 +104,7 @@ void StagedReader::read(const std::vector<Part>& parts) {
     if (!buffer.memory.defined())
       buffer.memory = at::empty({kBufferBytes}, host_options(at::kByte, stream_.device()));
   }
+  const bool is_pinned = features_of(stream_.device()).pinned;
   size_t next = 0;
   for (const Part& part : parts) {
     const Tensor bytes = part.source.detach().view({-1}).view(at::kByte);
@@ -111,7 +112,8 @@ void StagedReader::read(const std::vector<Part>& parts) {
       const int64_t count = std::min(kBufferBytes, bytes.numel() - first);
       Buffer& buffer = buffers_.at(next++ % buffers_.size());
       empty(buffer);
-      buffer.memory.narrow(0, 0, count).copy_(bytes.narrow(0, first, count), /*non_blocking=*/true);
+      buffer.memory.narrow(0, 0, count)
+          .copy_(bytes.narrow(0, first, count), /*non_blocking=*/is_pinned);
       buffer.filled.record(stream_);
       buffer.target = part.target + first;
       buffer.bytes = static_cast<size_t>(count);

@@ -165,7 +165,7 @@ Tensor UpdateStep::queued_losses() const {
   const bool is_one = queued_losses_.size() == 1;
   const Tensor all = is_one ? queued_losses_.front().view({1}) : at::stack(queued_losses_);
   const Tensor host = at::empty(all.sizes(), host_options(all.scalar_type(), all.device()));
-  host.copy_(all, /*non_blocking=*/true);
+  host.copy_(all, /*non_blocking=*/features_of(all.device()).pinned);
   return host;
 }
 
