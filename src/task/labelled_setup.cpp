@@ -50,9 +50,7 @@ SplitFiles LabelledSetup::files_of(Split split) const {
 std::shared_ptr<const Collator> LabelledSetup::make_collator() const {
   PaddingOptions options = PaddingOptions::from(context_.tokenizer);
   options.pad_id = static_cast<int32_t>(context_.model.pad_token_id);
-  options.pad_to_max_length = args().pad_to_max_length;
-  options.max_seq_length = max_seq_length_;
-  options.pad_to_multiple_of = length_step(context_, max_seq_length_);
+  set_lengths(options, context_, max_seq_length_);
   return std::make_shared<PaddingCollator>(options);
 }
 

@@ -28,12 +28,14 @@ std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
   return task.make_setup(context);
 }
 
-int64_t length_step(const SetupContext& context, int64_t longest) {
+void set_lengths(PaddingOptions& options, const SetupContext& context, int64_t longest) {
   constexpr int64_t kLengths = 3;
   constexpr int64_t kMultiple = 8;  // rows of a TPU's registers
-  if (!context.few_lengths) return 1;
+  options.pad_to_max_length = context.config.args.pad_to_max_length;
+  options.max_seq_length = longest;
+  if (!context.few_lengths) return;
   const int64_t step = (longest + kLengths - 1) / kLengths;
-  return (step + kMultiple - 1) / kMultiple * kMultiple;
+  options.pad_to_multiple_of = (step + kMultiple - 1) / kMultiple * kMultiple;
 }
 
 int64_t sequence_length(const SetupContext& context, int64_t otherwise) {

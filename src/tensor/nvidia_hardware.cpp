@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "finetune/tensor/gpu.h"
+#include "tensor/pci_devices.h"
 
 namespace finetune {
 
@@ -11,14 +13,8 @@ bool has_nvidia_hardware(const std::string& root) {
   for (const char* driver : {"proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg"}) {
     if (std::filesystem::exists(root + driver)) return true;
   }
-  std::error_code error;
-  const std::string devices = root + "sys/bus/pci/devices";
-  for (const auto& device : std::filesystem::directory_iterator(devices, error)) {
-    std::string vendor;
-    std::ifstream(device.path() / "vendor") >> vendor;
-    if (vendor == "0x10de") return true;
-  }
-  return false;
+  return std::ranges::any_of(pci_devices(root),
+                             [](const PciDevice& device) { return device.vendor == "0x10de"; });
 }
 
 // The first line is "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar ...".

@@ -20,6 +20,7 @@
 #include "finetune/base/text.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/torch_build.h"
+#include "tensor/pci_devices.h"
 
 namespace finetune {
 namespace {
@@ -41,12 +42,6 @@ constexpr std::array<Generation, 5> kGenerations = {{{"0x005e", "TPU v4", 32 * k
                                                      {"0x0063", "TPU v5e", 16 * kGiB},
                                                      {"0x006f", "TPU v6e", 32 * kGiB},
                                                      {"0x0076", "TPU v7", 192 * kGiB}}};
-
-std::string first_word(const fs::path& path) {
-  std::string word;
-  std::ifstream(path) >> word;
-  return word;
-}
 
 std::string environment(const char* name) {
   const char* const value = std::getenv(name);
@@ -137,20 +132,21 @@ void load_library(const std::string& path, std::string_view advice = "") {
 
 std::optional<TpuHardware> tpu_hardware(const std::string& root) {
   std::optional<TpuHardware> found;
-  std::error_code error;
-  for (const auto& device : fs::directory_iterator(root + "sys/bus/pci/devices", error)) {
-    if (first_word(device.path() / "vendor") != kGoogle) continue;
-    const std::string id = first_word(device.path() / "device");
-    const auto generation =
-        std::ranges::find_if(kGenerations, [&](const Generation& g) { return g.pci_device == id; });
-    if (generation == kGenerations.end()) continue;
+  for (const PciDevice& one : pci_devices(root)) {
+    const auto generation = std::ranges::find(kGenerations, one.device, &Generation::pci_device);
+    if (one.vendor != kGoogle || generation == kGenerations.end()) continue;
     if (!found) found = {.name = std::string(generation->name), .memory = generation->memory};
     ++found->chips;
   }
   return found;
 }
 
-bool has_tpu() { return !environment(kLibrary).empty() || tpu_hardware().has_value(); }
+const std::optional<TpuHardware>& own_tpu_hardware() {
+  static const std::optional<TpuHardware> found = tpu_hardware("/");
+  return found;
+}
+
+bool has_tpu() { return !environment(kLibrary).empty() || own_tpu_hardware(); }
 
 std::string tpu_note() {
   const bool is_asked = environment("PJRT_DEVICE") == "TPU" || !environment("TPU_NAME").empty() ||
@@ -191,8 +187,7 @@ std::string tpu_problem(const TpuPackages& packages) {
   if (packages.glue.empty()) {
     return format_text(
         "torch_tpu {} has none of its libraries for torch {}: pip install --upgrade torch-tpu, or "
-        "a "
-        "torch that it has one for",
+        "a torch that it has one for",
         packages.torch_tpu, torch_built_for());
   }
   if (packages.library.empty()) {
@@ -238,7 +233,7 @@ bool is_tpu(const c10::Device& device) {
 }
 
 std::string describe_tpu(const c10::Device& device) {
-  const std::optional<TpuHardware> hardware = tpu_hardware();
+  const std::optional<TpuHardware>& hardware = own_tpu_hardware();
   const std::string name = hardware ? hardware->name : "TPU of " + file_name(environment(kLibrary));
   std::string text = format_text("{} (tpu:{} of {}", name, static_cast<int64_t>(device.index()),
                                  static_cast<int64_t>(TpuHooks().deviceCount()));
@@ -246,13 +241,9 @@ std::string describe_tpu(const c10::Device& device) {
   return text + ")";
 }
 
-int64_t tpu_memory() {
-  const std::optional<TpuHardware> hardware = tpu_hardware();
-  return hardware ? hardware->memory : 0;
-}
+int64_t tpu_memory() { return own_tpu_hardware() ? own_tpu_hardware()->memory : 0; }
 
-std::string tpu_environment() {
-  const TpuPackages packages = tpu_packages();
+std::string tpu_environment(const TpuPackages& packages) {
   return format_text("TorchTPU {}{}", packages.torch_tpu,
                      packages.libtpu.empty() ? "" : ", libtpu " + packages.libtpu);
 }

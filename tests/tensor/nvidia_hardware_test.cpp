@@ -1,27 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "base/temporary_folder.h"
 #include "finetune/tensor/gpu.h"
+#include "tensor/machine_folder.h"
 
 namespace finetune {
 namespace {
 
-class NvidiaHardware : public ::testing::Test {
- protected:
-  void write(const std::string& name, const std::string& text) const {
-    const std::string path = root() + name;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    std::ofstream(path) << text;
-  }
-  [[nodiscard]] std::string root() const { return folder_ / ""; }
-
- private:
-  testing::TemporaryFolder folder_;
-};
+using NvidiaHardware = testing::MachineFolder;
 
 TEST_F(NvidiaHardware, IsNotThereWithoutADriverOrADevice) {
   EXPECT_FALSE(has_nvidia_hardware(root()));

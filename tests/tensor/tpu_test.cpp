@@ -4,36 +4,28 @@
 #include <gmock/gmock.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
-#include "base/temporary_folder.h"
 #include "finetune/base/error.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/torch_build.h"
 #include "support/golden.h"
+#include "tensor/machine_folder.h"
 
 namespace finetune {
 namespace {
 
 using ::testing::HasSubstr;
 
-class Tpu : public ::testing::Test {
+class Tpu : public testing::MachineFolder {
  protected:
   void SetUp() override { ::unsetenv("TPU_LIBRARY_PATH"); }
   void TearDown() override { ::unsetenv("TPU_LIBRARY_PATH"); }
 
-  void write(const std::string& name, const std::string& text) const {
-    const std::string path = root() + name;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    std::ofstream(path) << text;
-  }
   void add_pci(const std::string& slot, const std::string& vendor,
                const std::string& device) const {
     write("sys/bus/pci/devices/" + slot + "/vendor", vendor + "\n");
     write("sys/bus/pci/devices/" + slot + "/device", device + "\n");
   }
-  [[nodiscard]] std::string root() const { return folder_ / ""; }
   [[nodiscard]] std::string packages() const { return root() + "lib/python3.11/site-packages"; }
   void add_package(const std::string& name) const {
     write("lib/python3.11/site-packages/" + name + ".dist-info/METADATA", "");
@@ -45,9 +37,6 @@ class Tpu : public ::testing::Test {
               version + "_0_common.so",
           "");
   }
-
- private:
-  testing::TemporaryFolder folder_;
 };
 
 TEST_F(Tpu, IsCountedOnThePciBusByItsGeneration) {

@@ -29,6 +29,8 @@ namespace finetune {
 enum class Split { kTrain, kValidation, kTest };
 
 // The inputs of a task's setup, which copies this struct; what it refers to must outlive the setup.
+struct PaddingOptions;
+
 struct SetupContext {
   const LoadedConfig& config;
   const Tokenizer& tokenizer;
@@ -107,8 +109,9 @@ class TaskSetup {
 
 // Returns max_seq_length, or `otherwise` if unset; at most the model's maximum length.
 [[nodiscard]] int64_t sequence_length(const SetupContext& context, int64_t otherwise);
-// Returns of what the lengths of batches are multiples: with few lengths a third of the longest.
-[[nodiscard]] int64_t length_step(const SetupContext& context, int64_t longest);
+// Sets to which lengths rows are padded: by pad_to_max_length, and with few lengths to multiples of
+// a third of the longest.
+void set_lengths(PaddingOptions& options, const SetupContext& context, int64_t longest);
 [[nodiscard]] int64_t preprocessing_threads(const TrainingArgs& args);
 [[nodiscard]] bool replaces_broken_utf8(const TrainingArgs& args);
 // Returns delimiter, quoting and header; for word tagging, text files with tags are read as CoNLL.

@@ -18,8 +18,10 @@ struct TpuHardware {
   int64_t memory = 0;  // bytes of a chip's HBM
   int64_t chips = 0;
 };
-// Returns nullopt where there is none. `root`: where the file system begins, another one in tests.
-[[nodiscard]] std::optional<TpuHardware> tpu_hardware(const std::string& root = "/");
+// Returns nullopt where there is none. `root`: the file system's root.
+[[nodiscard]] std::optional<TpuHardware> tpu_hardware(const std::string& root);
+// Those of this machine, looked for once.
+[[nodiscard]] const std::optional<TpuHardware>& own_tpu_hardware();
 
 // Whether there is a TPU to use: hardware, or a library that the user named (TPU_LIBRARY_PATH).
 [[nodiscard]] bool has_tpu();
@@ -55,12 +57,12 @@ void load_tpu();
 // Whether this is a TPU, after load_tpu().
 [[nodiscard]] bool is_tpu(const c10::Device& device);
 
-// Returns "TPU v5e (tpu:0 of 1, 16.0 GiB)"; without hardware (TPU_LIBRARY_PATH names another
+// Returns "TPU v5e (tpu:0 of 1, 16 GiB)"; without hardware (TPU_LIBRARY_PATH names another
 // backend of XLA) "TPU of libtpu.so (tpu:0 of 1)".
 [[nodiscard]] std::string describe_tpu(const c10::Device& device);
 // Returns the bytes of a chip's HBM; 0 if unknown.
 [[nodiscard]] int64_t tpu_memory();
 // Returns "TorchTPU 0.2.0, libtpu 0.0.52": on them depend exact bits, besides the generation.
-[[nodiscard]] std::string tpu_environment();
+[[nodiscard]] std::string tpu_environment(const TpuPackages& packages);
 
 }  // namespace finetune

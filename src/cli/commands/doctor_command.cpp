@@ -139,9 +139,10 @@ void look_at_helpers(Doctor& doctor) {
 
 void look_at_device(Doctor& doctor) {
   if (has_tpu()) {
-    const std::optional<TpuHardware> hardware = tpu_hardware();
-    doctor.line("TPU", (hardware ? hardware->name + ", " : "") + tpu_environment());
-    if (const std::string problem = tpu_problem(tpu_packages()); !problem.empty()) {
+    const std::optional<TpuHardware>& hardware = own_tpu_hardware();
+    const TpuPackages packages = tpu_packages();
+    doctor.line("TPU", (hardware ? hardware->name + ", " : "") + tpu_environment(packages));
+    if (const std::string problem = tpu_problem(packages); !problem.empty()) {
       return doctor.problem(problem, "or train with accelerator: cpu");
     }
   }

@@ -15,9 +15,8 @@ int64_t padded_length(int64_t longest, const PaddingOptions& options) {
       options.pad_to_max_length ? std::max(longest, options.max_seq_length) : longest;
   const int64_t multiple = options.pad_to_multiple_of;
   const int64_t rounded = (length + multiple - 1) / multiple * multiple;
-  return multiple == 1 || options.max_seq_length == 0
-             ? rounded
-             : std::max(length, std::min(rounded, options.max_seq_length));
+  const int64_t most = options.max_seq_length;
+  return most == 0 ? rounded : std::max(length, std::min(rounded, most));
 }
 
 void fill_row(Batch& batch, RowCells cells, const Example& example) {

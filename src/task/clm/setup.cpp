@@ -46,11 +46,9 @@ std::shared_ptr<const Collator> make_causal_lm_collator(const SetupContext& cont
                                                         int64_t max_seq_length) {
   const auto& special = context.tokenizer.special_tokens();
   const auto& pad = special.pad ? special.pad : special.eos;
-  return std::make_shared<CausalLmCollator>(
-      PaddingOptions{.pad_id = pad && pad->id >= 0 ? pad->id : 0,
-                     .pad_to_max_length = context.config.args.pad_to_max_length,
-                     .max_seq_length = max_seq_length,
-                     .pad_to_multiple_of = length_step(context, max_seq_length)});
+  PaddingOptions options{.pad_id = pad && pad->id >= 0 ? pad->id : 0};
+  set_lengths(options, context, max_seq_length);
+  return std::make_shared<CausalLmCollator>(options);
 }
 
 TaskSetup::Learner make_causal_lm_learner(const TrainingArgs& args, const ModelConfig& config,

@@ -36,11 +36,9 @@ class MaskedLmSetup final : public TextSetup {
     options.masking.mlm_probability = args().mlm_probability;
     options.masking.seed = static_cast<uint64_t>(args().data_seed.value_or(args().seed));
     options.pad_id = static_cast<int32_t>(context().model.pad_token_id);
-    options.pad_to_max_length = args().pad_to_max_length;
     // only padding at the end of a sequence is skipped
     if (args().packing) options.pad_left = false;
-    options.max_seq_length = max_seq_length();
-    options.pad_to_multiple_of = length_step(context(), max_seq_length());
+    set_lengths(options, context(), max_seq_length());
     return std::make_shared<MaskedLmCollator>(std::move(options));
   }
 

@@ -49,9 +49,7 @@ class PretrainingSetup final : public TaskSetup {
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
     PaddingOptions options = PaddingOptions::from(context_.tokenizer);
     options.pad_id = static_cast<int32_t>(context_.model.pad_token_id);
-    options.pad_to_max_length = args_.pad_to_max_length;
-    options.max_seq_length = max_seq_length_;
-    options.pad_to_multiple_of = length_step(context_, max_seq_length_);
+    set_lengths(options, context_, max_seq_length_);
     return std::make_shared<PretrainingCollator>(options);
   }
 

@@ -529,11 +529,10 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                     ProgressDisplay& progress) {
   const TrainingArgs& args = config.args;
   Parts parts;
-  if (accelerator_of(args) != Accelerator::kCpu) {
-    keep_tpu_programs(join_path(args.cache_dir, "tpu-programs"));
-  }
-  parts.device = pick_device(accelerator_of(args));
-  if (accelerator_of(args) != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
+  const Accelerator wanted = accelerator_of(args);
+  if (wanted != Accelerator::kCpu) keep_tpu_programs(join_path(args.cache_dir, "tpu-programs"));
+  parts.device = pick_device(wanted);
+  if (wanted != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
   parts.world = request.world ? request.world : make_single_process_world();
   if (compiles_shapes(parts.device) && parts.world->size() > 1) {
     refuse_key(config, "num_processes",
@@ -675,6 +674,7 @@ Environment current_environment(const c10::Device& device) {
     name += format_text(", {}, {} kernels, {} attention", gpu, kernels_in_use(device),
                         attention_in_use(device));
   }
+  if (is_tpu(device)) name += ", " + tpu_environment(tpu_packages());
   return {.finetune_version = kVersion,
           .torch_version = torch_version(),
           .device = name,
