@@ -9,8 +9,8 @@
 #   FOLDER/bin   wheels of finetune (scripts/package), of which the one for this torch is used. Without
 #                one a binary is compiled once, in about 10 minutes on 2 cores, and kept there.
 #   FOLDER/runs  the run, under the name of CONFIG, unless --output_dir says otherwise
-# FINETUNE_WHEEL names a wheel elsewhere. The exit code is finetune's: 75 means that the same command
-# resumes the run.
+# FINETUNE_WHEEL names a wheel elsewhere. On a machine with a TPU, TorchTPU is installed too. The exit
+# code is finetune's: 75 means that the same command resumes the run.
 source "$(dirname "$0")/setup.sh"
 
 if [[ $# == 0 || $1 == -h || $1 == --help ]]; then
@@ -35,6 +35,7 @@ mkdir -p "$folder/bin" "$folder/runs" || fail "$folder cannot be written"
 folder=$(cd "$folder" && pwd)
 
 ensure_torch
+ensure_tpu_packages
 torch_minor=$(cut -d. -f1,2 <<<"$found_torch")
 SECONDS=0
 

@@ -286,6 +286,21 @@ EOF
   test_packages_stamp >"$venv/.finetune-test-packages"
 }
 
+# Where a TPU chip is on the PCI bus (vendor Google, a device of src/tensor/tpu.cpp), installs TorchTPU
+# for the torch of `python`. Requires: ensure_torch.
+ensure_tpu_packages() {
+  local device chips=' 0x005e 0x0062 0x0063 0x006f 0x0076 ' found=''
+  for device in "${FINETUNE_SYS:-/sys}"/bus/pci/devices/*; do
+    [[ -f $device/vendor && $(<"$device/vendor") == 0x1ae0 ]] || continue
+    [[ $chips != *" $(<"$device/device") "* ]] || found=1
+  done
+  [[ -n $found ]] || return 0
+  "$python" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("torch_tpu") and u.find_spec("libtpu")))' 2>/dev/null && return 0
+  say "==> $python -m pip install --no-deps torch-tpu==0.2.0 libtpu==0.0.52   (this machine has a TPU; 230 MB, once)"
+  "$python" -m pip install --quiet --disable-pip-version-check --no-deps torch-tpu==0.2.0 libtpu==0.0.52 >&2 ||
+    fail "TorchTPU could not be installed; add --accelerator cpu to train without the TPU"
+}
+
 # install_wheel WHEEL FOLDER: unpacks it there and sets `binary`, a command that runs it with the torch
 # of `python`. Needs neither pip nor a virtual environment. Requires: ensure_torch.
 install_wheel() {

@@ -16,6 +16,7 @@
 #include "finetune/base/version.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/torch_build.h"
+#include "finetune/tensor/tpu.h"
 
 namespace finetune::cli {
 namespace {
@@ -95,7 +96,8 @@ int run(const Arguments& arguments) {
     return arguments.empty() ? kExitUsage : kExitFinished;
   }
   if (arguments[0] == "--version") {
-    std::cout << "finetune " << kVersion << " (for torch " << torch_built_for() << ")\n";
+    const std::string tpu = has_tpu() ? "; " + tpu_summary() : "";
+    std::cout << "finetune " << kVersion << " (for torch " << torch_built_for() << tpu << ")\n";
     return kExitFinished;
   }
   std::vector<std::string> names;

@@ -14,6 +14,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
 #include "finetune/distributed/membership.h"
+#include "finetune/tensor/tpu.h"
 
 namespace finetune {
 namespace {
@@ -95,6 +96,7 @@ void set_nccl_environment(const std::string& interface) {
 }
 
 DeviceOffer nccl_offer(const c10::Device& device) {
+  if (is_tpu(device)) return {.reason = "NCCL joins NVIDIA GPUs alone, and this is a TPU"};
   if (loaded().module == nullptr) return {.reason = loaded().reason};
   if (!device.is_cuda()) {
     return {.reason = "NCCL joins NVIDIA GPUs alone, and this is " + device.str()};

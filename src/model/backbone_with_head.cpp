@@ -23,6 +23,7 @@
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/nn/chunked_cross_entropy.h"
 #include "finetune/tensor/backward.h"
+#include "finetune/tensor/device.h"
 #include "model/adapter_files.h"
 
 namespace finetune {
@@ -213,8 +214,10 @@ LanguageModel::Scores BackboneWithHead::score(const ModelInput& input, const Ten
     scores.best.narrow(0, first, count).copy_(logits.argmax(-1));
     if (!options.entropy) continue;
     const Tensor log_probs = at::log_softmax(logits, -1);
-    const Tensor terms =
-        log_probs.exp().mul_(log_probs.clamp_min(std::numeric_limits<float>::lowest()));
+    Tensor terms = log_probs.exp().mul_(log_probs.clamp_min(std::numeric_limits<float>::lowest()));
+    if (compiles_shapes(labels.device())) {  // some are fillers
+      terms.mul_(labels.narrow(0, first, count).ge(0).unsqueeze(-1));
+    }
     scores.entropy_sum -= terms.sum(at::kDouble).item<double>();
   }
   return scores;

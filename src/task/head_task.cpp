@@ -27,7 +27,7 @@ Outputs HeadTask::evaluate(const Batch& batch) {
 }
 
 Tensor HeadTask::logits(const Batch& batch, const std::optional<DropoutStream>& dropout) {
-  return model_.logits(make_model_input(batch, device_, dropout)).to(at::kFloat);
+  return real_rows(model_.logits(make_model_input(batch, device_, dropout)), batch).to(at::kFloat);
 }
 
 Tensor summed_cross_entropy(const Tensor& logits, const std::vector<int64_t>& classes,

@@ -60,6 +60,28 @@ std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device dev
 
 }  // namespace
 
+Batch with_full_rows(const Batch& batch) {
+  Batch full = batch;
+  const bool has_padding = batch.tokens != batch.rows * batch.length;
+  const auto end = static_cast<size_t>(batch.rows * batch.length);
+  const auto begin = end - static_cast<size_t>(batch.length);
+  for (; full.rows < full.full_rows; ++full.rows) {
+    const auto add_row = [&](auto& values) {
+      for (size_t cell = begin; cell < end && !values.empty(); ++cell)
+        values.push_back(values[cell]);
+    };
+    add_row(full.input_ids);
+    add_row(full.attention_mask);
+    add_row(full.token_type_ids);
+  }
+  if (!has_padding) full.tokens = full.rows * full.length;
+  return full;
+}
+
+Tensor real_rows(const Tensor& outputs, const Batch& batch) {
+  return outputs.size(0) == batch.rows ? outputs : outputs.narrow(0, 0, batch.rows);
+}
+
 Tensor to_device(const std::vector<int64_t>& values, c10::Device device) {
   return copy_of(values, at::kLong, device, at::kLong);
 }
@@ -70,6 +92,9 @@ Tensor to_device(const std::vector<float>& values, c10::Device device) {
 
 ModelInput make_model_input(const Batch& batch, c10::Device device,
                             const std::optional<DropoutStream>& dropout) {
+  if (compiles_shapes(device) && batch.rows > 0 && batch.rows < batch.full_rows) {
+    return make_model_input(with_full_rows(batch), device, dropout);
+  }
   const std::vector<int64_t> shape = {batch.rows, batch.length};
   ModelInput input;
   input.input_ids = to_device(batch.input_ids, device).view(shape);

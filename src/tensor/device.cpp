@@ -165,6 +165,10 @@ c10::Device pick_device(Accelerator wanted) {
   return device;
 }
 
+c10::Device pick_prediction_device(bool use_cpu) {
+  return pick_device(use_cpu || has_tpu() ? Accelerator::kCpu : Accelerator::kAuto);
+}
+
 std::string describe_device(const c10::Device& device) {
   if (device.is_cpu()) {
     const int64_t threads = num_threads();
@@ -245,7 +249,7 @@ std::string describe_device_memory(const c10::Device& device) {
          " by the driver and other processes, of " + gibibytes_of(static_cast<int64_t>(total));
 }
 
-bool is_lost_gpu(const std::exception& error) {
+std::string_view lost_device(const std::exception& error) {
   // cudaGetErrorString() of persistent errors (CUDA's runtime API, cudaError_t).
   constexpr std::array<std::string_view, 11> kLasting = {
       "an illegal memory access was encountered",
@@ -259,10 +263,13 @@ bool is_lost_gpu(const std::exception& error) {
       "uncorrectable ECC error encountered",
       "uncorrectable NVLink error detected during the execution",
       "unknown error"};
+  // TorchTPU's, of a program that failed, and of operators on what it should have computed.
+  constexpr std::array<std::string_view, 2> kFailedPrograms = {
+      "failed to run executable", "a required argument is in a failed state"};
   const std::string_view text = error.what();
-  if (text.find("CUDA") == std::string_view::npos) return false;
-  return std::ranges::any_of(
-      kLasting, [&](std::string_view sign) { return text.find(sign) != std::string_view::npos; });
+  const auto has = [&](std::string_view sign) { return text.find(sign) != std::string_view::npos; };
+  if (std::ranges::any_of(kFailedPrograms, has)) return "TPU";
+  return has("CUDA") && std::ranges::any_of(kLasting, has) ? "GPU" : "";
 }
 
 std::string cpu_capability() { return at::get_cpu_capability(); }

@@ -13,11 +13,12 @@ bool is_lack_of_memory(const std::exception_ptr& exception) {
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     // CUDA's libraries also allocate memory outside torch's allocator. cuBLAS reports
-    // NOT_INITIALIZED if it cannot allocate the handle of a thread's first product.
+    // NOT_INITIALIZED if it cannot allocate the handle of a thread's first product. XLA says
+    // RESOURCE_EXHAUSTED of a TPU's memory, when it compiles and when it runs.
     for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory",
                              "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED",
                              "CUSOLVER_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
-                             "CUDNN_STATUS_NOT_INITIALIZED"}) {
+                             "CUDNN_STATUS_NOT_INITIALIZED", "RESOURCE_EXHAUSTED"}) {
       if (text.find(sign) != std::string::npos) return true;
     }
   } catch (const std::exception& error) {

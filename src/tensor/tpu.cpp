@@ -2,21 +2,27 @@
 #include "finetune/tensor/tpu.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/torch_build.h"
@@ -29,6 +35,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kGoogle = "0x1ae0";  // also of its network cards and disks
 constexpr const char* kLibrary = "TPU_LIBRARY_PATH";
+constexpr const char* kKeptPrograms = "TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT";
+constexpr const char* kVisibleChips = "TPU_VISIBLE_CHIPS";
 constexpr int64_t kGiB = int64_t{1} << 30;
 
 struct Generation {
@@ -117,7 +125,86 @@ class TpuHooks final : public at::PrivateUse1HooksInterface {
   }
 };
 
+// Numbers of chips, as libtpu counts them; empty where nothing says how many there are.
+std::vector<std::string> visible_chips() {
+  std::vector<std::string> chips;
+  std::istringstream list(environment(kVisibleChips));
+  for (std::string name; std::getline(list, name, ',');) chips.push_back(name);
+  const int64_t on_bus = own_tpu_hardware() ? own_tpu_hardware()->chips : 0;
+  while (environment(kVisibleChips).empty() && std::ssize(chips) < on_bus) {
+    chips.push_back(std::to_string(chips.size()));
+  }
+  return chips;
+}
+
 bool is_loaded = false;
+
+// TorchTPU opens the TPU at its first use, and aborts the process where that fails, with the reason
+// in a line of XLA's log. While an object lives, that line becomes this program's error.
+class OpeningTpu {
+ public:
+  OpeningTpu() {
+    saved_ = ::dup(STDERR_FILENO);
+    log_ = ::memfd_create("finetune-tpu", MFD_CLOEXEC);
+    if (saved_ < 0 || log_ < 0) return;
+    (void)::dup2(log_, STDERR_FILENO);
+    before_ = std::signal(SIGABRT, end_process);
+  }
+  OpeningTpu(const OpeningTpu&) = delete;
+  OpeningTpu& operator=(const OpeningTpu&) = delete;
+  ~OpeningTpu() {
+    if (before_ != SIG_ERR) (void)std::signal(SIGABRT, before_);
+    if (saved_ >= 0 && log_ >= 0) (void)::dup2(saved_, STDERR_FILENO);
+    for (const int descriptor : {saved_, log_}) {
+      if (descriptor >= 0) ::close(descriptor);
+    }
+  }
+
+ private:
+  // In the thread that aborted: it may allocate.
+  static void end_process(int /*signal*/) {
+    std::array<char, 8192> text = {};
+    const ssize_t size = ::pread(log_, text.data(), text.size(), 0);
+    std::string said(text.data(), static_cast<size_t>(std::max<ssize_t>(0, size)));
+    (void)::dup2(saved_, STDERR_FILENO);
+    constexpr std::string_view kReason = "client: ";
+    const size_t at = said.find(kReason);
+    if (at != std::string::npos) said.erase(0, at + kReason.size());
+    said.resize(std::min(said.size(), said.find('\n')));
+    if (said.ends_with('.')) said.pop_back();
+    log::error("the TPU cannot be used: " + said +
+               "; end the process that uses it (sudo lsof /dev/accel* /dev/vfio/*), or set "
+               "accelerator: cpu");
+    ::_exit(Error(ErrorKind::kDevice, "").exit_code());
+  }
+
+  static inline int saved_ = -1;
+  static inline int log_ = -1;
+  void (*before_)(int) = SIG_ERR;
+};
+
+// TorchTPU's cache in memory, without which it does not use the folder of keep_tpu_programs(). Each
+// process has its own: programs that were read from the folder are written there again, and XLA's
+// plugin for CPUs writes those without their functions ("function ... not found" in the next
+// session, torch_tpu 0.2.0).
+constexpr const char* kMemoryCache = "TORCH_TPU_TIER2_COMPILATION_CACHE";
+constexpr const char* kMemoryCacheFolder = "/dev/shm/torch_tpu_cache";
+constexpr std::string_view kOwnCache = "finetune-";  // and the process's number
+std::string own_memory_cache;                        // a folder; empty: none
+
+void use_own_memory_cache() {
+  if (!environment(kMemoryCache).empty()) return;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(kMemoryCacheFolder, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kOwnCache)) continue;
+    const std::string process = name.substr(kOwnCache.size());
+    if (!fs::exists("/proc/" + process)) fs::remove_all(entry.path(), error);  // it was killed
+  }
+  const std::string name = std::string(kOwnCache) + std::to_string(::getpid());
+  ::setenv(kMemoryCache, name.c_str(), 1);
+  own_memory_cache = join_path(kMemoryCacheFolder, name);
+}
 
 // Keeps a library for the life of the process.
 void load_library(const std::string& path, std::string_view advice = "") {
@@ -199,10 +286,44 @@ std::string tpu_problem(const TpuPackages& packages) {
   return "";
 }
 
+int64_t kept_tpu_programs() {
+  const std::string folder = environment(kKeptPrograms);
+  std::error_code error;
+  int64_t count = 0;
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    count += at->is_regular_file(error) ? 1 : 0;
+  }
+  return count;
+}
+
 void keep_tpu_programs(const std::string& folder) {
   if (!has_tpu()) return;
   FileSystem::local().make_directories(folder);
-  ::setenv("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", folder.c_str(), /*overwrite=*/0);
+  ::setenv(kKeptPrograms, folder.c_str(), /*overwrite=*/0);
+  // Else a program that is not read at once is compiled meanwhile.
+  ::setenv("TORCH_TPU_INTERNAL_TIER3_COMPILATION_CACHE_LOCAL_BACKUP_TASK", "0", /*overwrite=*/0);
+}
+
+int64_t tpu_chips() { return std::ssize(visible_chips()); }
+
+void take_tpu_chip(int64_t local_rank) {
+  const std::vector<std::string> chips = visible_chips();
+  if (!chips.empty() && local_rank >= std::ssize(chips)) {
+    throw Error(ErrorKind::kConfig,
+                format_text("num_processes: each process needs another chip, and this machine has "
+                            "{}: set num_processes: auto",
+                            chips.size()));
+  }
+  // A slice of one chip, and its port (Cloud TPU's documentation).
+  constexpr int64_t kFirstPort = 8476;
+  const std::string port = std::to_string(kFirstPort + local_rank);
+  const auto rank = static_cast<size_t>(local_rank);
+  ::setenv(kVisibleChips, (chips.empty() ? std::to_string(rank) : chips[rank]).c_str(), 1);
+  ::setenv("TPU_CHIPS_PER_PROCESS_BOUNDS", "1,1,1", 1);
+  ::setenv("TPU_PROCESS_BOUNDS", "1,1,1", 1);
+  ::setenv("TPU_MESH_CONTROLLER_ADDRESS", ("localhost:" + port).c_str(), 1);
+  ::setenv("TPU_MESH_CONTROLLER_PORT", port.c_str(), 1);
 }
 
 void load_tpu() {
@@ -212,8 +333,10 @@ void load_tpu() {
     if (const std::string problem = tpu_problem(packages); !problem.empty()) {
       throw Error(ErrorKind::kConfig, problem);
     }
-    ::setenv("TF_CPP_MIN_LOG_LEVEL", "2", /*overwrite=*/0);  // XLA's notes on its start
+    // Neither XLA's notes nor all the errors that follow a first one, which is thrown too.
+    ::setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0);
     ::setenv(kLibrary, packages.library.c_str(), /*overwrite=*/0);
+    use_own_memory_cache();
     load_library(
         packages.python,
         "; it is Python's own library, which TorchTPU's needs: Debian's package is libpython3");
@@ -225,7 +348,15 @@ void load_tpu() {
     }
     c10::register_privateuse1_backend("tpu");
     is_loaded = true;
+    const OpeningTpu opening;
+    (void)TpuHooks().deviceCount();
+    (void)at::zeros({1}, at::TensorOptions(c10::Device(c10::kPrivateUse1, 0))).cpu();
   });
+}
+
+void drop_tpu_memory_cache() {
+  std::error_code error;
+  if (!own_memory_cache.empty()) fs::remove_all(own_memory_cache, error);
 }
 
 bool is_tpu(const c10::Device& device) {
@@ -238,7 +369,14 @@ std::string describe_tpu(const c10::Device& device) {
   std::string text = format_text("{} (tpu:{} of {}", name, static_cast<int64_t>(device.index()),
                                  static_cast<int64_t>(TpuHooks().deviceCount()));
   if (hardware) text += format_text(", {} GiB", hardware->memory / kGiB);
-  return text + ")";
+  return text + ", " + tpu_environment(tpu_packages()) + ")";
+}
+
+std::string tpu_summary() {
+  const std::optional<TpuHardware>& hardware = own_tpu_hardware();
+  const std::string chip =
+      hardware ? format_text("{}, {} GiB, ", hardware->name, hardware->memory / kGiB) : "";
+  return chip + tpu_environment(tpu_packages());
 }
 
 int64_t tpu_memory() { return own_tpu_hardware() ? own_tpu_hardware()->memory : 0; }

@@ -39,9 +39,12 @@ TEST(PriceList, HasTheReportedFigures) {
   EXPECT_EQ(units("colab_v100"), 5.36);
   EXPECT_EQ(units("colab_v100_high_memory"), 5.45);
   EXPECT_EQ(units("colab_a100"), 13.08);
+  EXPECT_EQ(units("cloud_tpu_v5e"), 1.2);
+  EXPECT_EQ(units("cloud_tpu_v6e"), 2.7);
   for (const PricedMachine& machine : price_list()) {
-    EXPECT_DOUBLE_EQ(500 * machine.hardware.price_per_unit, 5767.0);
-    EXPECT_EQ(machine.hardware.currency, "JPY");
+    const bool is_colab = machine.hardware.name.starts_with("colab_");
+    EXPECT_DOUBLE_EQ(500 * machine.hardware.price_per_unit, is_colab ? 5767.0 : 500.0);
+    EXPECT_EQ(machine.hardware.currency, is_colab ? "JPY" : "USD");
     EXPECT_GT(machine.tera_flops, 0);
     EXPECT_GE(machine.half_flops, machine.tera_flops);
     EXPECT_GT(machine.memory_gib, 0);

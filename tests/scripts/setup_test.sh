@@ -39,3 +39,24 @@ case $output in
   *"sentencepiece-0.2.1.tar.gz has the SHA-256 "*", not the pinned "*) ;;
   *) printf '%s\n' "$output"; exit 1 ;;
 esac
+
+# TorchTPU is installed where a chip of a TPU is on the bus; every machine of that cloud has a network
+# card of the same vendor.
+mkdir -p "$folder/sys/bus/pci/devices/card" "$folder/sys/bus/pci/devices/chip"
+cat >"$folder/python" <<SCRIPT
+#!/bin/sh
+[ "\$1" = -m ] || exit 1
+echo "\$@" >>$folder/pip.log
+SCRIPT
+printf '0x1ae0\n' | tee "$folder/sys/bus/pci/devices/card/vendor" >"$folder/sys/bus/pci/devices/chip/vendor"
+printf '0x0042\n' | tee "$folder/sys/bus/pci/devices/card/device" >"$folder/sys/bus/pci/devices/chip/device"
+tpu_packages() {
+  # shellcheck disable=SC2016
+  FINETUNE_SYS=$folder/sys bash -c 'source "$1/scripts/setup.sh"; python=$2; ensure_tpu_packages 2>&1' - \
+    "$root" "$folder/python"
+}
+tpu_packages
+test ! -e "$folder/pip.log"
+printf '0x0063\n' >"$folder/sys/bus/pci/devices/chip/device"
+tpu_packages >/dev/null
+grep -q 'pip install .*torch-tpu==.* libtpu==' "$folder/pip.log"

@@ -104,6 +104,31 @@ TEST_F(Tpu, IsAnErrorWhereItIsAskedForAndNotThere) {
   }
 }
 
+TEST_F(Tpu, OfAProcessIsOneOfTheVisibleChips) {
+  ::setenv("TPU_VISIBLE_CHIPS", "2,3", 1);
+  EXPECT_EQ(tpu_chips(), 2);
+  take_tpu_chip(1);
+  EXPECT_STREQ(std::getenv("TPU_VISIBLE_CHIPS"), "3");
+  EXPECT_STREQ(std::getenv("TPU_PROCESS_BOUNDS"), "1,1,1");
+  EXPECT_STREQ(std::getenv("TPU_MESH_CONTROLLER_PORT"), "8477");
+  EXPECT_THROW(take_tpu_chip(1), Error) << "one is left, of rank 0";
+  for (const char* name :
+       {"TPU_VISIBLE_CHIPS", "TPU_PROCESS_BOUNDS", "TPU_CHIPS_PER_PROCESS_BOUNDS",
+        "TPU_MESH_CONTROLLER_ADDRESS", "TPU_MESH_CONTROLLER_PORT"}) {
+    ::unsetenv(name);
+  }
+}
+
+TEST_F(Tpu, KeptProgramsAreTheFilesOfTheirFolder) {
+  constexpr const char* kFolder = "TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT";
+  EXPECT_EQ(kept_tpu_programs(), 0);
+  write("programs/version/one", "");
+  write("programs/version/two", "");
+  ::setenv(kFolder, (root() + "programs").c_str(), 1);
+  EXPECT_EQ(kept_tpu_programs(), 2);
+  ::unsetenv(kFolder);
+}
+
 TEST_F(Tpu, OffersNoneOfAGpusFeatures) {
   const DeviceFeatures cpu = features_of(c10::Device(c10::kCPU));
   EXPECT_FALSE(cpu.streams || cpu.pinned || cpu.statistics);

@@ -5,10 +5,16 @@
 //   FINETUNE_TPU_LOG       a file that gets a line for each compiled program
 //   FINETUNE_TPU_PROGRAMS  a folder that gets the programs
 //   FINETUNE_TPU_COMPILER  libtpu.so; FINETUNE_TPU_TOPOLOGY: what it compiles for, such as v5e:1x1
+//   FINETUNE_TPU_FAIL      "create|compile|execute FIRST COUNT MESSAGE": calls that fail, the first is 1
+//   FINETUNE_TPU_MEMORY    a file that gets the most bytes of a TPU that were used at once: buffers in
+//                          the order of the host's calls, outputs in libtpu's size (XLA pads them on
+//                          a TPU), and the temporary memory of the program that runs
+//   FINETUNE_TPU_SLOW      seconds that each compilation takes longer
 // A line is "program NUMBER SECONDS" and, where libtpu compiled it, " arguments BYTES outputs BYTES
 // aliased BYTES temporary BYTES", or " failed MESSAGE".
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +29,89 @@ static PJRT_TopologyDescription* topology;
 static PJRT_Api* own;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int programs;
+
+// The errors of FINETUNE_TPU_FAIL are errors of XLA's plugin with another message.
+enum { kMostFailures = 16 };
+static PJRT_Error* planned[kMostFailures];
+static int planned_count;
+static char planned_text[1024];
+
+static bool is_planned(const PJRT_Error* error) {
+  for (int i = 0; i < planned_count; ++i) {
+    if (planned[i] == error) return true;
+  }
+  return false;
+}
+
+// Returns NULL where the call shall succeed. `call`: "create", "compile" or "execute", counted in `calls`.
+static PJRT_Error* planned_error(const char* call, int* calls) {
+  const char* const plan = getenv("FINETUNE_TPU_FAIL");
+  char name[16];
+  int first = 0, count = 0, end = 0;
+  if (plan == NULL || sscanf(plan, "%15s %d %d %n", name, &first, &count, &end) < 3) return NULL;
+  if (strcmp(name, call) != 0) return NULL;
+  pthread_mutex_lock(&lock);
+  const int number = ++*calls;
+  PJRT_Error* error = NULL;
+  if (number >= first && number < first + count && planned_count < kMostFailures) {
+    PJRT_Program program = {.struct_size = PJRT_Program_STRUCT_SIZE, .format = "none", .format_size = 4};
+    PJRT_Client_Compile_Args wanted = {.struct_size = PJRT_Client_Compile_Args_STRUCT_SIZE, .program = &program};
+    error = cpu->PJRT_Client_Compile(&wanted);
+    planned[planned_count++] = error;
+    snprintf(planned_text, sizeof(planned_text), "%s", plan + end);
+  }
+  pthread_mutex_unlock(&lock);
+  return error;
+}
+
+static void error_message(PJRT_Error_Message_Args* wanted) {
+  cpu->PJRT_Error_Message(wanted);
+  if (!is_planned(wanted->error)) return;
+  wanted->message = planned_text;
+  wanted->message_size = strlen(planned_text);
+}
+static PJRT_Error* error_code(PJRT_Error_GetCode_Args* wanted) {
+  PJRT_Error* const error = cpu->PJRT_Error_GetCode(wanted);
+  if (!is_planned(wanted->error)) return error;
+  const bool is_memory = strstr(planned_text, "memory") != NULL;
+  wanted->code = is_memory ? PJRT_Error_Code_RESOURCE_EXHAUSTED : PJRT_Error_Code_UNAVAILABLE;
+  return error;
+}
+
+// Bytes of a TPU's memory, by buffer and by executable.
+struct memory {
+  const void* key;
+  long long outputs;    // a buffer's size, or all outputs of an executable
+  long long temporary;  // of an executable
+};
+enum { kMostEntries = 1 << 20 };
+static struct memory* entries;
+static const char kRemoved = 0;
+static long long live, peak;
+
+static struct memory* find(const void* key, bool adds) {
+  if (entries == NULL) entries = calloc(kMostEntries, sizeof(struct memory));
+  size_t at = ((size_t)key >> 4) * 0x9E3779B97F4A7C15u >> 44;
+  struct memory* removed = NULL;
+  for (; entries[at].key != NULL; at = (at + 1) % kMostEntries) {
+    if (entries[at].key == key) return &entries[at];
+    if (entries[at].key == &kRemoved && removed == NULL) removed = &entries[at];
+  }
+  if (!adds) return NULL;
+  struct memory* const found = removed != NULL ? removed : &entries[at];
+  *found = (struct memory){.key = key};
+  return found;
+}
+static void add_buffer(const void* buffer, long long bytes) {
+  find(buffer, true)->outputs = bytes;
+  live += bytes;
+}
+static void remove_buffer(const void* buffer) {
+  struct memory* const found = find(buffer, false);
+  if (found == NULL) return;
+  live -= found->outputs;
+  found->key = &kRemoved;
+}
 
 static double now(void) {
   struct timespec time;
@@ -55,13 +144,14 @@ static bool failed(PJRT_Error* error, char* text, size_t size) {
 }
 
 // Compiles a program for the topology and describes the result.
-static void compile_for_tpu(const PJRT_Client_Compile_Args* wanted, char* text, size_t size) {
+static struct memory compile_for_tpu(const PJRT_Client_Compile_Args* wanted, char* text, size_t size) {
+  struct memory used = {0};
   PJRT_Compile_Args compile = {.struct_size = PJRT_Compile_Args_STRUCT_SIZE,
                                .topology = topology,
                                .program = wanted->program,
                                .compile_options = wanted->compile_options,
                                .compile_options_size = wanted->compile_options_size};
-  if (failed(tpu->PJRT_Compile(&compile), text, size)) return;
+  if (failed(tpu->PJRT_Compile(&compile), text, size)) return used;
   PJRT_Executable_GetCompiledMemoryStats_Args memory = {
       .struct_size = PJRT_Executable_GetCompiledMemoryStats_Args_STRUCT_SIZE,
       .executable = compile.executable};
@@ -69,10 +159,13 @@ static void compile_for_tpu(const PJRT_Client_Compile_Args* wanted, char* text, 
     snprintf(text, size, " arguments %lld outputs %lld aliased %lld temporary %lld",
              (long long)memory.argument_size_in_bytes, (long long)memory.output_size_in_bytes,
              (long long)memory.alias_size_in_bytes, (long long)memory.temp_size_in_bytes);
+    used.outputs = memory.output_size_in_bytes;
+    used.temporary = memory.temp_size_in_bytes;
   }
   PJRT_Executable_Destroy_Args destroy = {.struct_size = PJRT_Executable_Destroy_Args_STRUCT_SIZE,
                                           .executable = compile.executable};
   tpu->PJRT_Executable_Destroy(&destroy);
+  return used;
 }
 
 static void write_program(const PJRT_Program* program, int number) {
@@ -88,14 +181,27 @@ static void write_program(const PJRT_Program* program, int number) {
 }
 
 static PJRT_Error* compile(PJRT_Client_Compile_Args* wanted) {
+  static int calls;
+  PJRT_Error* const failure = planned_error("compile", &calls);
+  if (failure != NULL) return failure;
+  const char* const slow = getenv("FINETUNE_TPU_SLOW");
+  if (slow != NULL) usleep((useconds_t)(1e6 * atof(slow)));
   pthread_mutex_lock(&lock);
   const int number = ++programs;
   pthread_mutex_unlock(&lock);
   write_program(wanted->program, number);
   char text[2048] = "";
-  if (topology != NULL) compile_for_tpu(wanted, text, sizeof(text));
+  struct memory used = {0};
+  if (topology != NULL) used = compile_for_tpu(wanted, text, sizeof(text));
   const double start = now();
   PJRT_Error* const error = cpu->PJRT_Client_Compile(wanted);
+  if (error == NULL && getenv("FINETUNE_TPU_MEMORY") != NULL) {
+    pthread_mutex_lock(&lock);
+    struct memory* const entry = find(wanted->executable, true);
+    entry->outputs = used.outputs;
+    entry->temporary = used.temporary;
+    pthread_mutex_unlock(&lock);
+  }
   const char* const log = getenv("FINETUNE_TPU_LOG");
   FILE* const file = log == NULL ? NULL : fopen(log, "a");
   if (file != NULL) {
@@ -107,12 +213,101 @@ static PJRT_Error* compile(PJRT_Client_Compile_Args* wanted) {
 
 // A CPU knows none of a TPU's options.
 static PJRT_Error* create(PJRT_Client_Create_Args* wanted) {
+  static int calls;
+  PJRT_Error* const failure = planned_error("create", &calls);
+  if (failure != NULL) return failure;
   PJRT_Client_Create_Args without = *wanted;
   without.create_options = NULL;
   without.num_options = 0;
   PJRT_Error* const error = cpu->PJRT_Client_Create(&without);
   wanted->client = without.client;
   return error;
+}
+
+static long long size_of(PJRT_Buffer* buffer) {
+  PJRT_Buffer_OnDeviceSizeInBytes_Args size = {
+      .struct_size = PJRT_Buffer_OnDeviceSizeInBytes_Args_STRUCT_SIZE, .buffer = buffer};
+  return cpu->PJRT_Buffer_OnDeviceSizeInBytes(&size) == NULL ? (long long)size.on_device_size_in_bytes : 0;
+}
+
+static void count_memory(const PJRT_LoadedExecutable_Execute_Args* run) {
+  pthread_mutex_lock(&lock);
+  const struct memory* const program = find(run->executable, false);
+  PJRT_LoadedExecutable_GetExecutable_Args get = {
+      .struct_size = PJRT_LoadedExecutable_GetExecutable_Args_STRUCT_SIZE, .loaded_executable = run->executable};
+  size_t outputs = 0;
+  if (cpu->PJRT_LoadedExecutable_GetExecutable(&get) == NULL) {
+    PJRT_Executable_NumOutputs_Args number = {
+        .struct_size = PJRT_Executable_NumOutputs_Args_STRUCT_SIZE, .executable = get.executable};
+    if (cpu->PJRT_Executable_NumOutputs(&number) == NULL) outputs = number.num_outputs;
+    PJRT_Executable_Destroy_Args destroy = {
+        .struct_size = PJRT_Executable_Destroy_Args_STRUCT_SIZE, .executable = get.executable};
+    cpu->PJRT_Executable_Destroy(&destroy);
+  }
+  // Arguments that were given up for the outputs.
+  for (size_t i = 0; i < run->num_args; ++i) {
+    PJRT_Buffer_IsDeleted_Args is = {.struct_size = PJRT_Buffer_IsDeleted_Args_STRUCT_SIZE,
+                                     .buffer = run->argument_lists[0][i]};
+    if (cpu->PJRT_Buffer_IsDeleted(&is) == NULL && is.is_deleted) remove_buffer(is.buffer);
+  }
+  long long unpadded = 0;
+  for (size_t i = 0; i < outputs; ++i) unpadded += size_of(run->output_lists[0][i]);
+  const double padding = program != NULL && unpadded > 0 && program->outputs > unpadded
+                             ? (double)program->outputs / (double)unpadded
+                             : 1.0;
+  for (size_t i = 0; i < outputs; ++i) {
+    PJRT_Buffer* const buffer = run->output_lists[0][i];
+    add_buffer(buffer, (long long)(padding * (double)size_of(buffer)));
+  }
+  const long long now_used = live + (program != NULL ? program->temporary : 0);
+  if (now_used > peak + (1 << 16)) {
+    peak = now_used;
+    FILE* const file = fopen(getenv("FINETUNE_TPU_MEMORY"), "w");
+    if (file != NULL) {
+      fprintf(file, "peak %lld buffers %lld temporary %lld\n", peak, live, peak - live);
+      fclose(file);
+    }
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* wanted) {
+  static int calls;
+  PJRT_Error* const failure = planned_error("execute", &calls);
+  if (failure != NULL) return failure;
+  PJRT_Error* const error = cpu->PJRT_LoadedExecutable_Execute(wanted);
+  if (error == NULL && getenv("FINETUNE_TPU_MEMORY") != NULL) count_memory(wanted);
+  return error;
+}
+
+static PJRT_Error* from_host(PJRT_Client_BufferFromHostBuffer_Args* wanted) {
+  PJRT_Error* const error = cpu->PJRT_Client_BufferFromHostBuffer(wanted);
+  pthread_mutex_lock(&lock);
+  if (error == NULL) add_buffer(wanted->buffer, size_of(wanted->buffer));
+  pthread_mutex_unlock(&lock);
+  return error;
+}
+
+static PJRT_Error* from_transfer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args* wanted) {
+  PJRT_Error* const error = cpu->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer(wanted);
+  pthread_mutex_lock(&lock);
+  if (error == NULL) add_buffer(wanted->buffer_out, size_of(wanted->buffer_out));
+  pthread_mutex_unlock(&lock);
+  return error;
+}
+
+static PJRT_Error* buffer_destroy(PJRT_Buffer_Destroy_Args* wanted) {
+  pthread_mutex_lock(&lock);
+  remove_buffer(wanted->buffer);
+  pthread_mutex_unlock(&lock);
+  return cpu->PJRT_Buffer_Destroy(wanted);
+}
+
+static PJRT_Error* buffer_delete(PJRT_Buffer_Delete_Args* wanted) {
+  pthread_mutex_lock(&lock);
+  remove_buffer(wanted->buffer);
+  pthread_mutex_unlock(&lock);
+  return cpu->PJRT_Buffer_Delete(wanted);
 }
 
 static void load_compiler(void) {
@@ -142,5 +337,14 @@ const PJRT_Api* GetPjrtApi(void) {
   memcpy(own, cpu, cpu->struct_size);
   own->PJRT_Client_Create = create;
   own->PJRT_Client_Compile = compile;
+  own->PJRT_LoadedExecutable_Execute = execute;
+  if (getenv("FINETUNE_TPU_MEMORY") != NULL) {
+    own->PJRT_Client_BufferFromHostBuffer = from_host;
+    own->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer = from_transfer;
+    own->PJRT_Buffer_Destroy = buffer_destroy;
+    own->PJRT_Buffer_Delete = buffer_delete;
+  }
+  own->PJRT_Error_Message = error_message;
+  own->PJRT_Error_GetCode = error_code;
   return own;
 }

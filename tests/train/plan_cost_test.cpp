@@ -54,7 +54,7 @@ TEST(Costs, AreEstimatedFromPeakFiguresWhereNothingIsMeasured) {
   Json plan = plan_on("CPU");
   add_costs(args_with("\"colab_cpu\""), plan);
   const Json& rows = plan["costs"]["rows"];
-  ASSERT_EQ(rows.size(), 7U);
+  ASSERT_EQ(rows.size(), 9U);
   for (const Json& row : rows) EXPECT_EQ(row["basis"], "estimated from peak figures");
   const double t4 = row_of(plan, "colab_t4")["hours"].get<double>();
   EXPECT_NEAR(t4, 1e18 / (0.35 * 8.1e12) / 3600, 1e-6 * t4);
@@ -68,10 +68,12 @@ TEST(Costs, RanksWhatFitsByCostAndTheRestBehind) {
   add_costs(args_with(""), plan);
   std::vector<bool> fits;
   for (const Json& row : plan["costs"]["rows"]) fits.push_back(row["fits"].get<bool>());
-  EXPECT_THAT(fits, ::testing::ElementsAre(true, true, true, false, false, false, false));
+  EXPECT_THAT(fits,
+              ::testing::ElementsAre(true, true, true, true, false, false, false, false, false));
   const Json& rows = plan["costs"]["rows"];
   EXPECT_LE(rows[0]["units"].get<double>(), rows[1]["units"].get<double>());
   EXPECT_LE(rows[1]["units"].get<double>(), rows[2]["units"].get<double>());
+  EXPECT_EQ(rows[3]["name"], "cloud_tpu_v6e") << "dollars behind yen";
 }
 
 TEST(Costs, TakeTheMeasuredHoursForTheRowThatIsThisMachine) {

@@ -36,9 +36,10 @@ struct PricedMachine {
 inline constexpr const char* kOwnHardware = "given";
 inline constexpr const char* kPriceListDate = "2026-11";
 inline constexpr const char* kPriceListSource =
-    "Google Colab's compute units as users reported them (500 units for 5,767 yen); prices change: "
-    "compare them with colab.research.google.com/signup and give your own by hardware: "
-    "{units_per_hour, price_per_unit, currency}";
+    "Google Colab's compute units as users reported them (500 units for 5,767 yen), Google Cloud's "
+    "list of 2025 for TPUs, in dollars; prices change: compare them with "
+    "colab.research.google.com/signup and cloud.google.com/tpu/pricing, and give your own by "
+    "hardware: {units_per_hour, price_per_unit, currency}";
 
 [[nodiscard]] const std::vector<PricedMachine>& price_list();
 

@@ -76,8 +76,10 @@ struct LossOptions {
 };
 
 // Returns the model's input for a batch, moved to `device`; without a mask if nothing is padded,
-// without token types if all are 0.
+// without token types if all are 0. Where the device compiles operators for shapes, the last row is
+// repeated until the batch is full: real_rows() leaves those out of the outputs.
 [[nodiscard]] ModelInput make_model_input(const Batch& batch, c10::Device device,
                                           const std::optional<DropoutStream>& dropout);
+[[nodiscard]] Tensor real_rows(const Tensor& outputs, const Batch& batch);
 
 }  // namespace finetune

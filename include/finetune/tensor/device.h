@@ -15,9 +15,8 @@ enum class Accelerator { kAuto, kCpu, kCuda, kTpu };
 // (CUDA, ...), else the CPU. Throws Error(kConfig) with what was looked for where the one that was
 // asked for is not there.
 [[nodiscard]] c10::Device pick_device(Accelerator wanted);
-[[nodiscard]] inline c10::Device pick_device(bool use_cpu) {
-  return pick_device(use_cpu ? Accelerator::kCpu : Accelerator::kAuto);
-}
+// For predictions, whose texts have any length: not a TPU, which would compile each of them.
+[[nodiscard]] c10::Device pick_prediction_device(bool use_cpu);
 
 // What a device offers beyond operators and copies. A CPU offers none of these, a TPU neither.
 struct DeviceFeatures {

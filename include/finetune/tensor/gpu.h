@@ -6,6 +6,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 
 // Queries of the GPU's driver and of torch beyond the common accelerator interface. No CUDA header
 // is needed: functions are looked up in the libraries that torch has loaded.
@@ -51,10 +52,11 @@ void warm_up(const c10::Device& device);
 // and other processes, of 8.00 GiB"; empty on the CPU.
 [[nodiscard]] std::string describe_device_memory(const c10::Device& device);
 
-// Whether an exception reports a CUDA error after which the process can no longer use the GPU (an
-// illegal address, an uncorrectable memory error, a GPU that fell off the bus): every later call
-// fails, and nothing can be saved from its memory. False for a kernel's failed assertion, because
-// it would fail again after a restart.
-[[nodiscard]] bool is_lost_gpu(const std::exception& error);
+// Returns "GPU" or "TPU" if an exception reports an error after which the process can no longer use
+// it, and nothing can be saved from its memory: of CUDA an illegal address, an uncorrectable memory
+// error, a GPU that fell off the bus; of XLA a program that failed while it ran. Empty for others,
+// such as a kernel's failed assertion or a program that cannot be compiled, which would fail again
+// after a restart.
+[[nodiscard]] std::string_view lost_device(const std::exception& error);
 
 }  // namespace finetune

@@ -54,14 +54,30 @@ void keep_tpu_programs(const std::string& folder);
 // loader's message. Call it before a device is used and before threads are started.
 void load_tpu();
 
+// Removes the programs that this process keeps in memory (/dev/shm). Call it before the process
+// ends; after a kill the next load_tpu() does it.
+void drop_tpu_memory_cache();
+
+// The chips that processes may use: those on the bus, or what TPU_VISIBLE_CHIPS lists of them.
+[[nodiscard]] int64_t tpu_chips();
+// Lets this process see one of them alone, so that each of a machine's processes has a TPU of one
+// chip. Call it before load_tpu(). Throws Error(kConfig) if there are fewer.
+void take_tpu_chip(int64_t local_rank);
+
+// Returns how many compiled programs TorchTPU has kept (keep_tpu_programs), of all sessions; 0 if
+// it keeps none. Reads a folder.
+[[nodiscard]] int64_t kept_tpu_programs();
+
 // Whether this is a TPU, after load_tpu().
 [[nodiscard]] bool is_tpu(const c10::Device& device);
 
-// Returns "TPU v5e (tpu:0 of 1, 16 GiB)"; without hardware (TPU_LIBRARY_PATH names another
-// backend of XLA) "TPU of libtpu.so (tpu:0 of 1)".
+// Returns "TPU v5e (tpu:0 of 1, 16 GiB, TorchTPU 0.2.0, libtpu 0.0.52)"; without hardware
+// (TPU_LIBRARY_PATH names another backend of XLA) "TPU of libtpu.so (tpu:0 of 1, ...)".
 [[nodiscard]] std::string describe_tpu(const c10::Device& device);
 // Returns the bytes of a chip's HBM; 0 if unknown.
 [[nodiscard]] int64_t tpu_memory();
+// Returns "TPU v5e, 16 GiB, TorchTPU 0.2.0, libtpu 0.0.52" before anything is loaded.
+[[nodiscard]] std::string tpu_summary();
 // Returns "TorchTPU 0.2.0, libtpu 0.0.52": on them depend exact bits, besides the generation.
 [[nodiscard]] std::string tpu_environment(const TpuPackages& packages);
 

@@ -139,14 +139,12 @@ void look_at_helpers(Doctor& doctor) {
 
 void look_at_device(Doctor& doctor) {
   if (has_tpu()) {
-    const std::optional<TpuHardware>& hardware = own_tpu_hardware();
-    const TpuPackages packages = tpu_packages();
-    doctor.line("TPU", (hardware ? hardware->name + ", " : "") + tpu_environment(packages));
-    if (const std::string problem = tpu_problem(packages); !problem.empty()) {
+    doctor.line("TPU", tpu_summary());
+    if (const std::string problem = tpu_problem(tpu_packages()); !problem.empty()) {
       return doctor.problem(problem, "or train with accelerator: cpu");
     }
   }
-  const c10::Device device = pick_device(false);
+  const c10::Device device = pick_device(Accelerator::kAuto);
   doctor.line("device", describe_device(device));
   const bool cuda_build = !loaded_libraries("libtorch_cuda").empty();
   if (device.is_cpu() && cuda_build && !has_nvidia_hardware()) {

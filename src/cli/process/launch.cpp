@@ -36,6 +36,7 @@
 #include "finetune/distributed/board.h"
 #include "finetune/distributed/world.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/tpu.h"
 #include "finetune/train/accelerator.h"
 #include "finetune/train/run.h"
 
@@ -77,8 +78,14 @@ std::vector<std::string> accelerators() {
   return names;
 }
 
+bool may_use_tpu(const LoadedConfig& config) {
+  const Accelerator wanted = accelerator_of(config.args);
+  return (wanted == Accelerator::kAuto || wanted == Accelerator::kTpu) && has_tpu();
+}
+
 // Gives each rank of a machine another accelerator.
-void take_accelerator(int64_t local_rank) {
+void take_accelerator(const LoadedConfig& config, int64_t local_rank) {
+  if (may_use_tpu(config)) return take_tpu_chip(local_rank);
   const std::vector<std::string> names = accelerators();
   if (names.size() < 2) return;
   const std::string& own = names[static_cast<size_t>(local_rank) % names.size()];
@@ -88,9 +95,9 @@ void take_accelerator(int64_t local_rank) {
 int64_t asked_processes(const LoadedConfig& config) {
   const std::string& text = config.args.num_processes;
   if (text == "auto") {
-    const auto found = static_cast<int64_t>(
-        accelerator_of(config.args) == Accelerator::kCpu ? 1 : accelerators().size());
-    return std::max<int64_t>(1, found);
+    if (accelerator_of(config.args) == Accelerator::kCpu) return 1;
+    if (may_use_tpu(config)) return std::max<int64_t>(1, tpu_chips());
+    return std::max<int64_t>(1, static_cast<int64_t>(accelerators().size()));
   }
   int64_t count = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -161,7 +168,7 @@ int be_member(const Membership& membership, const LoadedConfig& config,
   if (membership.board != nullptr) {
     heartbeat.emplace(*membership.board, membership.rank, idle_timeout);
   }
-  take_accelerator(membership.local_rank);
+  take_accelerator(config, membership.local_rank);
   // The ranks of a machine share its processors.
   if (membership.launcher.empty() && !variable("OMP_NUM_THREADS")) {
     set_num_threads(std::max(1, num_threads() / static_cast<int>(membership.size)));
@@ -232,6 +239,7 @@ class Launcher {
       const int code = exit_code_of([&] { return be_member(membership, config_, work_); },
                                     [&](const std::string& text) { return board_.may_say(text); });
       std::cout.flush();
+      drop_tpu_memory_cache();
       ::_exit(code);
     }
     children_[rank] = {
@@ -402,6 +410,7 @@ void exit_process(int code) {
   __gcov_dump();
 #endif
   (void)std::fflush(nullptr);
+  drop_tpu_memory_cache();
   ::_exit(code);
 }
 

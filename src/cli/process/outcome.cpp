@@ -33,9 +33,9 @@ int exit_code_of(const std::function<int()>& work,
                       : "; run the same command again to resume"));
     return kExitStoppedEarly;
   } catch (const std::exception& error) {
-    if (is_lost_gpu(error)) {
+    if (const std::string device(lost_device(error)); !device.empty()) {
       const std::string first_line = error.what();
-      log::error("the GPU failed (" + first_line.substr(0, first_line.find('\n')) +
+      log::error("the " + device + " failed (" + first_line.substr(0, first_line.find('\n')) +
                  "), so nothing could be saved from its memory; run the same command again to "
                  "resume from the last checkpoint");
       return kExitStoppedEarly;

@@ -23,6 +23,24 @@ Hardware colab(const char* name, double units_per_hour) {
           .currency = "JPY"};
 }
 
+// A chip of Cloud TPU in a region of the United States, paid by the hour. Peak in bfloat16 by Cloud
+// TPU's documentation; a product in float32 takes six of bfloat16.
+PricedMachine cloud_tpu(const char* name, const char* chip, double memory_gib, double half_flops,
+                        double dollars) {
+  return {.hardware = {.name = name,
+                       .units_per_hour = dollars,
+                       .price_per_unit = 1.0,
+                       .currency = "USD"},
+          .description = std::string("Google Cloud, ") + chip + ", one chip, on demand",
+          .chip = chip,
+          .note = "a unit is a dollar; spot machines cost less",
+          .is_device = true,
+          .memory_gib = memory_gib,
+          .tera_flops = half_flops / 6,
+          .half_flops = half_flops,
+          .has_bfloat16 = true};
+}
+
 // Peak figures: NVIDIA's data sheets for T4, V100 SXM2 and A100; CPUs: cores x 2.2 GHz x 32.
 std::vector<PricedMachine> make_list() {
   const PricedMachine processor{.description = "Colab, 2 processors",
@@ -64,7 +82,9 @@ std::vector<PricedMachine> make_list() {
           row(t4, colab("colab_t4_high_memory", 2.05), ", high memory"),
           row(v100, colab("colab_v100", 5.36)),
           row(v100, colab("colab_v100_high_memory", 5.45), ", high memory"),
-          row(a100, colab("colab_a100", 13.08))};
+          row(a100, colab("colab_a100", 13.08)),
+          cloud_tpu("cloud_tpu_v5e", "TPU v5e", 16, 197, 1.20),
+          cloud_tpu("cloud_tpu_v6e", "TPU v6e", 32, 918, 2.70)};
 }
 
 [[noreturn]] void refuse(const std::string& message) {

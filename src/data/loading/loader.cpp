@@ -106,6 +106,7 @@ struct Loader::State {
       batch.first_position = index;
       index += batch.rows;
       if (packing) batch.packed_rows = after - begin;
+      if (!packing) batch.full_rows = options.batch_size * batch.choices;
     }
     if (options.workers > 0) read_ahead(position);
   }
@@ -213,6 +214,7 @@ void EvaluationLoader::get(int64_t index, Batch& batch) {
     keys_.push_back({.index = sample, .epoch = SampleKey::kEvaluation});
   }
   collator_->collate(*dataset_, keys_, batch);
+  batch.full_rows = batch_size_ * batch.choices;
 }
 
 }  // namespace finetune

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <c10/core/GradMode.h>
 
+#include "finetune/tensor/device.h"
 #include "task/clm/clm.h"
 #include "task/masked_lm/masked_lm.h"
 #include "task/masked_lm/masked_words.h"
@@ -31,7 +32,7 @@ class CausalLm final : public Task {
   Outputs evaluate(const Batch& batch) override {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
-    const MaskedWords words(batch);
+    const MaskedWords words(batch, compiles_shapes(device_));
     const LanguageModel::Scores scores = model_.score(
         make_model_input(batch, device_, std::nullopt), to_device(words.positions, device_),
         to_device(words.labels, device_), score_options_);

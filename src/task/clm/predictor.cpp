@@ -31,7 +31,7 @@ class TextGenerator final : public Predictor {
       : folder_(resolve_model_folder(folder, "MODEL_DIR")),
         config_(read_model_config(folder_)),
         encoder_(folder_, config_),
-        device_(pick_device(options.use_cpu)),
+        device_(pick_prediction_device(options.use_cpu)),
         options_(options),
         generation_(read_generation_config(folder_, config_, options)) {
     if (!is_causal(config_)) {

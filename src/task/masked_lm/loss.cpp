@@ -18,7 +18,9 @@ class MaskedLmMetrics final : public Metrics {
   void add(const Batch& batch, const Outputs& outputs) override {
     if (outputs.targets == 0) return;
     const Tensor best = outputs.best.defined() ? outputs.best : outputs.logits.argmax(-1);
-    const Tensor labels = to_device(MaskedWords(batch).labels, best.device());
+    MaskedWords words(batch);
+    words.fill(best.numel());
+    const Tensor labels = to_device(words.labels, best.device());
     correct_ += best.eq(labels).sum().item<int64_t>();
     targets_ += outputs.targets;
   }
@@ -49,9 +51,8 @@ class MaskedLm final : public Task {
   // four fifths of a small model's work, runs only on these positions.
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     if (batch.targets == 0) return {Tensor()};
-    MaskedWords words(batch);
+    const MaskedWords words(batch, compiles_shapes(device_));
     words.check_labels(model_.config().vocab_size);
-    if (compiles_shapes(device_)) words.fill(batch);
     return {model_.loss_sum(make_model_input(batch, device_, pass.dropout),
                             to_device(words.positions, device_), to_device(words.labels, device_),
                             {.label_smoothing_factor = options_.label_smoothing_factor,
@@ -61,7 +62,7 @@ class MaskedLm final : public Task {
   Outputs evaluate(const Batch& batch) override {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
-    const MaskedWords words(batch);
+    const MaskedWords words(batch, compiles_shapes(device_));
     const Tensor logits = model_.logits(make_model_input(batch, device_, std::nullopt),
                                         to_device(words.positions, device_));
     const Tensor sum =

@@ -24,19 +24,24 @@ struct MaskedWords {
   // a device would have to be waited for.
   void check_labels(int64_t vocabulary) const {
     for (const int64_t label : labels) {
-      if (label >= 0 && label < vocabulary) continue;
+      if (label == kIgnoredLabel || (label >= 0 && label < vocabulary)) continue;
       throw Error(ErrorKind::kData, format_text("label {} is not in the vocabulary of {} entries: "
                                                 "use the tokenizer that the model was made for",
                                                 label, vocabulary));
     }
   }
-  // Adds ignored labels until their number is a multiple of a quarter of the batch's cells: on a
-  // device that compiles operators for shapes, each number of labels would be another shape.
-  void fill(const Batch& batch) {
-    const size_t step = std::max<size_t>(8, (batch.labels.size() + 3) / 4);
-    const size_t size = (labels.size() + step - 1) / step * step;
-    positions.resize(size, 0);
-    labels.resize(size, kIgnoredLabel);
+  // `few_sizes`: for a device that compiles operators for shapes, where each number of labels would
+  // be another: ignored ones are added up to a multiple of a quarter of the cells.
+  MaskedWords(const Batch& batch, bool few_sizes) : MaskedWords(batch) {
+    if (!few_sizes || labels.empty()) return;
+    const int64_t cells = std::max(batch.rows, batch.full_rows) * batch.length;
+    const int64_t step = std::max<int64_t>(8, (cells + 3) / 4);
+    fill((size() + step - 1) / step * step);
+  }
+  // Adds ignored labels, such as those that the outputs were computed for.
+  void fill(int64_t size) {
+    positions.resize(static_cast<size_t>(size), 0);
+    labels.resize(static_cast<size_t>(size), kIgnoredLabel);
   }
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(labels.size()); }
 

@@ -28,7 +28,7 @@ class FillMask final : public Predictor {
       : folder_(resolve_model_folder(folder, "MODEL_DIR")),
         config_(read_model_config(folder_)),
         encoder_(folder_, config_),
-        device_(pick_device(options.use_cpu)),
+        device_(pick_prediction_device(options.use_cpu)),
         top_k_(options.top_k.value_or(5)),
         batch_size_(options.batch_size) {
     const auto& mask = encoder_.tokenizer().special_tokens().mask;

@@ -2,6 +2,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/GradMode.h>
 
+#include "finetune/tensor/device.h"
 #include "task/head_task.h"
 #include "task/masked_lm/masked_words.h"
 #include "task/model_input.h"
@@ -39,7 +40,9 @@ class PretrainingMetrics final : public Metrics {
  public:
   void add(const Batch& batch, const Outputs& outputs) override {
     if (outputs.terms.empty()) return;
-    words_.add(outputs.logits, outputs.best, MaskedWords(batch).labels, outputs.terms[0]);
+    MaskedWords words(batch);
+    words.fill((outputs.best.defined() ? outputs.best : outputs.logits).size(0));
+    words_.add(outputs.logits, outputs.best, words.labels, outputs.terms[0]);
     // kIgnoredLabel is never the most probable class, so such samples add nothing.
     next_.add(outputs.next_sentence_logits, Tensor(), batch.classes, outputs.terms[1]);
   }
@@ -70,7 +73,7 @@ class Pretraining final : public Task {
 
   // Devlin et al. 2019, section 3.1. The head over the vocabulary runs only on masked words.
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
-    const MaskedWords words(batch);
+    const MaskedWords words(batch, compiles_shapes(device_));
     if (batch.targets == 0) return {Tensor(), Tensor()};
     words.check_labels(model_.config().vocab_size);
     const PretrainingModel::Terms terms =
@@ -78,17 +81,17 @@ class Pretraining final : public Task {
                      to_device(words.labels, device_),
                      {.label_smoothing_factor = options_.label_smoothing_factor,
                       .gradient_scale = pass.scale(0)});
-    return {terms.words_loss, next_loss(terms.next_sentence, batch)};
+    return {terms.words_loss, next_loss(real_rows(terms.next_sentence, batch), batch)};
   }
 
   Outputs evaluate(const Batch& batch) override {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
-    const MaskedWords words(batch);
+    const MaskedWords words(batch, compiles_shapes(device_));
     const PretrainingModel::Logits logits =
         model_.logits(make_model_input(batch, device_, std::nullopt), positions_of(words));
     Outputs outputs{.logits = logits.words,
-                    .next_sentence_logits = logits.next_sentence.to(at::kFloat),
+                    .next_sentence_logits = real_rows(logits.next_sentence, batch).to(at::kFloat),
                     .targets = batch.targets};
     Tensor words_loss;
     if (words.size() > 0) {

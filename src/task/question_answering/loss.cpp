@@ -59,7 +59,8 @@ class QuestionAnswering final : public Task {
 
   // Returns [rows, length, 2].
   Tensor logits(const Batch& batch, const std::optional<DropoutStream>& dropout) {
-    return model_.logits(make_model_input(batch, device_, dropout)).to(at::kFloat);
+    return real_rows(model_.logits(make_model_input(batch, device_, dropout)), batch)
+        .to(at::kFloat);
   }
 
   std::vector<Tensor> losses(const Tensor& logits, const Batch& batch,

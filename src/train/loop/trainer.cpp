@@ -51,6 +51,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
       start_(run_, memory_, saving_),
       end_(run_, saving_, evaluations_, best_, log_, watch_),
       poison_(Poison::from_environment()),
+      compile_progress_(compile_progress_of(parts.device)),
       flos_per_token_(flos_per_token(*parts.model)) {}
 
 int Trainer::run() {
@@ -87,6 +88,7 @@ void Trainer::begin_session() {
     log::info(line);
   }
   run_.progress.begin("train", run_.plan.max_steps, run_.state.step);
+  compile_progress_.start(run_.state.step);
 }
 
 Trainer::Outcome Trainer::run_round() {
@@ -135,6 +137,7 @@ void Trainer::accept(const StepReport& report) {
   count_loss(report);
   state.last_learning_rate = report.learning_rate;
   watch_.count_step(report.tokens);
+  compile_progress_.after_step(state.step);
   if (run_.options.on_step) run_.options.on_step(state.step);
   if (args.include_num_input_tokens_seen == "all") {
     state.tokens_seen += report.padded_tokens;

@@ -14,6 +14,7 @@
 #include "train/loop/update_step.h"
 #include "train/save/best_model.h"
 #include "train/save/saving.h"
+#include "train/session/compile_progress.h"
 #include "train/session/run_log.h"
 #include "train/session/session_watch.h"
 #include "train/session/training_run.h"
@@ -75,6 +76,7 @@ class Trainer {
   RunStart start_;
   RunEnd end_;
   Poison poison_;
+  CompileProgress compile_progress_;
   double flos_per_token_ = 0.0;
 };
 

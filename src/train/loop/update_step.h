@@ -42,8 +42,12 @@ class UpdateStep {
   [[nodiscard]] StepReport run();
   // After an exception of run(): whether the same update may be retried.
   [[nodiscard]] bool may_repeat() const;
-  // Drops what a failed update left, which frees its memory.
-  void clear() { sum_->clear(); }
+  // Drops what a failed update left, which frees its memory; that of the gradients too, because on
+  // a TPU they hold the failure.
+  void clear() {
+    run_.store().gradients().clear(/*keep_memory=*/false);
+    sum_->clear();
+  }
   // Call after the run's BatchSplit has changed.
   void split_changed();
 

@@ -534,11 +534,6 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.device = pick_device(wanted);
   if (wanted != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
   parts.world = request.world ? request.world : make_single_process_world();
-  if (compiles_shapes(parts.device) && parts.world->size() > 1) {
-    refuse_key(config, "num_processes",
-               "several processes do not share TPUs yet; set num_processes: 1, which computes on "
-               "one chip");
-  }
 
   // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.
   const StartingPoint start = find_starting_point(config, request);

@@ -66,7 +66,7 @@ void check_hardware(const LoadedConfig& config) {
   const c10::Device device = pick_device(accelerator_of(config.args));
   if (device.is_cpu()) {
     refuse_key(config, "hardware",
-               hardware->name + " has a GPU (" + machine->chip +
+               hardware->name + " has an accelerator (" + machine->chip +
                    "), and this machine has none that torch can use; choose a machine with one (in "
                    "Colab: Runtime, Change runtime type), name this one, or set use_cpu: true");
   }

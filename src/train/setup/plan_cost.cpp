@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 
 #include "finetune/config/price_list.h"
 #include "finetune/model/model.h"
@@ -138,9 +139,10 @@ void add_costs(const TrainingArgs& args, Json& plan) {
     row["fits"] = plan.at(needed).get<double>() <= machine.memory_gib * 0x1p30;
     rows.push_back(std::move(row));
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Json& a, const Json& b) {
-    if (a["fits"] != b["fits"]) return a["fits"].get<bool>();
-    return a["units"].get<double>() < b["units"].get<double>();
+  // Units of different currencies do not compare: those of one stand together.
+  std::ranges::stable_sort(rows, {}, [](const Json& row) {
+    return std::tuple(!row["fits"].get<bool>(), row["currency"].get<std::string>(),
+                      row["units"].get<double>());
   });
   const std::optional<Hardware> hardware = hardware_of(args);
   Json costs = {{"price_list", kPriceListDate},

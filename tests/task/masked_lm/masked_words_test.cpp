@@ -15,12 +15,15 @@ TEST(MaskedWords, AreFilledWithIgnoredLabelsToAQuarterOfTheCells) {
   batch.labels.assign(40, kIgnoredLabel);
   batch.labels[3] = 7;
   batch.labels[21] = 8;
-  MaskedWords words(batch);
-  words.fill(batch);
+  batch.full_rows = 2;
+  MaskedWords words(batch, /*few_sizes=*/true);
   EXPECT_THAT(words.positions, ElementsAre(3, 21, 0, 0, 0, 0, 0, 0, 0, 0));
   EXPECT_THAT(words.labels, ElementsAre(7, 8, -100, -100, -100, -100, -100, -100, -100, -100));
-  words.fill(batch);
-  EXPECT_EQ(words.size(), 10) << "they are a multiple already";
+  batch.full_rows = 4;
+  EXPECT_EQ(MaskedWords(batch, true).size(), 20) << "of a smaller batch, as of a full one";
+  EXPECT_EQ(MaskedWords(batch, false).size(), 2);
+  batch.labels.assign(40, kIgnoredLabel);
+  EXPECT_EQ(MaskedWords(batch, true).size(), 0);
 }
 
 }  // namespace
