@@ -346,12 +346,6 @@ bool has_empty_answer(const Conversation& conversation) {
   });
 }
 
-std::vector<Message> read_messages(const Json& list, const ConversationNames& names) {
-  std::vector<Message> messages;
-  append_messages(messages, list, "messages", names);
-  return messages;
-}
-
 Conversation read_conversation(const Json& row, const ConversationNames& names) {
   Conversation conversation;
   const Shape shape = shape_of(row, names);

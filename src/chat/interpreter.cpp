@@ -681,10 +681,6 @@ std::string ChatTemplate::joined_text() const {
 
 bool ChatTemplate::has_generation() const { return syntax_->has_generation; }
 
-bool ChatTemplate::has_literal(std::string_view part) const {
-  return syntax_->literals.find(part) != std::string::npos;
-}
-
 bool ChatTemplate::uses(std::string_view name) const {
   return std::ranges::find(syntax_->symbols, name) != syntax_->symbols.end();
 }

@@ -103,11 +103,9 @@ class Parser {
   }
   NodePointer make_constant(Value value, Position at) {
     NodePointer node = make(Kind::kConstant, at);
-    if (const TracedText* text = value.text()) remember(text->str());
     node->value = std::move(value);
     return node;
   }
-  void remember(const std::string& literal) { syntax_.literals += literal + '\0'; }
 
   // --- Expressions, in the order of jinja2's grammar -------------------------------------------
 
@@ -455,7 +453,6 @@ class Parser {
         case Token::Kind::kData: {
           NodePointer node = make(Kind::kData, next.at);
           node->value = Value(next.text);
-          remember(next.text);
           body.push_back(std::move(node));
           ++at_;
           break;

@@ -85,7 +85,6 @@ struct Syntax {
   Nodes body;
   std::vector<std::string> symbols;  // names of variables by number
   bool has_generation = false;
-  std::string literals;  // all literal text of the template, separated by NUL
 };
 
 // Throws Error(kData) with line and column, also for syntax that chat templates do not use.

@@ -177,9 +177,6 @@ TEST(ChatTemplate, KnowsWhatItUses) {
   const ChatTemplate chat_template(
       "{% generation %}<|end|>{{ '<|user|>' }}{% endgeneration %}{{ strftime_now('%d') }}", "t");
   EXPECT_TRUE(chat_template.has_generation());
-  EXPECT_TRUE(chat_template.has_literal("<|end|>"));
-  EXPECT_TRUE(chat_template.has_literal("<|user|>"));
-  EXPECT_FALSE(chat_template.has_literal("<|end|><|user|>"));
   EXPECT_TRUE(chat_template.uses("strftime_now"));
   EXPECT_FALSE(chat_template.uses("messages"));
 }

@@ -91,13 +91,70 @@ CASES = {
         "settled": 40,
     },
 }
+# Of real size, for their memory; two updates of each take minutes.
+BASE_SIZE = {"num_attention_heads": 12, "hidden_size": 768, "intermediate_size": 3072}
+MODELS = {
+    "roberta_6_layers": {
+        "model_type": "roberta",
+        "config_overrides": {**BASE_SIZE, "num_hidden_layers": 6, "max_position_embeddings": 514, "vocab_size": 52000},
+        "task": "mlm",
+        "per_device_train_batch_size": 16,
+        "max_seq_length": 128,
+    },
+    "bert_base": {
+        "model_type": "bert",
+        "config_overrides": {**BASE_SIZE, "num_hidden_layers": 12, "vocab_size": 30522},
+        "task": "sequence_classification",
+        "train_file": str(ROOT / "tests/fixtures/tasks/topics-train.jsonl"),
+        "per_device_train_batch_size": 16,
+        "max_seq_length": 128,
+    },
+    # configs/bigbird_pretraining.yaml with a tokenizer that is here, and one micro-batch an update.
+    "bigbird_4096": {
+        "model_type": "big_bird",
+        "config_overrides": {
+            **BASE_SIZE,
+            "num_hidden_layers": 12,
+            "max_position_embeddings": 4096,
+            "vocab_size": 32000,
+            "attention_type": "block_sparse",
+            "block_size": 64,
+            "num_random_blocks": 3,
+        },
+        "task": "pretraining",
+        "max_predictions_per_seq": 600,
+        "use_nsp": True,
+        "per_device_train_batch_size": 2,
+        "max_seq_length": 4096,
+        "gradient_checkpointing": True,
+    },
+    "smollm2_135m": {
+        "model_type": "llama",
+        "config_overrides": {
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "hidden_size": 576,
+            "intermediate_size": 1536,
+            "max_position_embeddings": 2048,
+            "vocab_size": 49152,
+            "tie_word_embeddings": True,
+        },
+        "task": "clm",
+        "tokenizer_name": str(ROOT / "tests/fixtures/tokenizers/causal"),
+        "bf16": True,
+        "per_device_train_batch_size": 2,
+        "max_seq_length": 512,
+        "pad_to_max_length": False,
+    },
+}
 # Of the losses, relative: another order of sums, and in bfloat16 another place of rounding.
 TOLERANCES = {"float32": 1e-4, "bf16": 2e-3}
 MOST_PROGRAMS = 400  # of a run
 
 
 class Machine:
-    def __init__(self, options, folder):
+    def __init__(self, options, folder, compiles):
         self.options, self.folder = options, folder
         packages = options.packages
         self.environment = {
@@ -110,7 +167,7 @@ class Machine:
             "TPU_LIBRARY_PATH": str(options.plugin),
             "FINETUNE_TPU_CPU": str(packages / "lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"),
         }
-        if options.topology:
+        if compiles and options.topology:  # one process at a time may use libtpu
             self.on_tpu |= {
                 "FINETUNE_TPU_COMPILER": str(packages / "libtpu/libtpu.so"),
                 "FINETUNE_TPU_TOPOLOGY": options.topology,
@@ -191,6 +248,32 @@ def check_compiled(machine, name):
     failed = [line for line in lines if " failed " in line]
     print(f"{name}: libtpu compiled {len(lines) - len(failed)} of {len(lines)} programs for {machine.options.topology}")
     assert not failed, failed[0]
+
+
+def check_memory(machine, name, keys):
+    """plan's peak beside what libtpu's programs need on a TPU (plugin.c, FINETUNE_TPU_MEMORY)."""
+    keys = {**keys, "max_steps": 2}
+    if not machine.options.topology:
+        print(f"{name}: skipped, it needs --topology")
+        return
+    if keys["task"] == "pretraining":  # of two documents
+        lines = TEXT.read_text().splitlines(keepends=True)
+        documents = machine.folder / "documents.txt"
+        documents.write_text("".join([*lines[: len(lines) // 2], "\n", *lines[len(lines) // 2 :]]))
+        keys["train_file"] = str(documents)
+    peak = machine.folder / "peak"
+    machine.on_tpu["FINETUNE_TPU_MEMORY"] = str(peak)
+    machine.on_tpu["OMP_NUM_THREADS"] = str(os.cpu_count())
+    machine.train(name, keys)
+    check_compiled(machine, name)
+    found = int(peak.read_text().split()[1])
+    command = machine.command(name, keys)
+    command[1:2] = ["plan", "--json", "--memory", "16GiB"]
+    environment = {key: value for key, value in machine.on_tpu.items() if key != "FINETUNE_TPU_COMPILER"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    predicted = json.loads(done.stdout)["peak"]
+    print(f"{name}: {found / 2**20:.0f} MiB, plan says {predicted / 2**20:.0f}: {100 * (predicted / found - 1):+.1f} %")
+    assert abs(predicted / found - 1) <= 0.1, (predicted, found)
 
 
 def check_resume(machine, name, keys):
@@ -293,20 +376,21 @@ def main():
     parser.add_argument("--packages", type=pathlib.Path, required=True)
     parser.add_argument("--plugin", type=pathlib.Path, required=True)
     parser.add_argument("--topology", help="what libtpu compiles for, such as v5e:1x1")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"cases: {', '.join(CASES)}; and resume, cache, processes, failures, moves")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"cases: {', '.join([*CASES, *MODELS])} (the last {len(MODELS)} only if named); and resume, cache, processes, failures, moves")
     options = parser.parse_args()
     checks = {name: (check_losses, name, keys) for name, keys in CASES.items()}
+    checks |= {name: (check_memory, name, keys) for name, keys in MODELS.items()}
     checks["resume"] = (check_resume, "resume", {**CASES["roberta_mlm"], **SAVES})
     checks["cache"] = (check_cache, "cache", CASES["llama_clm"])
     checks["processes"] = (check_processes, "processes", CASES["roberta_mlm"])
     checks["failures"] = (check_failures, "failures", CASES["roberta_mlm"])
     checks["moves"] = (check_moves, "moves", {**CASES["roberta_mlm"], **SAVES})
     failed = []
-    for name in options.names or checks:
+    for name in options.names or [name for name in checks if name not in MODELS]:
         function, *words = checks[name]
         with tempfile.TemporaryDirectory(prefix="finetune-tpu-") as folder:
             try:
-                function(Machine(options, pathlib.Path(folder)), *words)
+                function(Machine(options, pathlib.Path(folder), compiles=name in CASES or name in MODELS), *words)
             except AssertionError as error:
                 print(f"FAILED {name}: {error}", file=sys.stderr)
                 failed.append(name)

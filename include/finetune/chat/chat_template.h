@@ -49,8 +49,6 @@ class ChatTemplate {
   [[nodiscard]] std::string joined_text() const;
   // Whether {% generation %} marks what a model learns.
   [[nodiscard]] bool has_generation() const;
-  // Whether the template's literal text contains `part`.
-  [[nodiscard]] bool has_literal(std::string_view part) const;
   // Whether the template reads a variable or calls a function of this name.
   [[nodiscard]] bool uses(std::string_view name) const;
 

@@ -75,8 +75,4 @@ struct ConversationNames {
 [[nodiscard]] std::string conversation_columns(const nlohmann::ordered_json& row,
                                                const ConversationNames& names = {});
 
-// Returns the messages of a list of {role, content} or {from, value}.
-[[nodiscard]] std::vector<Message> read_messages(const nlohmann::ordered_json& list,
-                                                 const ConversationNames& names = {});
-
 }  // namespace finetune::chat

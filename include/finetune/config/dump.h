@@ -29,9 +29,6 @@ namespace finetune {
 // Error(kUsage) for an unknown task.
 [[nodiscard]] std::string initial_yaml(std::string_view task);
 
-// Returns every key with its current value as YAML; a comment says where a key was set.
-[[nodiscard]] std::string dump_resolved(const LoadedConfig& config);
-
 // Returns every key with its value; secrets as "<TOKEN>". Equal arguments give equal text. Stored
 // in checkpoints and compared by changed_keys().
 [[nodiscard]] nlohmann::ordered_json to_json(const TrainingArgs& args);

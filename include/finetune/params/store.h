@@ -14,8 +14,8 @@
 namespace finetune {
 
 // The values of all weights of a model, each in its storage format, and the gradients of the
-// trained ones. Parts name a parameter by the Weight that they hold. Order of calls: construct,
-// freeze(), assign(). One thread at a time.
+// trained ones. Parts name a parameter by the Weight that they hold. Call assign() after the
+// construction. One thread at a time.
 class ParameterStore {
  public:
   // Allocates every parameter on `device`, once and in its format, uninitialised until assign(). On

@@ -72,15 +72,4 @@ std::string keys_help() {
   return text.substr(1);
 }
 
-std::string dump_resolved(const LoadedConfig& config) {
-  const Json values = to_json(config.args);
-  std::string text;
-  for (const Field& field : all_fields()) {
-    text += field.name + ": " + to_yaml(field, values.at(field.name));
-    if (config.is_set(field.name)) text += "  # " + config.where(field.name);
-    text += '\n';
-  }
-  return text;
-}
-
 }  // namespace finetune

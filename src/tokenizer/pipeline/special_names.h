@@ -32,8 +32,6 @@ struct TokenizerFolder {
   std::vector<AddedToken> added_tokens;
   // Existing tokenizer_config.json and special_tokens_map.json, unchanged.
   std::vector<std::pair<std::string, std::string>> files;
-
-  [[nodiscard]] bool is_roberta() const { return class_name == "RobertaTokenizer"; }
 };
 
 // Throws Error(kData) for damaged files and, by name, for tokenizers that need an external

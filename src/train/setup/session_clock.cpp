@@ -133,10 +133,6 @@ void SessionClock::begin_start() const {
   if (limit_) interrupt::request_at(limit_->moment - limit_->reserve(), limit_->reason);
 }
 
-bool SessionClock::must_stop(double now, Unit unit) const {
-  return limit_ && now >= limit_->moment - margin(unit);
-}
-
 double SessionClock::margin(Unit unit) const {
   if (!limit_) return 0.0;
   double longest_unit = longest(unit);

@@ -77,8 +77,6 @@ class SessionClock {
   // Call while nothing can be saved yet: only the limit itself counts.
   void begin_start() const;
 
-  // Whether `unit` and a save might no longer fit.
-  [[nodiscard]] bool must_stop(double now, Unit unit) const;
   // Seconds before the limit from which `unit` may no longer start.
   [[nodiscard]] double margin(Unit unit) const;
   [[nodiscard]] double slowest_save() const { return measured_save_ > 0 ? measured_save_ : save_; }
