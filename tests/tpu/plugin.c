@@ -82,12 +82,12 @@ static PJRT_Error* error_code(PJRT_Error_GetCode_Args* wanted) {
 struct memory {
   const void* key;
   long long outputs;    // a buffer's size, or all outputs of an executable
-  long long temporary;  // of an executable
+  long long temporary;  // of an executable; of a buffer its size without padding
 };
 enum { kMostEntries = 1 << 20 };
 static struct memory* entries;
 static const char kRemoved = 0;
-static long long live, peak;
+static long long live, live_unpadded, peak;
 
 static struct memory* find(const void* key, bool adds) {
   if (entries == NULL) entries = calloc(kMostEntries, sizeof(struct memory));
@@ -102,14 +102,18 @@ static struct memory* find(const void* key, bool adds) {
   *found = (struct memory){.key = key};
   return found;
 }
-static void add_buffer(const void* buffer, long long bytes) {
-  find(buffer, true)->outputs = bytes;
+static void add_buffer(const void* buffer, long long bytes, long long unpadded) {
+  struct memory* const added = find(buffer, true);
+  added->outputs = bytes;
+  added->temporary = unpadded;
   live += bytes;
+  live_unpadded += unpadded;
 }
 static void remove_buffer(const void* buffer) {
   struct memory* const found = find(buffer, false);
   if (found == NULL) return;
   live -= found->outputs;
+  live_unpadded -= found->temporary;
   found->key = &kRemoved;
 }
 
@@ -257,14 +261,14 @@ static void count_memory(const PJRT_LoadedExecutable_Execute_Args* run) {
                              : 1.0;
   for (size_t i = 0; i < outputs; ++i) {
     PJRT_Buffer* const buffer = run->output_lists[0][i];
-    add_buffer(buffer, (long long)(padding * (double)size_of(buffer)));
+    add_buffer(buffer, (long long)(padding * (double)size_of(buffer)), size_of(buffer));
   }
   const long long now_used = live + (program != NULL ? program->temporary : 0);
   if (now_used > peak + (1 << 16)) {
     peak = now_used;
     FILE* const file = fopen(getenv("FINETUNE_TPU_MEMORY"), "w");
     if (file != NULL) {
-      fprintf(file, "peak %lld buffers %lld temporary %lld\n", peak, live, peak - live);
+      fprintf(file, "peak %lld buffers %lld unpadded %lld temporary %lld\n", peak, live, live_unpadded, peak - live);
       fclose(file);
     }
   }
@@ -283,7 +287,7 @@ static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* wanted) {
 static PJRT_Error* from_host(PJRT_Client_BufferFromHostBuffer_Args* wanted) {
   PJRT_Error* const error = cpu->PJRT_Client_BufferFromHostBuffer(wanted);
   pthread_mutex_lock(&lock);
-  if (error == NULL) add_buffer(wanted->buffer, size_of(wanted->buffer));
+  if (error == NULL) add_buffer(wanted->buffer, size_of(wanted->buffer), size_of(wanted->buffer));
   pthread_mutex_unlock(&lock);
   return error;
 }
@@ -291,7 +295,7 @@ static PJRT_Error* from_host(PJRT_Client_BufferFromHostBuffer_Args* wanted) {
 static PJRT_Error* from_transfer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args* wanted) {
   PJRT_Error* const error = cpu->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer(wanted);
   pthread_mutex_lock(&lock);
-  if (error == NULL) add_buffer(wanted->buffer_out, size_of(wanted->buffer_out));
+  if (error == NULL) add_buffer(wanted->buffer_out, size_of(wanted->buffer_out), size_of(wanted->buffer_out));
   pthread_mutex_unlock(&lock);
   return error;
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "finetune/tensor/device.h"
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels::plain {
@@ -15,13 +16,15 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 256;  // of activations that autograd differentiates
 
-// Calls function(input, other) for some rows at a time, which bounds temporary memory.
+// Calls function(input, other) for some rows at a time, which bounds temporary memory; XLA would
+// copy the whole tensor for each part that is written.
 template <typename Function>
 void by_rows(const Tensor& input, const Tensor& other, const Function& function) {
   const Tensor rows = input.view({-1, input.size(-1)});
   const Tensor other_rows = other.view({-1, input.size(-1)});
-  for (int64_t first = 0; first < rows.size(0); first += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, rows.size(0) - first);
+  const int64_t at_once = compiles_shapes(input.device()) ? rows.size(0) : kRowsAtOnce;
+  for (int64_t first = 0; first < rows.size(0); first += at_once) {
+    const int64_t count = std::min(at_once, rows.size(0) - first);
     function(rows.narrow(0, first, count), other_rows.narrow(0, first, count));
   }
 }
