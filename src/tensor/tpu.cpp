@@ -139,6 +139,19 @@ std::vector<std::string> visible_chips() {
 
 bool is_loaded = false;
 
+// XLA ends the process, with exit code 1, where the TPU's library is none.
+void check_plugin(const std::string& path) {
+  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const bool has_function = library != nullptr && ::dlsym(library, "GetPjrtApi") != nullptr;
+  if (has_function) return;  // it stays open for XLA
+  const char* const reason = ::dlerror();
+  throw Error(
+      ErrorKind::kConfig,
+      format_text("'{}' is no library of a TPU (libtpu.so, or what TPU_LIBRARY_PATH names): "
+                  "{}; pip install --force-reinstall libtpu, or set accelerator: cpu",
+                  path, reason == nullptr ? "unknown" : reason));
+}
+
 // TorchTPU opens the TPU at its first use, and aborts the process where that fails, with the reason
 // in a line of XLA's log. While an object lives, that line becomes this program's error.
 class OpeningTpu {
@@ -167,9 +180,12 @@ class OpeningTpu {
     const ssize_t size = ::pread(log_, text.data(), text.size(), 0);
     std::string said(text.data(), static_cast<size_t>(std::max<ssize_t>(0, size)));
     (void)::dup2(saved_, STDERR_FILENO);
-    constexpr std::string_view kReason = "client: ";
-    const size_t at = said.find(kReason);
-    if (at != std::string::npos) said.erase(0, at + kReason.size());
+    for (const std::string_view reason : {"client: ", "] "}) {
+      const size_t at = said.find(reason);
+      if (at == std::string::npos) continue;
+      said.erase(0, at + reason.size());
+      break;
+    }
     said.resize(std::min(said.size(), said.find('\n')));
     if (said.ends_with('.')) said.pop_back();
     log::error("the TPU cannot be used: " + said +
@@ -341,6 +357,7 @@ void load_tpu() {
         packages.python,
         "; it is Python's own library, which TorchTPU's needs: Debian's package is libpython3");
     load_library(join_path(torch_library_folder(), "libtorch_python.so"));
+    check_plugin(packages.library);
     load_library(join_path(parent_path(parent_path(packages.glue)), "libxla_base.so"));
     load_library(packages.glue);
     if (!at::isPrivateUse1HooksRegistered()) {

@@ -346,6 +346,11 @@ def check_failures(machine, name, keys):
         print(f"{name}: {plan}: exit code {code}")
         return said
 
+    library = machine.on_tpu["TPU_LIBRARY_PATH"]
+    machine.on_tpu["TPU_LIBRARY_PATH"] = str(TEXT)
+    said, _ = machine.train(f"{name}-library", keys, code=2)
+    assert "is no library of a TPU" in said, said
+    machine.on_tpu["TPU_LIBRARY_PATH"] = library
     machine.train(f"{name}-whole", keys)
     whole = machine.losses(f"{name}-whole")
     said = train("create 1 9 The TPU is already in use by process with pid 77.", 1)

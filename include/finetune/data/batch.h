@@ -14,7 +14,7 @@ struct Batch {
   int64_t rows = 0;
   int64_t length = 0;
   int64_t choices = 1;    // rows per sample
-  int64_t full_rows = 0;  // of its loader's full batches; 0: unknown
+  int64_t full_rows = 0;  // of its loader's full batches, with packing a power of two; 0: unknown
   // Index of the first row in its update's effective batch; row r has index first_position + r.
   // Dropout is a function of that index, so another micro-batch size changes no result.
   int64_t first_position = 0;

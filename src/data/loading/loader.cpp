@@ -2,6 +2,7 @@
 #include "finetune/data/loader.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <string>
 #include <utility>
@@ -105,8 +106,11 @@ struct Loader::State {
       collator->collate(*samples, update.keys, batch);
       batch.first_position = index;
       index += batch.rows;
-      if (packing) batch.packed_rows = after - begin;
-      if (!packing) batch.full_rows = options.batch_size * batch.choices;
+      batch.full_rows = options.batch_size * batch.choices;
+      if (packing) {  // a row for each sample: any number
+        batch.packed_rows = after - begin;
+        batch.full_rows = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(batch.rows)));
+      }
     }
     if (options.workers > 0) read_ahead(position);
   }
