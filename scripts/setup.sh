@@ -288,6 +288,7 @@ EOF
 
 # Where a TPU chip is on the PCI bus (vendor Google, a device of src/tensor/tpu.cpp), installs TorchTPU
 # for the torch of `python`. Requires: ensure_torch.
+tpu_packages=(torch-tpu==0.2.0 libtpu==0.0.52)
 ensure_tpu_packages() {
   local device chips=' 0x005e 0x0062 0x0063 0x006f 0x0076 ' found=''
   for device in "${FINETUNE_SYS:-/sys}"/bus/pci/devices/*; do
@@ -296,8 +297,8 @@ ensure_tpu_packages() {
   done
   [[ -n $found ]] || return 0
   "$python" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("torch_tpu") and u.find_spec("libtpu")))' 2>/dev/null && return 0
-  say "==> $python -m pip install --no-deps torch-tpu==0.2.0 libtpu==0.0.52   (this machine has a TPU; 230 MB, once)"
-  "$python" -m pip install --quiet --disable-pip-version-check --no-deps torch-tpu==0.2.0 libtpu==0.0.52 >&2 ||
+  say "==> $python -m pip install --no-deps ${tpu_packages[*]}   (this machine has a TPU; 230 MB, once)"
+  "$python" -m pip install --quiet --disable-pip-version-check --no-deps "${tpu_packages[@]}" >&2 ||
     fail "TorchTPU could not be installed; add --accelerator cpu to train without the TPU"
 }
 

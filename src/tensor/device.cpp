@@ -141,14 +141,13 @@ c10::Device pick_device(Accelerator wanted) {
                        std::getenv(kAllocatorSettings) == nullptr;
   if (is_ours) ::setenv(kAllocatorSettings, kExpandable, /*overwrite=*/0);
   if (wanted == Accelerator::kCpu) return c10::Device(c10::kCPU);
-  const bool is_tpu_wanted = wanted == Accelerator::kTpu;
-  if (is_tpu_wanted && !has_tpu()) {
+  if (wanted == Accelerator::kTpu && !has_tpu()) {
     throw Error(ErrorKind::kConfig,
                 "accelerator: tpu: this machine has no TPU: none of Google's chips is on its PCI "
                 "bus, and TPU_LIBRARY_PATH names no library; take a TPU VM (in Colab: Runtime, "
                 "Change runtime type), or set accelerator: auto");
   }
-  if (is_tpu_wanted || (wanted == Accelerator::kAuto && has_tpu())) {
+  if (takes_tpu(wanted)) {
     load_tpu();
     return {c10::kPrivateUse1, 0};
   }

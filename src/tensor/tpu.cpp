@@ -139,7 +139,7 @@ std::vector<std::string> visible_chips() {
 
 bool is_loaded = false;
 
-// XLA ends the process, with exit code 1, where the TPU's library is none.
+// XLA ends the process, with exit code 1, if the file is not a TPU's library.
 void check_plugin(const std::string& path) {
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const bool has_function = library != nullptr && ::dlsym(library, "GetPjrtApi") != nullptr;
@@ -251,6 +251,10 @@ const std::optional<TpuHardware>& own_tpu_hardware() {
 
 bool has_tpu() { return !environment(kLibrary).empty() || own_tpu_hardware(); }
 
+bool takes_tpu(Accelerator wanted) {
+  return (wanted == Accelerator::kTpu || wanted == Accelerator::kAuto) && has_tpu();
+}
+
 std::string tpu_note() {
   const bool is_asked = environment("PJRT_DEVICE") == "TPU" || !environment("TPU_NAME").empty() ||
                         !environment("COLAB_TPU_ADDR").empty();
@@ -278,8 +282,9 @@ TpuPackages tpu_packages(const std::string& folder) {
   return packages;
 }
 
-TpuPackages tpu_packages() {
-  return tpu_packages(parent_path(parent_path(torch_library_folder())));
+const TpuPackages& tpu_packages() {
+  static const TpuPackages found = tpu_packages(parent_path(parent_path(torch_library_folder())));
+  return found;
 }
 
 std::string tpu_problem(const TpuPackages& packages) {
@@ -314,7 +319,6 @@ int64_t kept_tpu_programs() {
 }
 
 void keep_tpu_programs(const std::string& folder) {
-  if (!has_tpu()) return;
   FileSystem::local().make_directories(folder);
   ::setenv(kKeptPrograms, folder.c_str(), /*overwrite=*/0);
   // Else a program that is not read at once is compiled meanwhile.
@@ -345,7 +349,7 @@ void take_tpu_chip(int64_t local_rank) {
 void load_tpu() {
   static std::once_flag once;
   std::call_once(once, [] {
-    const TpuPackages packages = tpu_packages();
+    const TpuPackages& packages = tpu_packages();
     if (const std::string problem = tpu_problem(packages); !problem.empty()) {
       throw Error(ErrorKind::kConfig, problem);
     }

@@ -284,33 +284,33 @@ static PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* wanted) {
   return error;
 }
 
+static void count_new(PJRT_Buffer* buffer) {
+  pthread_mutex_lock(&lock);
+  add_buffer(buffer, size_of(buffer), size_of(buffer));
+  pthread_mutex_unlock(&lock);
+}
+static void count_gone(const PJRT_Buffer* buffer) {
+  pthread_mutex_lock(&lock);
+  remove_buffer(buffer);
+  pthread_mutex_unlock(&lock);
+}
+
 static PJRT_Error* from_host(PJRT_Client_BufferFromHostBuffer_Args* wanted) {
   PJRT_Error* const error = cpu->PJRT_Client_BufferFromHostBuffer(wanted);
-  pthread_mutex_lock(&lock);
-  if (error == NULL) add_buffer(wanted->buffer, size_of(wanted->buffer), size_of(wanted->buffer));
-  pthread_mutex_unlock(&lock);
+  if (error == NULL) count_new(wanted->buffer);
   return error;
 }
-
 static PJRT_Error* from_transfer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args* wanted) {
   PJRT_Error* const error = cpu->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer(wanted);
-  pthread_mutex_lock(&lock);
-  if (error == NULL) add_buffer(wanted->buffer_out, size_of(wanted->buffer_out), size_of(wanted->buffer_out));
-  pthread_mutex_unlock(&lock);
+  if (error == NULL) count_new(wanted->buffer_out);
   return error;
 }
-
 static PJRT_Error* buffer_destroy(PJRT_Buffer_Destroy_Args* wanted) {
-  pthread_mutex_lock(&lock);
-  remove_buffer(wanted->buffer);
-  pthread_mutex_unlock(&lock);
+  count_gone(wanted->buffer);
   return cpu->PJRT_Buffer_Destroy(wanted);
 }
-
 static PJRT_Error* buffer_delete(PJRT_Buffer_Delete_Args* wanted) {
-  pthread_mutex_lock(&lock);
-  remove_buffer(wanted->buffer);
-  pthread_mutex_unlock(&lock);
+  count_gone(wanted->buffer);
   return cpu->PJRT_Buffer_Delete(wanted);
 }
 

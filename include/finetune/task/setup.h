@@ -26,11 +26,11 @@
 
 namespace finetune {
 
+struct PaddingOptions;
+
 enum class Split { kTrain, kValidation, kTest };
 
 // The inputs of a task's setup, which copies this struct; what it refers to must outlive the setup.
-struct PaddingOptions;
-
 struct SetupContext {
   const LoadedConfig& config;
   const Tokenizer& tokenizer;

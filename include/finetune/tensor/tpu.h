@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "finetune/tensor/device.h"
+
 // Google's TPUs, through TorchTPU (the Python package torch_tpu, Apache-2.0). Its libraries
 // register the kernels of a device, PrivateUse1, whose operators XLA compiles. They are opened only
 // where there is a TPU; nothing of them is needed to compile or to start this program.
@@ -18,13 +20,15 @@ struct TpuHardware {
   int64_t memory = 0;  // bytes of a chip's HBM
   int64_t chips = 0;
 };
-// Returns nullopt where there is none. `root`: the file system's root.
+// Returns nullopt if there are no chips. `root`: the file system's root.
 [[nodiscard]] std::optional<TpuHardware> tpu_hardware(const std::string& root);
 // Those of this machine, looked for once.
 [[nodiscard]] const std::optional<TpuHardware>& own_tpu_hardware();
 
 // Whether there is a TPU to use: hardware, or a library that the user named (TPU_LIBRARY_PATH).
 [[nodiscard]] bool has_tpu();
+// Whether pick_device() takes it.
+[[nodiscard]] bool takes_tpu(Accelerator wanted);
 
 // Returns a note if the environment asks for a TPU that is not there, as with PyTorch/XLA and on
 // Google's machines (PJRT_DEVICE, TPU_NAME, COLAB_TPU_ADDR); else "".
@@ -40,7 +44,8 @@ struct TpuPackages {
 };
 // `folder`: the one that holds Python's packages, torch among them.
 [[nodiscard]] TpuPackages tpu_packages(const std::string& folder);
-[[nodiscard]] TpuPackages tpu_packages();
+// Those of the torch in use, looked for once.
+[[nodiscard]] const TpuPackages& tpu_packages();
 
 // Returns in one sentence what is missing or does not fit, with the command that repairs it; "" if
 // nothing.

@@ -78,14 +78,9 @@ std::vector<std::string> accelerators() {
   return names;
 }
 
-bool may_use_tpu(const LoadedConfig& config) {
-  const Accelerator wanted = accelerator_of(config.args);
-  return (wanted == Accelerator::kAuto || wanted == Accelerator::kTpu) && has_tpu();
-}
-
 // Gives each rank of a machine another accelerator.
 void take_accelerator(const LoadedConfig& config, int64_t local_rank) {
-  if (may_use_tpu(config)) return take_tpu_chip(local_rank);
+  if (takes_tpu(accelerator_of(config.args))) return take_tpu_chip(local_rank);
   const std::vector<std::string> names = accelerators();
   if (names.size() < 2) return;
   const std::string& own = names[static_cast<size_t>(local_rank) % names.size()];
@@ -96,7 +91,7 @@ int64_t asked_processes(const LoadedConfig& config) {
   const std::string& text = config.args.num_processes;
   if (text == "auto") {
     if (accelerator_of(config.args) == Accelerator::kCpu) return 1;
-    if (may_use_tpu(config)) return std::max<int64_t>(1, tpu_chips());
+    if (takes_tpu(accelerator_of(config.args))) return std::max<int64_t>(1, tpu_chips());
     return std::max<int64_t>(1, static_cast<int64_t>(accelerators().size()));
   }
   int64_t count = 0;

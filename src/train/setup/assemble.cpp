@@ -530,7 +530,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   const TrainingArgs& args = config.args;
   Parts parts;
   const Accelerator wanted = accelerator_of(args);
-  if (wanted != Accelerator::kCpu) keep_tpu_programs(join_path(args.cache_dir, "tpu-programs"));
+  if (takes_tpu(wanted)) keep_tpu_programs(join_path(args.cache_dir, "tpu-programs"));
   parts.device = pick_device(wanted);
   if (wanted != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
   parts.world = request.world ? request.world : make_single_process_world();
@@ -669,7 +669,6 @@ Environment current_environment(const c10::Device& device) {
     name += format_text(", {}, {} kernels, {} attention", gpu, kernels_in_use(device),
                         attention_in_use(device));
   }
-  if (is_tpu(device)) name += ", " + tpu_environment(tpu_packages());
   return {.finetune_version = kVersion,
           .torch_version = torch_version(),
           .device = name,
