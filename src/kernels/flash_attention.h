@@ -13,7 +13,7 @@ struct FlashAttention {
   const char* (&name)();
   // Whether torch has them for this device; pretend accelerators have none.
   bool (&is_there)(c10::Device device);
-  // Whether the device's kernels compute it in tiles, for heads of some sizes (fits_tiles()) in 16
+  // Whether the device's kernels compute it in tiles, for heads of some sizes in 16
   // bits, where torch's do not serve.
   bool (&has_tiles)(c10::Device device);
   // Whether the device has it for these types and sizes, and gains by it.

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/kernels.h"
 
+#include "finetune/base/error.h"
+#include "finetune/kernels/dry_device.h"
 #include "finetune/kernels/kernels_in_use.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/meta_memory.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/runner.h"
+#include "kernels/meta/operations.h"
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels {
@@ -18,10 +22,42 @@ const Kernels& launched_by(const cuda::Runner* runner) {
   return cuda::kKernels;
 }
 
+thread_local const DryDevice* dry_device_of_thread = nullptr;
+
+// Those that a dry run allocates as.
+const Kernels& kernels_of(KernelTable table) {
+  switch (table) {
+    case KernelTable::kCpu:
+      return meta::kCpuKernels;
+    case KernelTable::kCuda:
+      return cuda::kKernels;
+    case KernelTable::kPlain:
+      break;
+  }
+  return plain::kKernels;
+}
+
 }  // namespace
+
+DryRun::DryRun(const DryDevice& device) {
+  FT_CHECK(dry_device_of_thread == nullptr, "one dry run at a time");
+  register_meta_operators();
+  dry_device_of_thread = &device;
+}
+
+DryRun::~DryRun() { dry_device_of_thread = nullptr; }
+
+int64_t chunk_values(KernelTable table) { return kernels_of(table).chunk_values; }
+
+const DryDevice& dry_device() {
+  static const DryDevice kCpu;
+  return dry_device_of_thread == nullptr ? kCpu : *dry_device_of_thread;
+}
 
 const Kernels& kernels_for(c10::Device device) {
   switch (device.type()) {
+    case c10::DeviceType::Meta:
+      return kernels_of(dry_device().table);
     case c10::DeviceType::CPU:
       return cpu::kKernels;
     case c10::DeviceType::CUDA: {
@@ -36,32 +72,6 @@ const Kernels& kernels_for(c10::Device device) {
       return plain::kKernels;
   }
 }
-
-namespace {
-
-const Kernels& kernels_of(KernelTable table) {
-  switch (table) {
-    case KernelTable::kCpu:
-      return cpu::kKernels;
-    case KernelTable::kCuda:
-      return cuda::kKernels;
-    case KernelTable::kPlain:
-      break;
-  }
-  return plain::kKernels;
-}
-
-}  // namespace
-
-LayerScratch layer_scratch(KernelTable table, const LayerSizes& sizes) {
-  return kernels_of(table).layer_scratch(sizes);
-}
-
-int64_t gated_product_tensors(KernelTable table, Activation f) {
-  return kernels_of(table).gated_product_tensors(f);
-}
-
-int64_t chunk_values(KernelTable table) { return kernels_of(table).chunk_values; }
 
 const Kernels& kernels_for(const Tensor& x) {
   const at::ScalarType type = x.scalar_type();

@@ -8,7 +8,6 @@
 #include "finetune/kernels/format_lists.h"
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/layer_operations.h"
-#include "finetune/kernels/layer_scratch.h"
 #include "finetune/kernels/nf4.h"
 #include "finetune/kernels/partial_sums.h"
 #include "finetune/kernels/precision.h"
@@ -74,10 +73,6 @@ struct Kernels {
   decltype(kernels::fused_gated_product)& gated_product;
   decltype(kernels::fused_gated_product_backward)& gated_product_backward;
   decltype(kernels::fused_rotation)& rotate_heads;
-
-  // finetune/kernels/layer_scratch.h: what the operations of a layer allocate and free again.
-  LayerScratch (&layer_scratch)(const LayerSizes& sizes);
-  int64_t (&gated_product_tensors)(Activation f);
 
   // softmax_cross_entropy.h
   decltype(kernels::softmax_cross_entropy_)& softmax_cross_entropy_;

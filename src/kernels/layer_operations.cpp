@@ -60,23 +60,15 @@ Attention in_full(const Tensor& query, const Tensor& key, const Tensor& value,
 
 Tensor fused_add_norm(const Tensor& product, const Tensor& bias, const Tensor& residual,
                       const RowNorm& norm, const PassInputs& pass) {
-  if (product.is_meta()) return at::empty_like(product);
   return add_norm(product, bias, residual, add_norm_of(norm, pass));
 }
 
 Tensor fused_norm(const Tensor& sums, const RowNorm& norm, const PassInputs& pass) {
-  if (sums.is_meta()) return at::empty_like(sums);
   return kernels::norm(sums, add_norm_of(norm, pass));
 }
 
 RowNormGradients fused_add_norm_backward(const Tensor& gradient, const Tensor& sums,
                                          const RowNorm& norm, const PassInputs& pass) {
-  if (sums.is_meta()) {
-    return {.product = norm.dropout > 0 && pass.dropout ? sums : gradient,
-            .gamma = at::empty_like(norm.gamma),
-            .beta = at::empty_like(norm.beta),
-            .bias = at::empty_like(norm.beta)};
-  }
   const AddNormGradients gradients = add_norm_backward(gradient, sums, add_norm_of(norm, pass));
   return {.product = gradients.product,
           .gamma = gradients.gamma,
@@ -85,12 +77,11 @@ RowNormGradients fused_add_norm_backward(const Tensor& gradient, const Tensor& s
 }
 
 void fused_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output) {
-  if (!input.is_meta()) bias_activation(input, bias, f, output);
+  bias_activation(input, bias, f, output);
 }
 
 Tensor fused_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
                                  const Tensor& gradient) {
-  if (input.is_meta()) return at::empty_like(bias);
   return bias_activation_backward(input, bias, f, gradient);
 }
 
@@ -99,7 +90,6 @@ Tensor gelu(const Tensor& x) { return at::gelu(x); }
 Tensor tanh_gelu(const Tensor& x) { return at::gelu(x, "tanh"); }
 
 Tensor fused_gated_product(const Tensor& gate, const Tensor& up, Activation f) {
-  if (gate.is_meta()) return at::empty_like(gate);
   FT_CHECK(gate.is_contiguous() && up.is_contiguous() && gate.scalar_type() == up.scalar_type() &&
                gate.numel() == up.numel(),
            "factors are contiguous, of one type and one size");
@@ -108,7 +98,6 @@ Tensor fused_gated_product(const Tensor& gate, const Tensor& up, Activation f) {
 
 void fused_gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
                                   const Tensor& gradient) {
-  if (gate.is_meta()) return;
   FT_CHECK(gate.is_contiguous() && up.is_contiguous() && gradient.is_contiguous() &&
                gate.scalar_type() == up.scalar_type() &&
                gate.scalar_type() == gradient.scalar_type() && gate.numel() == up.numel() &&
@@ -118,7 +107,6 @@ void fused_gated_product_backward(const Tensor& gate, const Tensor& up, Activati
 }
 
 Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
-  if (x.is_meta()) return at::empty_like(x, type);
   FT_CHECK(x.is_contiguous() && norm.weight.is_contiguous() && norm.weight.numel() == x.size(-1),
            "rows are contiguous, with a factor for each column");
   return kernels_for(x).rms_norm(x, norm, type);
@@ -126,8 +114,6 @@ Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type)
 
 SumAndNorm fused_add_rms_norm(const Tensor& x, const Tensor& branch, const RmsNorm& norm,
                               at::ScalarType type) {
-  const at::ScalarType of_sum = c10::promoteTypes(x.scalar_type(), branch.scalar_type());
-  if (x.is_meta()) return {.sum = at::empty_like(x, of_sum), .normed = at::empty_like(x, type)};
   FT_CHECK(x.is_contiguous() && branch.is_contiguous() && x.sizes() == branch.sizes() &&
                norm.weight.is_contiguous() && norm.weight.numel() == x.size(-1),
            "rows are contiguous and as many, with a factor for each column");
@@ -136,12 +122,6 @@ SumAndNorm fused_add_rms_norm(const Tensor& x, const Tensor& branch, const RmsNo
 
 RmsNormGradients fused_rms_norm_backward(const Tensor& gradient, const Tensor& x,
                                          const RmsNorm& norm, const Tensor& sum, bool rounds) {
-  const bool is_one_type = gradient.scalar_type() == x.scalar_type();
-  if (x.is_meta()) {
-    if (sum.defined()) return {.input = sum, .weight = at::empty_like(norm.weight)};
-    return {.input = is_one_type ? gradient : at::empty_like(x),
-            .weight = at::empty_like(norm.weight)};
-  }
   FT_CHECK(gradient.is_contiguous() && x.is_contiguous() && norm.weight.is_contiguous() &&
                gradient.numel() == x.numel() &&
                (!sum.defined() || (sum.is_contiguous() && sum.numel() == x.numel() &&
@@ -152,7 +132,6 @@ RmsNormGradients fused_rms_norm_backward(const Tensor& gradient, const Tensor& x
 
 std::vector<Tensor> fused_rotation(const std::vector<Tensor>& x, const HeadRotation& rotation) {
   const Tensor& first = x.front();
-  if (first.is_meta()) return x;
   FT_CHECK(rotation.cos.is_contiguous() && rotation.sin.is_contiguous() &&
                rotation.cos.sizes() == rotation.sin.sizes() &&
                2 * rotation.cos.size(-1) <= rotation.head_size,
@@ -168,7 +147,6 @@ std::vector<Tensor> fused_rotation(const std::vector<Tensor>& x, const HeadRotat
 }
 
 bool has_adapter_products(const Tensor& x, const Tensor& a) {
-  if (x.is_meta()) return false;
   const AdapterProducts* products = kernels_for(x).adapter_products;
   return products != nullptr && products->serves(x, a);
 }
@@ -192,14 +170,6 @@ Tensor fused_adapter_backward(const Tensor& of_input, bool adds, const Tensor& x
 Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                          const HeadAttention& attention, const PassInputs& pass) {
   const bool sparse = is_block_sparse(query, attention, pass);
-  if (query.is_meta()) {
-    Tensor sums;
-    if (sparse) {
-      sums = at::empty({query.size(0), attention.heads, query.size(1)},
-                       query.options().dtype(at::kFloat));
-    }
-    return {.context = at::empty_like(query), .log_sum_exp = sums};
-  }
   if (!sparse) {
     const Attention full = in_full(query, key, value, attention, pass);
     const FlashAttention* flash = kernels_for(query).flash_attention;
@@ -217,7 +187,6 @@ AttendedGradients fused_attention_backward(const Tensor& query, const Tensor& ke
                                            const Tensor& gradient, const HeadAttention& attention,
                                            const PassInputs& pass) {
   const AttendedGradients overwritten = {.query = query, .key = key, .value = value};
-  if (query.is_meta()) return overwritten;
   if (is_block_sparse(query, attention, pass)) {
     block_attention_backward(in_blocks(query, key, value, attention, pass),
                              {.context = forward.context, .log_sum_exp = forward.log_sum_exp},

@@ -62,6 +62,12 @@ bool kernels::has_float32_product(const Tensor& a, const Tensor& b) {
   return product && product->hasComputedKernelForDispatchKey(a.options().computeDispatchKey());
 }
 
+void kernels::add_float32_product(const Tensor& target, const Tensor& a, const Tensor& b,
+                                  double beta) {
+  Tensor result = target;
+  at::addmm_out(result, target, a, b, at::kFloat, beta);
+}
+
 bool has_fast_products(Precision precision, c10::Device device) {
   return precision == Precision::kFloat32 ||
          kernels::kernels_for(device).has_fast_products(precision);
@@ -99,8 +105,7 @@ void product_into(Precision precision, const Tensor& target, const Tensor& a, co
     if (left.scalar_type() == target.scalar_type()) {
       multiply_into(target, left, right, beta);
     } else if (kernels::has_float32_product(left, right)) {
-      Tensor sum = target;
-      at::addmm_out(sum, sum, left, right, at::kFloat, beta);
+      kernels::add_float32_product(target, left, right, beta);
     } else if (beta == 0.0) {
       target.copy_(multiply_tokens(left, right, Tensor()));
     } else {

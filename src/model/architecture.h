@@ -50,9 +50,6 @@ class Architecture {
   // `refuse` throws, and its argument names the fields and their values.
   using Refuse = std::function<void(const std::string& why)>;
   virtual void complete(ModelConfig& config, const Refuse& refuse) const;
-  // Whether layers keep tensors that do not depend on the number of sequences: DeBERTa's projected
-  // distances.
-  [[nodiscard]] virtual bool keeps_tables() const { return false; }
   [[nodiscard]] virtual bool has_block_sparse_attention() const { return false; }
   [[nodiscard]] virtual bool has_transposed_linear() const { return false; }
   // Whether positions start after the padding id (RoBERTa), which shortens the longest sequence.

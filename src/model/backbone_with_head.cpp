@@ -24,6 +24,7 @@
 #include "finetune/nn/chunked_cross_entropy.h"
 #include "finetune/tensor/backward.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/meta_memory.h"
 #include "model/adapter_files.h"
 
 namespace finetune {
@@ -158,6 +159,7 @@ Tensor Encoded::padded() const {
 }
 
 Tensor Encoded::tokens_at(const Tensor& positions) const {
+  const MemoryUseScope use(MemoryUse::kHead);
   const Tensor tokens = layout ? at::searchsorted(layout->cells, positions) : positions;
   return hidden.flatten(0, 1).index_select(0, tokens).to(at::kFloat);
 }
@@ -253,6 +255,7 @@ const HeadType& BackboneWithHead::head_as() const {
 template <typename Function>
 Tensor BackboneWithHead::in_head(const ModelInput& input, const Tensor& hidden,
                                  const Function& function, const Tensor& positions) {
+  const MemoryUseScope use(MemoryUse::kHead);
   const auto layout = target_layout(input, positions);
   const Tensor result = nn::run(make_pass(input, Precision::kFloat32, layout),
                                 {layout ? hidden.unsqueeze(0) : hidden},
@@ -292,6 +295,7 @@ Tensor BackboneWithHead::words_loss(const ModelInput& input, const Tensor& hidde
     return at::cross_entropy_loss(head_logits(input, hidden, positions), labels, {},
                                   at::Reduction::Sum, -100, options.label_smoothing_factor);
   }
+  const MemoryUseScope use(MemoryUse::kHead);
   WordsHead head = words_head(input, hidden, positions);
   head.options.label_smoothing_factor = options.label_smoothing_factor;
   head.options.gradient_scale = options.gradient_scale;

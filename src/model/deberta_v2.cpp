@@ -126,7 +126,6 @@ class DebertaV2 final : public Architecture {
   [[nodiscard]] std::string lm_head_name() const override { return "cls.predictions"; }
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
   [[nodiscard]] bool has_decoder_fields() const override { return false; }
-  [[nodiscard]] bool keeps_tables() const override { return true; }
 
   void set_defaults(ModelConfig& config) const override {
     config.vocab_size = 128100;

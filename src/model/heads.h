@@ -22,9 +22,6 @@ class ModelHead {
   // Returns the input for the encoder; a head may add to it.
   [[nodiscard]] virtual ModelInput prepare(const ModelInput& input) const { return input; }
   virtual nn::Value operator()(const HeadInput& in, nn::Pass& p) const = 0;  // -> logits
-  // Float32 tensors of the hidden states' size that exist at once while the head runs, for plans of
-  // memory.
-  [[nodiscard]] virtual int64_t hidden_tensors() const { return 1; }
 };
 
 // logits = W Dropout(pooled) + b, [B, outputs]
@@ -45,7 +42,6 @@ class TokenClassifier final : public ModelHead {
   TokenClassifier(const nn::Scope& scope, const ModelConfig& config, int64_t outputs,
                   double dropout);
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
-  [[nodiscard]] int64_t hidden_tensors() const override { return dropout_ == 0.0 ? 1 : 2; }
 
  private:
   double dropout_;
@@ -86,9 +82,6 @@ class DenseClassifier final : public ModelHead {
   DenseClassifier(HeadTransform transform, const nn::Scope& scope,
                   const DenseClassifierOptions& options);
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
-  [[nodiscard]] int64_t hidden_tensors() const override {
-    return options_.tokens == TokensRead::kAll ? 2 : 1;
-  }
 
  private:
   [[nodiscard]] nn::Value read(const HeadInput& in, nn::Pass& p) const;
@@ -116,8 +109,6 @@ class LmHead : public ModelHead {
  public:
   virtual nn::Value transform(const HeadInput& in, nn::Pass& p) const = 0;  // -> x [N, C]
   [[nodiscard]] virtual LmDecoder decoder(const Backbone& backbone) const = 0;
-  // At the positions of targets: the input, the three steps of transform(), and a gradient.
-  [[nodiscard]] int64_t hidden_tensors() const override { return 5; }
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const final;
 };
 

@@ -173,15 +173,6 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
   const kernels::Attended attended =
       kernels::fused_attention(query.tensor, key.tensor, value.tensor, options, p.inputs());
   const Value y = p.result(attended.context, query.slot || key.slot || value.slot);
-  if (Scratch* scratch = p.scratch()) {
-    // Query, key, value and context; fewer key heads take less.
-    scratch->unkept += 4 * static_cast<int64_t>(query.tensor.nbytes());
-    scratch->heads = options.heads;
-    scratch->fits_tiles =
-        kernels::fits_tiles(query.tensor.size(-1) / options.heads) && options.softcap == 0.0;
-    const bool is_sparse = attended.log_sum_exp.defined() && options.block_sparse;
-    if (is_sparse) scratch->block = options.block_sparse->block_size;
-  }
   if (!y.slot) {
     projections = {};  // frees them before the caller's full expression ends
     return y;

@@ -151,7 +151,8 @@ class ChunkedLoss {
     const int64_t chunks = (rows + options_.rows_per_chunk - 1) / options_.rows_per_chunk;
     const int64_t longest = chunks == 0 ? 0 : (rows + chunks - 1) / chunks;
     const Tensor buffer = at::empty({longest, vocabulary_}, x.options().dtype(at::kFloat));
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const int64_t visited = x.is_meta() ? std::min<int64_t>(2, chunks) : chunks;  // all are alike
+    for (int64_t chunk = 0; chunk < visited; ++chunk) {
       const int64_t first = rows * chunk / chunks;  // chunks of nearly equal length
       const int64_t count = rows * (chunk + 1) / chunks - first;
       const Tensor x_chunk = as_factor(x.narrow(0, first, count).contiguous());
@@ -176,7 +177,9 @@ class ChunkedLoss {
   template <typename Body>
   void for_each_block(const Body& body) {
     if (operand_.defined()) return body(0, vocabulary_, operand_);
-    for (int64_t first = 0; first < vocabulary_; first += block_) {
+    const bool is_dry = parameters_.tensor(weight_).is_meta();  // all blocks are alike
+    const int64_t end = is_dry ? std::min(vocabulary_, 2 * block_) : vocabulary_;
+    for (int64_t first = 0; first < end; first += block_) {
       const int64_t count = std::min(block_, vocabulary_ - first);
       body(first, count, parameters_.values_of_rows(weight_, first, count).detach());
     }
@@ -189,7 +192,7 @@ class ChunkedLoss {
       const Tensor bias = has_bias ? bias_values_.narrow(0, first, count) : Tensor();
       if (kernels::has_float32_product(x, weight)) {
         if (bias.defined()) target.copy_(bias);
-        at::addmm_out(target, target, x, weight.t(), at::kFloat, /*beta=*/bias.defined() ? 1 : 0);
+        kernels::add_float32_product(target, x, weight.t(), bias.defined() ? 1.0 : 0.0);
       } else if (options_.precision != Precision::kFloat32) {
         target.copy_(linear_in(options_.precision, x, weight, bias));
       } else if (kernels::has_token_product(x, weight.t())) {
@@ -236,7 +239,7 @@ class ChunkedLoss {
                             : wide            ? part
                                               : part.to(scalar_type(options_.precision));
       if (sum.defined() && kernels::has_float32_product(narrow, weight)) {
-        at::addmm_out(sum, sum, narrow, weight, at::kFloat, /*beta=*/first == 0 ? 0 : 1);
+        kernels::add_float32_product(sum, narrow, weight, first == 0 ? 0.0 : 1.0);
       } else if (sum.defined() && is_token_product) {
         kernels::token_product(sum, part, weight, kernels::TokenAxis::kRows, first == 0 ? 0 : 1);
       } else if (sum.defined() && wide) {
@@ -281,7 +284,7 @@ class ChunkedCrossEntropyFunction : public torch::autograd::Function<ChunkedCros
     auto& saved = context->saved_data;
     FT_CHECK(!saved["is_used"].toBool(), "a chunked loss has one backward pass");
     const double expected = saved["gradient_scale"].toDouble();
-    if (!runs_ahead(gradients[0])) {
+    if (!runs_ahead(gradients[0]) && !gradients[0].is_meta()) {
       const double scale = gradients[0].item<double>();
       FT_CHECK(std::abs(scale - expected) <= 1e-6 * std::abs(expected),
                "the loss is multiplied with another scale than the one that was announced");
@@ -305,7 +308,7 @@ void check(const Tensor& x, const Weight& weight, const Weight& bias, const Tens
   FT_CHECK(options.rows_per_chunk > 0, "chunks have rows");
   FT_CHECK(options.label_smoothing_factor >= 0 && options.label_smoothing_factor <= 1,
            "a share of smoothing");
-  if (labels.numel() == 0 || runs_ahead(labels)) return;
+  if (labels.numel() == 0 || runs_ahead(labels) || labels.is_meta()) return;
   const auto [low, high] = at::aminmax(labels);
   const int64_t worst = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
   if (worst >= 0 && worst < weight.size(0)) return;
@@ -315,19 +318,6 @@ void check(const Tensor& x, const Weight& weight, const Weight& bias, const Tens
 }
 
 }  // namespace
-
-// A chunk of logits, in half precision on a device also a copy of them; two vectors over the
-// vocabulary; a block of the unpacked weight, and one of products that are rounded.
-int64_t chunked_cross_entropy_scratch(const ChunkedLossSizes& sizes) {
-  constexpr int64_t kBlock = 4 * kValuesPerBlock;
-  const int64_t chunks = (sizes.rows + sizes.rows_per_chunk - 1) / sizes.rows_per_chunk;
-  const int64_t logits = (sizes.rows + chunks - 1) / chunks * sizes.vocabulary * 4;
-  const int64_t copies = sizes.runs_ahead && sizes.element < 4 ? logits / 4 * sizes.element : 0;
-  const bool is_whole = sizes.runs_ahead && !sizes.unpacks;
-  const int64_t rounded = is_whole ? std::min(4 * kBlock, 4 * sizes.weight) : kBlock;
-  const int64_t blocks = (sizes.unpacks ? kBlock : 0) + (sizes.rounds ? rounded : 0);
-  return logits + copies + 2 * sizes.vocabulary * 4 + blocks;
-}
 
 Tensor chunked_cross_entropy(const Tensor& x, const Weight& weight, const Weight& bias,
                              const Tensor& labels, ParameterStore& parameters,

@@ -19,6 +19,9 @@
 #include <limits>
 #include <vector>
 
+#include "finetune/kernels/dry_device.h"
+#include "finetune/kernels/kernels_in_use.h"
+
 // DeBERTa's attention: score(i, j) = (q_i k_j + q_i kr_d + k_j qr_d) scale, with d = i - j and kr,
 // qr rows of the projected table of distances. T tokens of a sequence, H heads of size D, W = 2T -
 // 1 distances, P rows of the table.
@@ -308,30 +311,29 @@ Tensor of_table(const Tensor& rows, const Inputs& in) {
                             {}, {}, 0, /*unsafe=*/true, 0);
 }
 
-// For each head and sequence that are computed at once matrices [T, T] (scores, probabilities,
-// factors, gradients) and [T, 2T] in float32, and the gradients of all distances.
-void declare(const Inputs& in, Scratch& scratch) {
-  // On a device five are alive at the peak of the backward pass, measured; the CPU's plans keep
-  // their margin.
-  const int64_t matrices = scratch.table == kernels::KernelTable::kCpu ? 12 : 5;
+// A dry run's parts: for each head and sequence that are computed at once matrices [T, T] (scores,
+// probabilities, factors, gradients) and [T, 2T] in float32, and the gradients of all distances. On
+// a device five are alive at the peak of the backward pass, measured; the CPU's keep their margin.
+void allocate_parts(const Inputs& in) {
+  if (!in.distance_key.defined() && !in.distance_query.defined()) return;
+  const bool is_cpu = !is_asynchronous(in.query.device());
   const int64_t heads = in.options.heads;
-  const bool is_cpu = scratch.table == kernels::KernelTable::kCpu;
   const int64_t tokens = in.query.size(1);
   const int64_t matrix = tokens * tokens;
-  const int64_t at_once = is_cpu ? std::min(heads, scratch.threads) : heads;
-  if (in.distance_key.defined() || in.distance_query.defined()) {
-    scratch.by_head = 4 * (at_once * matrices * matrix + 8 * tokens * in.query.size(2));
-  }
-  if (!is_cpu) {
-    scratch.sequences_at_once = std::max<int64_t>(1, kScoreBytes / (4 * heads * matrix));
-  }
-  scratch.unkept += 4 * static_cast<int64_t>(in.query.nbytes());
-  if (is_cpu) scratch.heads = heads;  // a device's kernel of rows of scores is not used
+  const int64_t matrices = is_cpu ? 12 : 5;
+  const int64_t at_once = is_cpu ? std::min(heads, kernels::dry_device().threads) : heads;
+  const int64_t sequences =
+      is_cpu ? 1 : std::clamp<int64_t>(kScoreBytes / (4 * heads * matrix), 1, in.query.size(0));
+  const int64_t values = at_once * matrices * matrix + 8 * tokens * in.query.size(2);
+  (void)at::empty({sequences, values}, in.query.options().dtype(at::kFloat));
 }
 
 Tensor forward(const Inputs& in) {
   const Tensor output = at::empty_like(in.query);
-  if (in.query.is_meta()) return output;
+  if (in.query.is_meta()) {
+    allocate_parts(in);
+    return output;
+  }
   for_each_part(in, [&](const Part& part) {
     const Computed c = compute(in, part);
     const Tensor context =
@@ -351,6 +353,15 @@ DistanceGradients backward(const Inputs& in, const Tensor& gradient) {
   };
   DistanceGradients sums = {zeros(in.distance_key), zeros(in.distance_query)};
   const Tensor dy = gradient.contiguous();
+  if (in.query.is_meta()) {
+    allocate_parts(in);
+    const auto of_rows = [&](const Tensor& table) {
+      return table.defined() ? at::empty({in.distances.count.size(0), in.query.size(2)},
+                                         table.options().dtype(at::kFloat))
+                             : Tensor();
+    };
+    return {of_rows(in.distance_key), of_rows(in.distance_query)};
+  }
   for_each_part(in, [&](const Part& part) { backward_part(in, part, dy, sums); });
   if (sums.key.defined()) sums.key = of_table(sums.key.flip(1), in);
   if (sums.query.defined()) sums.query = of_table(sums.query, in);
@@ -411,7 +422,6 @@ Value attend(Projections projections, DistanceProjections distances, const Dista
   const bool needs_gradient = projections.query.slot || projections.key.slot ||
                               projections.value.slot || distances.key.slot || distances.query.slot;
   const Value y = p.result(forward(in), needs_gradient);
-  if (Scratch* scratch = p.scratch()) declare(in, *scratch);
   in.query = in.key = in.value = in.distance_key = in.distance_query = Tensor();
   if (!y.slot) return y;
   p.record(y, [in, q = std::move(projections.query), k = std::move(projections.key),

@@ -53,7 +53,6 @@ Value drop_distances(Value table, double probability, int64_t layer, Pass& p) {
   DropoutStream stream = *given;
   stream.first_position = 0;
   const auto masked = [=](const Tensor& x) {
-    if (x.is_meta()) return x * 1.0;
     return finetune::dropout(x.unsqueeze(0), probability, stream, layer,
                              DropoutSite::kRelativePositions)
         .squeeze(0);

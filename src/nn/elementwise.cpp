@@ -33,7 +33,6 @@ kernels::RowDropout row_dropout(const Tensor& x, const DropoutPoint& point, cons
 Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p) {
   const kernels::RowDropout rows = row_dropout(x, point, p);
   if (rows.p == 0.0) return x;
-  if (x.is_meta()) return x * 1.0;
   const Tensor samples = x.reshape({-1, rows.rows_of_sample, x.size(-1)});
   return finetune::dropout(samples, rows.p, rows.stream, rows.layer, rows.site, rows.layout)
       .view(x.sizes());
@@ -55,7 +54,6 @@ Value add(const std::vector<Value>& terms, Pass& p) {
   const bool needs_gradient =
       std::ranges::any_of(terms, [](const Value& term) { return term.slot != nullptr; });
   const Value y = p.result(std::move(sum), needs_gradient);
-  if (Scratch* scratch = p.scratch()) scratch->forward += static_cast<int64_t>(y.tensor.nbytes());
   if (!y.slot) return y;
   struct Term {
     std::shared_ptr<Slot> slot;
@@ -126,7 +124,7 @@ Value to_precision(Value x, Pass& p) {
 }
 
 Value to_factor(Value x, Pass& p) {
-  if (x.tensor.is_meta() || !is_asynchronous(x.tensor.device())) return x;
+  if (!is_asynchronous(x.tensor.device())) return x;
   return to_precision(std::move(x), p);
 }
 
@@ -178,7 +176,6 @@ Value softcap(Value x, double c, Pass& p) {
 }
 
 Value activate(Value x, Activation f, Pass& p) {
-  if (Scratch* scratch = p.scratch()) scratch->add_activation(x.tensor.nbytes(), 1, 1);
   return p.differentiate({std::move(x)}, {},
                          [f](const std::vector<Tensor>& in) { return f(in[0]); });
 }

@@ -17,9 +17,7 @@ namespace {
 // Adds s A^T[ids] B^T to y. Returns s A^T[ids] [N, r].
 Tensor add_adapter(const LoraTerm& lora, const Tensor& ids, const Tensor& y, const Pass& p) {
   const Tensor a = p.values(lora.a);
-  const Tensor low = a.is_meta()  // has no index_select
-                         ? at::empty({ids.numel(), a.size(0)}, a.options())
-                         : a.index_select(1, ids.flatten()).t().contiguous().mul_(lora.scale);
+  const Tensor low = a.index_select(1, ids.flatten()).t().contiguous().mul_(lora.scale);
   product_into(p.options().precision, rows_of(y), low, p.factor(lora.b).t(), 1.0);
   return low;
 }

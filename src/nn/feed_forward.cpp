@@ -31,10 +31,6 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
     return result;
   };
   Value y = p.result(activated(), needs_gradient);
-  if (Scratch* scratch = p.scratch()) {
-    scratch->add_activation(y.tensor.nbytes(), 0, 0);
-    scratch->sums += bias.numel();
-  }
   if (p.options().checkpointing.keeps_products()) y.rebuild = activated;
   p.record(y, [&p, f, bias, h = product.tensor, dx = product.slot](Tensor gradient) {
     const Tensor dh = to_overwrite(std::move(gradient));
@@ -63,10 +59,6 @@ Value gated(Value gate, Value up, Activation f, Pass& p) {
     return kernels::fused_gated_product(gate, up, f);
   };
   Value y = p.result(product(), gate.slot || up.slot);
-  if (Scratch* scratch = p.scratch()) {  // forward: gate, up and their product
-    scratch->add_activation(y.tensor.nbytes(), 3,
-                            kernels::gated_product_tensors(scratch->table, f));
-  }
   if (!y.slot) return y;
   y.rebuild = product;
   p.record(y, [f, gate = std::move(gate), up = std::move(up)](const Tensor& dy) mutable {

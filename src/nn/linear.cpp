@@ -25,7 +25,9 @@ bool is_packed(const Weight& weight, const Pass& p) {
 // Rows of a matrix of four bits that are unpacked at a time, beside their product, so that no whole
 // copy in float32 exists; 0: all, as of other formats, and on a device, where one launch does it.
 int64_t unpacked_rows(const Weight& weight, const Pass& p) {
-  if (!is_packed(weight, p) || !p.options().parameters->tensor(weight).is_cpu()) return 0;
+  if (!is_packed(weight, p) || is_asynchronous(p.options().parameters->tensor(weight).device())) {
+    return 0;
+  }
   const int64_t rows = std::max<int64_t>(1, kUnpackedAtOnce / weight.size(1));
   return rows < weight.size(0) ? rows : 0;
 }
@@ -162,9 +164,6 @@ Tensor add_adapter(const Matrix& matrix, const Tensor& x, const Tensor& y, Pass&
     return low;
   }
   const Tensor dropped = masked(x, matrix.dropout(), p);
-  if (Scratch* scratch = p.scratch(); scratch != nullptr && !dropped.is_same(x)) {
-    scratch->adapter = std::max(scratch->adapter, static_cast<int64_t>(dropped.nbytes()));
-  }
   const Tensor low = linear_in(precision, rows_of(dropped), a, Tensor()).mul_(lora.scale);
   product_into(precision, rows_of(y), low, p.factor(lora.b).t(), 1.0);
   return low;
@@ -235,16 +234,6 @@ Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
   if (matrix.is_dora()) {
     const bool keeps = y.slot && p.trains(matrix.lora->magnitude);
     unscaled = scale_by_magnitude(matrix, bias, keeps, y.tensor, p);
-  }
-  if (Scratch* scratch = p.scratch()) {
-    scratch->matrix = std::max(scratch->matrix, weight.numel());
-    const bool adds_blocks = p.options().precision != Precision::kFloat32 && is_packed(weight, p) &&
-                             weight.numel() > kUnpackedAtOnce;
-    if (adds_blocks) scratch->adapter = std::max(scratch->adapter, 4 * x.tensor.numel());
-    const bool is_table = x.tensor.dim() == 2;  // shared by all rows
-    const int64_t values = is_table ? 0 : x.tensor.numel() + y.tensor.numel();
-    scratch->factors = std::max(scratch->factors, values);
-    if (bias.defined() && completes) scratch->sums += bias.numel();
   }
   if (!y.slot) {
     x = {};  // frees a temporary before the caller's expression ends

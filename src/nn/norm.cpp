@@ -15,20 +15,6 @@
 #include "finetune/nn/elementwise.h"
 
 namespace finetune::nn {
-namespace {
-
-// Returns the normalised rows, their means and 1 / their standard deviations. Only shapes on the
-// meta device, which lacks the operator.
-std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const Tensor& weight,
-                                             const Tensor& bias, double epsilon) {
-  if (!x.is_meta()) return at::native_layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
-  std::vector<int64_t> of_rows = x.sizes().vec();
-  of_rows.back() = 1;
-  return {at::empty_like(x), at::empty(of_rows, x.options()), at::empty(of_rows, x.options())};
-}
-
-}  // namespace
-
 LayerNorm::LayerNorm(const Scope& scope, int64_t size, double epsilon, bool has_bias)
     : weight_(scope.parameter("weight", {size})), epsilon_(epsilon) {
   if (has_bias) bias_ = scope.parameter("bias", {size});
@@ -41,8 +27,8 @@ Value LayerNorm::operator()(const Value& x, Pass& p) const {
     return {.tensor = at::layer_norm(x.tensor, {x.tensor.size(-1)}, p.leaf(weight_), p.leaf(bias_),
                                      epsilon_)};
   }
-  const auto [normed, mean, deviation] =
-      normalize(x.tensor, p.values(weight_), p.values(bias_), epsilon_);
+  const auto [normed, mean, deviation] = at::native_layer_norm(
+      x.tensor, {x.tensor.size(-1)}, p.values(weight_), p.values(bias_), epsilon_);
   const bool has_trained_weight = p.trains(weight_);
   const bool has_trained_bias = p.trains(bias_);
   const Value y = p.result(normed, has_trained_weight || has_trained_bias || x.slot);
@@ -93,7 +79,6 @@ RmsNorm::OfSum RmsNorm::of_sum(const Residual& all, Pass& p) const {
   const at::ScalarType of_branch = branch.tensor.scalar_type();
   kernels::SumAndNorm made = kernels::fused_add_rms_norm(x.tensor, branch.tensor, options(p), type);
   const Value sum = p.result(std::move(made.sum), x.slot || branch.slot);
-  if (Scratch* scratch = p.scratch()) scratch->forward += static_cast<int64_t>(sum.tensor.nbytes());
   const auto rounded = of_branch == type ? std::make_shared<Tensor>() : nullptr;
   p.record(sum, [dx = x.slot, d_branch = branch.slot, of_x, of_branch, rounded](const Tensor& ds) {
     give(d_branch, rounded && rounded->defined() ? std::move(*rounded) : ds.to(of_branch));
@@ -107,7 +92,6 @@ Value RmsNorm::record(Tensor y, const Value& x, const std::shared_ptr<Tensor>& r
   const at::ScalarType type = y.scalar_type();
   const bool has_trained_weight = p.trains(weight_);
   Value result = p.result(std::move(y), has_trained_weight || x.slot);
-  if (Scratch* scratch = p.scratch()) scratch->sums += weight_.numel();
   if (!result.slot) return result;
   result.rebuild = rebuilt_once(
       [this, &p, type, x = x.tensor] { return kernels::fused_rms_norm(x, options(p), type); });
@@ -158,7 +142,6 @@ Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
   Value y = p.result(
       kernels::fused_add_norm(sums, p.values(dense_.bias()), residual.tensor, norm(), p.inputs()),
       has_trained_weight || has_trained_bias || product.slot || residual.slot);
-  if (Scratch* scratch = p.scratch()) scratch->sums += 3 * y.tensor.size(-1);
   if (!y.slot) return y;
   if (p.options().checkpointing.keeps_products())
     y.rebuild = [&p, norm, sums] { return kernels::fused_norm(sums, norm(), p.inputs()); };

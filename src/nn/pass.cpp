@@ -113,15 +113,6 @@ void Pass::complete(std::initializer_list<Weight> parameters) {
   options_.parameters->gradients().complete(parameters);
 }
 
-void Pass::begin_layer(const Value& x) {
-  is_in_layer_ = true;
-  Scratch* scratch = options_.scratch;
-  if (scratch == nullptr) return;
-  *scratch = {.table = scratch->table,
-              .threads = scratch->threads,
-              .stream = static_cast<int64_t>(x.tensor.nbytes())};
-}
-
 bool Pass::trains(const Weight& parameter) const {
   const bool trains = options_.parameters->trains(parameter);
   needs_gradient_ = needs_gradient_ || trains;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "finetune/tensor/stream_copy.h"
@@ -11,7 +12,7 @@ namespace finetune::nn {
 // host memory meanwhile; then copies run concurrently with the segment's kernels.
 class StowedTensor {
  public:
-  // Starts to copy x to the host if `offload`. On the CPU and the meta device x stays where it is.
+  // Starts to copy x to the host if `offload`. On the CPU x stays where it is.
   StowedTensor(const Tensor& x, bool offload);
 
   // Frees the memory of an offloaded tensor on the device. Requires: the segment's forward pass is
@@ -27,6 +28,7 @@ class StowedTensor {
   c10::Device device_;
   std::optional<StreamCopy> copy_;
   bool is_offloaded_;
+  std::function<Tensor()> again_;  // in a dry run: allocates the tensor
 };
 
 }  // namespace finetune::nn

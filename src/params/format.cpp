@@ -22,12 +22,8 @@ Tensor empty(c10::IntArrayRef sizes, c10::Device device, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions(device).dtype(type));
 }
 
-// ATen's operator does not support the meta device.
 Tensor look_up(const Tensor& table, const Tensor& indices) {
-  if (!table.is_meta()) return at::embedding(table.detach(), indices);
-  std::vector<int64_t> sizes = indices.sizes().vec();
-  sizes.push_back(table.size(1));
-  return at::empty(sizes, table.detach().options());
+  return at::embedding(table.detach(), indices);
 }
 
 // --- float32, as it is ---

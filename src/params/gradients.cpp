@@ -3,7 +3,6 @@
 
 #include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/_unique2.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
@@ -11,6 +10,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "finetune/base/error.h"
@@ -20,6 +20,7 @@
 #include "finetune/kernels/layer_operations.h"
 #include "finetune/kernels/partial_sums.h"
 #include "finetune/kernels/token_product.h"
+#include "finetune/tensor/meta_memory.h"
 
 namespace finetune {
 namespace {
@@ -49,10 +50,6 @@ Separate of_device;
 Separate& separate(bool runs_ahead) { return runs_ahead ? of_device : of_this_thread; }
 
 }  // namespace
-
-int64_t waiting_product_bytes(int64_t largest, int64_t all) {
-  return std::min(4 * all, kPendingBytes + 4 * largest);
-}
 
 SeparateGradients::SeparateGradients(const Gradients& of, std::vector<Tensor>& gradients)
     : of_(of) {
@@ -102,6 +99,7 @@ Tensor& Gradients::gradient_of(Parameter& parameter) {
 Tensor& Gradients::open_gradient(Parameter& parameter) {
   Tensor& gradient = gradient_of(parameter);
   if (gradient.defined()) return gradient;
+  const MemoryUseScope use(MemoryUse::kGradient);
   if (&gradient != &parameter.gradient) {
     gradient = at::zeros_like(parameter.weight.detach(), at::kFloat);
     return gradient;
@@ -126,7 +124,10 @@ bool Gradients::set_product(Parameter& parameter, const Tensor& left, const Tens
   if (&gradient == &parameter.gradient) {
     memory = std::exchange(spare_[parameter.handle.id()], {});
   }
-  if (!memory.defined()) memory = at::empty_like(parameter.weight.detach(), at::kFloat);
+  if (!memory.defined()) {
+    const MemoryUseScope use(MemoryUse::kGradient);
+    memory = at::empty_like(parameter.weight.detach(), at::kFloat);
+  }
   if (kernels::has_token_product(left, right)) {
     kernels::token_product(memory, left, right, kernels::TokenAxis::kInner, 0.0);
     gradient = std::move(memory);
@@ -257,9 +258,9 @@ void Gradients::add_product_to_rows(const Weight& weight, int64_t first, const T
   if (kernels::has_float32_product(dy, x)) {
     const Tensor left = flat_rows(dy).t();
     const Tensor right = flat_rows(x);
-    Tensor target = open_gradient(parameter).narrow(0, first, left.size(0));
+    const Tensor target = open_gradient(parameter).narrow(0, first, left.size(0));
     if (is_summed_exactly(parameter)) {
-      at::addmm_out(target, target, left, right, at::kFloat);
+      kernels::add_float32_product(target, left, right, 1.0);
       return;
     }
     const int64_t most = std::max<int64_t>(1, kRoundedAtOnce / right.size(1));
@@ -299,6 +300,12 @@ void Gradients::add_to_indexed_rows(const Weight& weight, const Tensor& indices,
     ++additions_[parameter.handle.id()];
     return;
   }
+  if (flat.is_meta()) {  // as many as there may be: the rows, their sums, and what those are added
+                         // to
+    (void)std::array{at::empty_like(flat), at::empty_like(flat),
+                     at::empty_like(flat, target.options())};
+    return;
+  }
   const Tensor kept = flat_indices.ne(skipped).nonzero().squeeze(1);
   add_rows_of_few(parameter, target, flat_indices.index_select(0, kept),
                   flat.index_select(0, kept));
@@ -334,6 +341,7 @@ void Gradients::open(const std::vector<size_t>& indices) {
 }
 
 void Gradients::reserve() {
+  const MemoryUseScope use(MemoryUse::kGradient);
   for (const size_t i : trained_) {
     if (spare_[i].defined() || parameters_[i].gradient.defined()) continue;
     spare_[i] =

@@ -96,16 +96,23 @@ double relative_time(const MemoryWorkload& workload, const MemoryChoices& choice
   return time * static_cast<double>(workload.threads * rounds) / static_cast<double>(shards);
 }
 
-struct Search {
-  std::optional<MemoryChoices> fastest;
-  double time = std::numeric_limits<double>::max();
-  int64_t predicted = 0;
-  int64_t least = std::numeric_limits<int64_t>::max();
+// Choices that give the same results as others of the same formats, and the workload with them.
+struct Candidate {
+  MemoryWorkload workload;
+  MemoryChoices choices;
+  double time = 0.0;
+
+  // With the margin that choices leave.
+  [[nodiscard]] int64_t peak() const {
+    return static_cast<int64_t>(static_cast<double>(predict_memory(workload, choices).peak()) *
+                                (1.0 + kMemoryMargin));
+  }
 };
 
-// Tries all choices that give the same results with these formats.
-void search(MemoryWorkload workload, const LoadedConfig& config, MemoryChoices choices,
-            int64_t budget, Search& found) {
+// All choices that give the same results with these formats.
+std::vector<Candidate> candidates_of(const MemoryWorkload& workload, const LoadedConfig& config,
+                                     MemoryChoices choices, int64_t budget) {
+  std::vector<Candidate> found;
   const MemoryChoices asked = choices;
   for (const int64_t cut : allowed_cuts(config, asked, workload.effective_batch)) {
     choices.micro_batch = cut;
@@ -114,19 +121,61 @@ void search(MemoryWorkload workload, const LoadedConfig& config, MemoryChoices c
       for (const int64_t rows : {128, 64, 32}) {
         if (rows != 128 && workload.head) continue;
         choices.head_rows_per_chunk = rows;
+        Candidate& one = found.emplace_back(Candidate{.workload = workload, .choices = choices});
         if (is_one_threaded(workload)) {
-          workload.batches_at_once = largest_batches_at_once(workload, choices, budget);
+          one.workload.batches_at_once = largest_batches_at_once(workload, choices, budget);
         }
-        const int64_t peak = static_cast<int64_t>(
-            static_cast<double>(predict_memory(workload, choices).peak()) * (1.0 + kMemoryMargin));
-        found.least = std::min(found.least, peak);
-        const double time = relative_time(workload, choices);
-        if (peak > budget || time >= found.time) continue;
-        found.time = time;
-        found.fastest = choices;
-        found.predicted = predict_memory(workload, choices).peak();
+        one.time = relative_time(one.workload, choices);
       }
     }
+  }
+  return found;
+}
+
+struct Search {
+  std::optional<MemoryChoices> fastest;
+  int64_t predicted = 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+};
+
+// Whether two candidates differ in the size of the micro-batch alone.
+bool are_alike(const Candidate& a, const Candidate& b) {
+  MemoryChoices resized = a.choices;
+  resized.micro_batch = b.choices.micro_batch;
+  return resized == b.choices;
+}
+
+// The fastest choices that fit, of these. Where none does, the least that any needs: with the
+// fewest rows of the head, of the smallest micro-batch or of the largest, whose gradients need not
+// be kept.
+void search(std::vector<Candidate> candidates, int64_t budget, Search& found) {
+  const auto rows_of = [](const Candidate& one) { return one.choices.head_rows_per_chunk; };
+  const auto batch_of = [](const Candidate& one) { return one.choices.micro_batch; };
+  const auto [fewest_rows, all_rows] = std::ranges::minmax(candidates, {}, rows_of);
+  const auto [smallest, largest] = std::ranges::minmax(candidates, {}, batch_of);
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const Candidate& one : candidates) {
+    const bool is_end = batch_of(one) == batch_of(smallest) || batch_of(one) == batch_of(largest);
+    if (is_end && rows_of(one) == rows_of(fewest_rows)) least = std::min(least, one.peak());
+  }
+  found.least = std::min(found.least, least);
+  if (least > budget) return;
+  std::ranges::stable_sort(candidates, {}, &Candidate::time);
+  std::vector<Candidate> too_large;
+  for (const Candidate& one : candidates) {
+    // More rows take more, but for those of the whole update.
+    const bool is_larger = std::ranges::any_of(too_large, [&](const Candidate& other) {
+      return batch_of(one) > batch_of(other) && batch_of(one) < one.workload.effective_batch &&
+             are_alike(one, other);
+    });
+    if (is_larger) continue;
+    if (one.peak() > budget) {
+      too_large.push_back(one);
+      continue;
+    }
+    found.fastest = one.choices;
+    found.predicted = predict_memory(one.workload, one.choices).peak();
+    return;
   }
 }
 
@@ -140,14 +189,17 @@ MemoryDecision decide_memory(const MemoryWorkload& workload, const LoadedConfig&
   Search found;
   const auto steps = allowed_formats(config, decision.asked, workload.four_bits.has_value());
   for (const std::vector<Formats>& step : steps) {
+    std::vector<Candidate> candidates;
     for (const Formats& formats : step) {
       MemoryChoices choices = decision.asked;
       choices.gradients = formats.gradients;
       choices.weights = formats.weights;
       choices.optimizer = formats.optimizer;
       choices.four_bits = formats.four_bits;
-      search(workload, config, choices, budget, found);
+      const std::vector<Candidate> some = candidates_of(workload, config, choices, budget);
+      candidates.insert(candidates.end(), some.begin(), some.end());
     }
+    search(std::move(candidates), budget, found);
     if (!found.fastest) continue;
     decision.choices = *found.fastest;
     decision.predicted = found.predicted;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What parts and kernels allocate they declare themselves (nn/scratch.h, kernels/layer_scratch.h);
-// a dry run of the model adds it up. Here these sums are put together to the moments of an update.
+// What an update allocates is measured by a dry run of it (dry_update.h); here weights, states and
+// what no dry run sees are added.
 #include "finetune/plan/memory_plan.h"
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 #include "finetune/base/text.h"
 #include "finetune/distributed/owned_tensors.h"
 #include "finetune/distributed/shard_sum.h"
+#include "finetune/kernels/dry_device.h"
 #include "finetune/model/parameter_shapes.h"
-#include "finetune/nn/chunked_cross_entropy.h"
-#include "finetune/nn/linear.h"
 #include "finetune/optim/optimizer_kind.h"
 #include "finetune/params/gradients.h"
+#include "plan/dry_update.h"
 
 namespace finetune {
 namespace {
@@ -24,21 +24,6 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 // Fraction of temporary memory lost to fragmentation; measured.
 constexpr double kHoles = 0.02;
-
-int64_t bytes_of(Precision precision) { return precision == Precision::kFloat32 ? 4 : 2; }
-
-// Values measured by a dry run of the model.
-struct MeasuredModel {
-  std::vector<ParameterShape> shapes;
-  KeptBytes kept, kept_selectively;  // per row
-};
-
-kernels::KernelTable table_of(const MemoryWorkload& work) {
-  if (!work.is_device) return kernels::KernelTable::kCpu;
-  return work.has_kernels ? kernels::KernelTable::kCuda : kernels::KernelTable::kPlain;
-}
-
-int64_t threads_of(const MemoryWorkload& work) { return work.sums_shards ? 1 : work.threads; }
 
 // What of an adapter decides about parameters and memory.
 std::string text_of(const nn::LoraConfig& lora) {
@@ -55,84 +40,58 @@ std::string text_of(const nn::LoraConfig& lora) {
   return text;
 }
 
-// Cached, because every step of a search asks for the same model.
-std::shared_ptr<const MeasuredModel> measure(const MemoryWorkload& work, Precision precision) {
+// The parameters of a workload's model. Cached, because every step of a search asks for the same.
+std::shared_ptr<const std::vector<ParameterShape>> shapes_of(const MemoryWorkload& work) {
   static std::mutex mutex;
   static std::string measured;
-  static std::shared_ptr<const MeasuredModel> model;
+  static std::shared_ptr<const std::vector<ParameterShape>> shapes;
   const int64_t head = work.head ? static_cast<int64_t>(*work.head) : -1;
-  const nn::Scratch where = {.table = table_of(work), .threads = threads_of(work)};
-  const std::string asked = format_text(
-      "{} {} {} {} {} {} {} {}", model_config_json(work.model, ""),
-      work.model.lora ? text_of(*work.model.lora) : "", join(work.freeze), head, work.length,
-      static_cast<int64_t>(precision), static_cast<int64_t>(where.table), where.threads);
+  const std::string asked =
+      format_text("{} {} {} {}", model_config_json(work.model, ""),
+                  work.model.lora ? text_of(*work.model.lora) : "", join(work.freeze), head);
   const std::lock_guard lock(mutex);
   if (asked != measured) {
-    const auto kept = [&](bool selective) {
-      return kept_for_backward(work.model, work.head, work.length,
-                               {.precision = precision,
-                                .checkpointing = {.enabled = selective, .selective = selective},
-                                .freeze = work.freeze},
-                               where);
-    };
-    model = std::make_shared<const MeasuredModel>(
-        MeasuredModel{.shapes = parameter_shapes(work.model, work.head, work.freeze),
-                      .kept = kept(false),
-                      .kept_selectively = kept(true)});
+    shapes = std::make_shared<const std::vector<ParameterShape>>(
+        parameter_shapes(work.model, work.head, work.freeze));
     measured = asked;
   }
-  return model;
+  return shapes;
 }
 
 class Prediction {
  public:
   Prediction(const MemoryWorkload& workload, const MemoryChoices& choices)
-      : work_(workload),
-        choices_(choices),
-        model_(workload.model),
-        again_(choices.checkpointing),
-        measured_(measure(workload, choices.precision)),
-        shapes_(measured_->shapes),
-        scratch_(measured_->kept.scratch),
-        tokens_(choices.micro_batch * workload.choices * workload.length),
-        element_(bytes_of(choices.precision)) {
+      : work_(workload), choices_(choices), all_(shapes_of(workload)), shapes_(*all_) {
     for (const ParameterShape& shape : shapes_) {
-      parameters_ += shape.count();
       largest_ = std::max(largest_, shape.count());
       if (shape.trains) trained_ += shape.count();
-      if (shape.trains && shape.name.ends_with(".lora_embedding_A")) {
-        embedding_sums_ = std::max(embedding_sums_, int64_t{2} * 4 * shape.count());
-      }
-      if (shape.role != ParameterRole::kWordEmbedding) continue;
-      embedding_ = shape.count();
-      trains_embedding_ = shape.trains;
     }
-    layer_ = measured_->kept.layer_parameters;
-    kernels_ = kernels::layer_scratch(table_of(work_), layer_sizes());
   }
 
   [[nodiscard]] MemoryParts parts() const {
-    Moment most;
-    for (Moment moment : {after_forward(), in_head(), in_layer_backward(), in_last_layer_backward(),
-                          in_embedding_backward()}) {
-      moment.temporaries += held_factors();
-      moment.activations *= shards_at_once();
-      moment.temporaries *= shards_at_once();
-      if (moment.bytes() > most.bytes()) most = moment;
-    }
-    if (elsewhere().bytes() > most.bytes()) most = elsewhere();
+    const DryUpdate dry = dry_update(work_, choices_, shards_at_once());
     // On a device program and driver context are not counted: its free memory was read when both
     // were loaded.
-    MemoryParts parts{.program = work_.is_device ? 0 : work_.program, .gradients = most.gradients};
+    MemoryParts parts{.program = work_.is_device ? 0 : work_.program, .gradients = dry.gradients};
     parts.data = work_.is_device ? 0 : work_.data;
     for (const ParameterShape& shape : shapes_) parts.weights += weight_bytes(shape);
     parts.states = states();
-    parts.gradients += (gradient_copies() - 1) * gradients(trained_);
-    // Temporary memory of another moment than the head's also counts as the head's, up to its size.
-    parts.activations = most.activations;
-    const int64_t heads = shards_at_once() * head();
-    parts.head = std::min(most.activations == 0 ? 0 : heads, most.temporaries);
-    parts.temporaries = most.temporaries - parts.head + slack(most.activations + most.temporaries);
+    const int64_t others = shards_at_once() * dry.others;
+    const int64_t last_gradients = choices_.optimizer_in_backward ? 0 : gradient_bytes();
+    const int64_t kept_gradients = dry.keeps_gradients ? gradient_bytes() : 0;
+    const int64_t updates = last_gradients + update();
+    const int64_t evaluates = kept_gradients + dry.evaluation;
+    int64_t temporaries = 0;
+    if (dry.gradients + others >= std::max(updates, evaluates)) {
+      parts.activations = std::min(others, shards_at_once() * dry.kept);
+      parts.head = std::min(others - parts.activations, shards_at_once() * dry.head);
+      temporaries = others - parts.activations - parts.head;
+    } else {  // outside of forward and backward passes
+      parts.gradients = updates > evaluates ? last_gradients : kept_gradients;
+      temporaries = updates > evaluates ? update() : dry.evaluation;
+    }
+    parts.gradients += (gradient_copies() - 1) * gradient_bytes();
+    parts.temporaries = temporaries + slack(parts.activations + parts.head + temporaries);
     parts.temporaries += work_.workspace;
     if (work_.is_device) {
       parts.host = host();
@@ -143,81 +102,8 @@ class Prediction {
   }
 
  private:
-  // Bytes allocated at one moment in addition to weights and states.
-  struct Moment {
-    int64_t gradients = 0;
-    int64_t activations = 0;
-    int64_t temporaries = 0;
-    [[nodiscard]] int64_t bytes() const { return gradients + activations + temporaries; }
-  };
-
-  [[nodiscard]] int64_t rows() const { return choices_.micro_batch * work_.choices; }
-  [[nodiscard]] int64_t hidden(int64_t element) const {
-    return tokens_ * model_.hidden_size * element;
-  }
-  [[nodiscard]] kernels::LayerSizes layer_sizes() const {
-    return {.tokens = tokens_,
-            .length = work_.length,
-            .hidden = model_.hidden_size,
-            .intermediate = scratch_.activation / (work_.length * element_),
-            .heads = scratch_.heads,
-            .block = scratch_.block,
-            .sums = scratch_.sums,
-            .element = element_,
-            .threads = threads_of(work_),
-            .flash = has_flash(),
-            .tiled = has_tiles()};
-  }
-  // Of the attention that it serves.
-  [[nodiscard]] bool has_flash() const {
-    const bool drops = model_.attention_probs_dropout_prob > 0 && !is_causal(model_);
-    const DecoderConfig& decoder = model_.decoder;
-    const bool refuses = drops || (is_causal(model_) && decoder.attention_dropout > 0) ||
-                         decoder.attn_logit_softcapping || scratch_.block > 0;
-    return work_.has_flash && !refuses && (is_causal(model_) || work_.length > kernels::kShortRows);
-  }
-  // Of attention that computes its heads together, for some of the rows at a time.
-  [[nodiscard]] int64_t by_head() const {
-    return scratch_.by_head * std::min(scratch_.sequences_at_once, rows());
-  }
-  [[nodiscard]] bool has_tiles() const {
-    return work_.has_tiles && element_ == 2 && scratch_.fits_tiles && scratch_.block == 0 &&
-           !has_flash();
-  }
-  [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
-    // A row's first and last token are special and not predicted; the CPU's plans count them.
-    const bool has_specials = work_.is_device && work_.predicted_share < 1.0 && work_.length > 2;
-    const int64_t words = has_specials ? tokens / work_.length * (work_.length - 2) : tokens;
-    const double mean = work_.predicted_share * static_cast<double>(words);
-    // Each token is predicted or not; the CPU's plans keep the wider margin that they were made
-    // with.
-    const double variance = work_.is_device ? mean * (1 - work_.predicted_share) : mean;
-    return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(variance)) + 1);
-  }
-  // Whether gradients are made in the backward pass only, for one micro-batch.
-  [[nodiscard]] bool frees_gradients() const {
-    return !work_.is_device && work_.processes == 1 && !work_.sums_shards && shards() == 1;
-  }
-  // All of them, or those of parameters whose backward pass is under way.
-  [[nodiscard]] int64_t gradients(int64_t parameters) const {
-    const bool made_late = choices_.optimizer_in_backward || frees_gradients();
-    return bytes_of(choices_.gradients) * (made_late ? std::min(parameters, trained_) : trained_);
-  }
-  // At the end of the backward pass.
-  [[nodiscard]] int64_t last_gradients() const {
-    const int64_t last = trains_embedding_ ? embedding_ : 0;
-    return gradients(choices_.optimizer_in_backward ? last : trained_);
-  }
-  // Values of the head's weight if it is tied to the embedding: its gradient is allocated in the
-  // forward pass and lives until the end.
-  [[nodiscard]] int64_t tied() const {
-    if (!trains_embedding_) return 0;
-    return predicts_words(work_.head) && model_.tie_word_embeddings ? embedding_ : 0;
-  }
-  [[nodiscard]] bool keeps_groups() const { return again_.group() > 0; }
-  [[nodiscard]] int64_t groups() const {
-    return (model_.num_hidden_layers + again_.every_n_layers - 1) / again_.every_n_layers;
-  }
+  // Of all trained parameters.
+  [[nodiscard]] int64_t gradient_bytes() const { return bytes_of(choices_.gradients) * trained_; }
 
   // Bytes of a parameter's values.
   [[nodiscard]] int64_t weight_bytes(const ParameterShape& shape) const {
@@ -265,169 +151,6 @@ class Prediction {
     return most;
   }
 
-  // Bytes kept of one layer for its backward pass; if `selective`, without what is cheap to
-  // recompute.
-  [[nodiscard]] int64_t layer_state(bool selective) const {
-    const KeptBytes& kept = selective ? measured_->kept_selectively : measured_->kept;
-    return rows() * kept.layer + kept.shared_layer;
-  }
-
-  // Bytes kept of the embeddings and of all layers; with groups of layers, of their inputs.
-  [[nodiscard]] int64_t kept() const {
-    const KeptBytes& measured = measured_->kept;
-    const KeptBytes& with_frozen = again_.enabled ? measured_->kept_selectively : measured;
-    if (with_frozen.whole && !keeps_groups()) {
-      return rows() * *with_frozen.whole + *with_frozen.shared_whole;
-    }
-    const int64_t embeddings = rows() * measured.embeddings + measured.shared_embeddings;
-    if (!keeps_groups()) {
-      return embeddings + model_.num_hidden_layers * layer_state(again_.enabled);
-    }
-    const int64_t inputs = again_.offload && work_.is_device ? 2 : groups();
-    return embeddings + inputs * rows() * scratch_.stream;
-  }
-
-  // After the last layer: its output and, in half precision, the embeddings in float32. If layers
-  // keep nothing, also the temporaries of the last layer.
-  [[nodiscard]] Moment after_forward() const {
-    const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
-    int64_t layer = std::max(hidden(element_), matrix());
-    const bool has_unkept_layers = keeps_groups() || measured_->kept.whole;
-    if (has_unkept_layers) layer = std::max(layer, rows() * scratch_.unkept + matrix());
-    if (scratch_.forward > 0) layer = std::max(layer, rows() * scratch_.forward + matrix());
-    layer += rows() * scratch_.adapter;
-    return {gradients(0), kept(), wide_input + layer + by_head() + kernels_.forward};
-  }
-
-  [[nodiscard]] Moment in_head() const {
-    const bool is_untied = predicts_words(work_.head) && !model_.tie_word_embeddings;
-    return {gradients(is_untied ? embedding_ : tied()), kept(), head()};
-  }
-
-  // In addition to what is kept: the gradient of the output, and what is recomputed. A group of
-  // layers is recomputed as a whole: the states of its layers without the input, which is kept.
-  [[nodiscard]] Moment in_layer_backward() const {
-    const int64_t here = hidden(element_);
-    // One at a time: a matrix product or an attention.
-    const int64_t largest = std::max({products(), kernels_.block_backward, by_head()});
-    const int64_t others = kernels_.backward + rows() * (scratch_.backward + scratch_.adapter);
-    int64_t bytes = here + largest + others;
-    if (again_.keeps_products()) bytes += rows() * scratch_.rebuilt;
-    if (keeps_groups()) {
-      const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
-      bytes = layers * layer_state(false) + std::max(here, largest) + others;
-    }
-    return {gradients(tied() + layer_), kept(), bytes};
-  }
-
-  // Of the first layer, the last that the backward pass comes to: gradients took the memory of the
-  // activations after it.
-  [[nodiscard]] Moment in_last_layer_backward() const {
-    Moment moment = in_layer_backward();
-    moment.gradients = std::max(moment.gradients, last_gradients());
-    moment.activations /= std::max<int64_t>(1, model_.num_hidden_layers);
-    return moment;
-  }
-
-  // Activations of all layers are freed. Alive: the norm's input, its gradient and its result, and
-  // where gradients are rounded the rows that are summed first. A gradient allocated only here
-  // reuses a freed block only if that block is at least 1.25 times as large.
-  [[nodiscard]] Moment in_embedding_backward() const {
-    if (!trains_embedding_ && embedding_sums_ > 0) {
-      return {last_gradients(), 0, 3 * hidden(4) + embedding_sums_};
-    }
-    if (!trains_embedding_) return {last_gradients(), 0, 0};
-    const int64_t summed = choices_.gradients == GradientFormat::kFloat32 ? 0 : 3 * hidden(4);
-    const int64_t fresh = choices_.optimizer_in_backward && tied() == 0 ? gradients(embedding_) : 0;
-    const bool finds_room = 10 * fresh <= 8 * kept();
-    return {last_gradients(), finds_room ? 0 : kept(), 3 * hidden(4) + summed};
-  }
-
-  // Outside of forward and backward passes: the larger of the update and of an evaluation, which
-  // needs twice the logits of all predicted positions or of a chunk.
-  [[nodiscard]] Moment elsewhere() const {
-    const int64_t tokens = work_.batches_at_once * work_.eval_batch * work_.choices * work_.length;
-    // In float32, whatever the precision of training.
-    const int64_t results = scratch_.unkept / (work_.length * element_);  // of a token
-    const int64_t layer = tokens * (results + model_.hidden_size) * 4;
-    const int64_t rows = work_.scores_in_chunks ? std::min(predicted_rows(tokens),
-                                                           head_rows(choices_, work_.has_kernels))
-                                                : predicted_rows(tokens);
-    const int64_t logits = predicts_words(work_.head) ? 2 * rows * model_.vocab_size * 4 : 0;
-    const int64_t evaluation = std::max(layer, logits + tokens * model_.hidden_size * 4);
-    const Moment evaluates = {gradients(0), 0, evaluation};
-    const Moment updates = {last_gradients(), 0, update()};
-    return evaluates.bytes() > updates.bytes() ? evaluates : updates;
-  }
-
-  // The format of most weights that products read.
-  [[nodiscard]] WeightFormat read_format() const {
-    return model_.lora ? work_.base.most() : choices_.weights;
-  }
-  // Of the weight of the output layer.
-  [[nodiscard]] WeightFormat head_format() const {
-    return model_.lora ? work_.base.weights : choices_.weights;
-  }
-  // Bytes of a layer's largest matrix in float32: its unpacked values, or a product that is rounded
-  // into its gradient.
-  [[nodiscard]] int64_t layer_matrix() const { return 4 * scratch_.matrix; }
-  [[nodiscard]] int64_t matrix() const {
-    const bool is_there = read_format() == WeightFormat::kFloat32 || takes_weights_as_they_are();
-    if (is_there) return 0;
-    const bool in_blocks = traits_of(read_format()).unpack != nullptr && !work_.is_device;
-    return in_blocks ? std::min(layer_matrix(), 4 * nn::kUnpackedAtOnce) : layer_matrix();
-  }
-
-  // Bytes of one product at a time; in half precision also both factors of a gradient's product.
-  [[nodiscard]] int64_t products() const {
-    const bool rounds = choices_.gradients != GradientFormat::kFloat32;
-    const int64_t factors = element_ == 4 || work_.has_kernels ? 0 : 4 * rows() * scratch_.factors;
-    return std::max(matrix(), (rounds ? rounded_products() : 0) + factors);
-  }
-
-  [[nodiscard]] int64_t rounded_products() const {
-    if (!work_.is_device || element_ == 4 || choices_.optimizer_in_backward) return layer_matrix();
-    int64_t values = 0;
-    for (const ParameterShape& shape : shapes_) {
-      if (shape.sizes.size() == 2 && is_ordinary(shape.role)) values += shape.count();
-    }
-    return waiting_product_bytes(scratch_.matrix, values);
-  }
-
-  // Weights that a device keeps in half precision for its products, during an update.
-  [[nodiscard]] int64_t held_factors() const {
-    if (!work_.is_device || element_ == 4 || choices_.optimizer_in_backward) return 0;
-    if (takes_weights_as_they_are() || traits_of(read_format()).unpack != nullptr) return 0;
-    int64_t values = tied();
-    for (const ParameterShape& shape : shapes_) {
-      if (shape.sizes.size() == 2 && is_ordinary(shape.role)) values += shape.count();
-    }
-    return values * element_;
-  }
-  [[nodiscard]] bool takes_weights_as_they_are() const { return takes_as_it_is(read_format()); }
-  [[nodiscard]] bool takes_as_it_is(WeightFormat format) const {
-    return work_.is_device && format != WeightFormat::kFloat32 &&
-           traits_of(format).type == scalar_type(choices_.precision);
-  }
-
-  [[nodiscard]] int64_t head() const {
-    if (!predicts_words(work_.head)) {
-      return measured_->kept.head_tensors * hidden(4);
-    }
-    const int64_t rows = predicted_rows(tokens_);
-    const bool is_whole = head_format() == WeightFormat::kFloat32 || takes_as_it_is(head_format());
-    const int64_t loss = chunked_cross_entropy_scratch(
-        {.rows = rows,
-         .rows_per_chunk = loss_rows_per_chunk(model_, head_rows(choices_, work_.has_kernels)),
-         .vocabulary = model_.vocab_size,
-         .weight = embedding_,
-         .element = element_,
-         .unpacks = !is_whole,
-         .rounds = choices_.gradients != GradientFormat::kFloat32,
-         .runs_ahead = work_.is_device});
-    return loss + measured_->kept.head_tensors * rows * model_.hidden_size * 4;
-  }
-
   // Update in chunks: gradient, weight, two moments. On a device AdamW in float32 is one call
   // without temporary memory; other formats need rounding and codes (measured, in bytes per value).
   [[nodiscard]] int64_t update() const {
@@ -437,13 +160,14 @@ class Prediction {
                          choices_.gradients == GradientFormat::kFloat32;
     if (is_wide && choices_.optimizer.kind == "adamw") return 0;
     const int64_t bytes = choices_.weights == WeightFormat::kFloat32 ? 20 : 66;
-    return bytes * std::min(largest_, kernels::chunk_values(table_of(work_)));
+    return bytes * std::min(largest_, kernels::chunk_values(kernels::KernelTable::kPlain));
   }
 
   // Fragmentation of the pool of large blocks, small tensors, and buffers of batches, which are in
   // host memory.
   [[nodiscard]] int64_t slack(int64_t bytes) const {
     if (work_.has_kernels) return 0;  // few and large tensors: what is allocated is counted
+    if (!work_.is_device && shards_at_once() == 1) return 4 * kMiB;
     const auto holes = static_cast<int64_t>(kHoles * static_cast<double>(bytes));
     return holes + (work_.is_device ? 0 : 4 * kMiB);
   }
@@ -451,27 +175,23 @@ class Prediction {
   // Host memory when training on a device: one weight tensor being copied there, and the buffer of
   // a save.
   [[nodiscard]] int64_t host() const {
-    const int64_t offloaded = keeps_groups() && again_.offload ? groups() * hidden(element_) : 0;
+    const ActivationCheckpointing& again = choices_.checkpointing;
+    const int64_t tokens = choices_.micro_batch * work_.choices * work_.length;
+    const int64_t groups =
+        again.group() == 0 ? 0
+                           : (work_.model.num_hidden_layers + again.group() - 1) / again.group();
+    const int64_t element = choices_.precision == Precision::kFloat32 ? 4 : 2;
+    const int64_t offloaded =
+        again.offload ? groups * tokens * work_.model.hidden_size * element : 0;
     return work_.program + work_.data + int64_t{2} * 4 * largest_ + offloaded;
   }
 
   const MemoryWorkload& work_;
   const MemoryChoices& choices_;
-  const ModelConfig& model_;
-  const ActivationCheckpointing& again_;
-  std::shared_ptr<const MeasuredModel> measured_;
+  std::shared_ptr<const std::vector<ParameterShape>> all_;
   const std::vector<ParameterShape>& shapes_;
-  const nn::Scratch& scratch_;     // of a layer's parts, for one row
-  kernels::LayerScratch kernels_;  // of a layer's kernels, for the micro-batch
-  int64_t tokens_;
-  int64_t element_;
-  int64_t parameters_ = 0;
   int64_t trained_ = 0;
-  bool trains_embedding_ = true;
   int64_t largest_ = 0;
-  int64_t embedding_ = 0;
-  int64_t embedding_sums_ = 0;  // bytes: the gradient of an embedding's adapter, by token and as A
-  int64_t layer_ = 0;
 };
 
 }  // namespace
@@ -482,13 +202,18 @@ int64_t MemoryParts::peak() const {
 
 int64_t largest_batches_at_once(MemoryWorkload workload, const MemoryChoices& choices,
                                 int64_t bytes) {
-  workload.batches_at_once = std::max<int64_t>(1, workload.threads);
   const auto most = static_cast<double>(bytes) / (1.0 + kMemoryMargin);
-  while (workload.batches_at_once > 1 &&
-         static_cast<double>(predict_memory(workload, choices).peak()) > most) {
-    --workload.batches_at_once;
+  const auto fits = [&](int64_t count) {
+    workload.batches_at_once = count;
+    return static_cast<double>(predict_memory(workload, choices).peak()) <= most;
+  };
+  int64_t fitting = 1;
+  int64_t beyond = std::max<int64_t>(1, workload.threads) + 1;
+  while (beyond - fitting > 1) {
+    const int64_t middle = (fitting + beyond) / 2;
+    (fits(middle) ? fitting : beyond) = middle;
   }
-  return workload.batches_at_once;
+  return fitting;
 }
 
 MemoryParts predict_memory(const MemoryWorkload& workload, const MemoryChoices& choices) {

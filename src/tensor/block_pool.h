@@ -2,17 +2,15 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <mutex>
-#include <set>
-#include <utility>
+
+#include "finetune/tensor/block_map.h"
 
 namespace finetune {
 
 // A separate pool for large blocks of host memory that every step allocates and frees: small blocks
-// in the holes of large ones would prevent their reuse. Best fit, at the lowest address among equal
-// holes; neighbouring holes are merged. Memory is returned to the system only on request.
-// Thread-safe.
+// in the holes of large ones would prevent their reuse. They lie as BlockMap says. Memory is
+// returned to the system only on request. Thread-safe.
 class BlockPool {
  public:
   explicit BlockPool(size_t most_bytes);  // address range; memory is allocated on first use
@@ -28,18 +26,12 @@ class BlockPool {
   void release_holes();
 
  private:
-  using Hole = std::pair<size_t, size_t>;  // size and offset
-
   bool extend(size_t bytes);
-  void add_hole(size_t position, size_t size);
 
   char* begin_ = nullptr;
   size_t most_ = 0;
   size_t usable_ = 0;  // bytes that may be accessed
-  size_t end_ = 0;     // after the last block
-  std::set<Hole> holes_;
-  std::map<size_t, size_t> holes_by_position_;
-  std::map<size_t, size_t> blocks_;  // offset and size
+  BlockMap map_;
   std::mutex mutex_;
 };
 

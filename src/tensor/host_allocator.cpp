@@ -20,8 +20,7 @@ namespace finetune {
 namespace {
 
 constexpr uintptr_t kHostAlignment = 64;  // c10::gAlignment: cache line and AVX512 register
-constexpr size_t kPooled = size_t{1} << 20;
-constexpr int kTopPad = 128 << 10;  // malloc's own
+constexpr int kTopPad = 128 << 10;        // malloc's own
 constexpr size_t kPoolAddresses = size_t{1} << 42;
 
 // True from the first step on.
@@ -61,7 +60,7 @@ class HostAllocator final : public c10::Allocator {
     const c10::Device device(c10::kCPU);
     if (bytes == 0) return {nullptr, device};
     refuse_for_test(bytes);
-    if (bytes >= kPooled && uses_pool && !poisons) {
+    if (bytes >= BlockMap::kSmallest && uses_pool && !poisons) {
       if (void* pooled = pool().take(bytes)) return {pooled, pooled, &release, device};
     }
     void* block = bytes > SIZE_MAX - kHostAlignment ? nullptr : std::malloc(bytes + kHostAlignment);

@@ -4,29 +4,43 @@
 #include <c10/core/Allocator.h>
 
 #include <algorithm>
-#include <atomic>
+#include <mutex>
+#include <utility>
 
 #include "finetune/base/error.h"
 
 namespace finetune {
 
 struct MetaMemory::Counts {
-  std::atomic<int64_t> now = 0;  // atomic: other threads may free tensors
+  std::mutex mutex;  // other threads may free tensors
+  int64_t now = 0;
   int64_t peak = 0;
+  size_t blocks = 0;
+  std::vector<Event> events;
+
+  void add(const Event& event) {
+    const std::lock_guard lock(mutex);
+    events.push_back(event);
+    now += event.bytes;
+    peak = std::max(peak, now);
+  }
 };
 
 namespace {
 
 thread_local std::shared_ptr<MetaMemory::Counts> counts_of_thread;
+thread_local MemoryUse use_of_thread = MemoryUse::kOther;
 
 struct CountedBlock {
   std::shared_ptr<MetaMemory::Counts> counts;
-  int64_t bytes;
+  MetaMemory::Event allocation;
 };
 
 void release_counted(void* block) {
   const std::unique_ptr<CountedBlock> owned(static_cast<CountedBlock*>(block));
-  owned->counts->now -= owned->bytes;
+  MetaMemory::Event event = owned->allocation;
+  event.bytes = -event.bytes;
+  owned->counts->add(event);
 }
 
 class CountingMetaAllocator final : public c10::Allocator {
@@ -34,11 +48,12 @@ class CountingMetaAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(c10::kMeta);
     if (!counts_of_thread) return {nullptr, device};
-    MetaMemory::Counts& counts = *counts_of_thread;
-    const int64_t now = counts.now += static_cast<int64_t>(bytes);
-    counts.peak = std::max(counts.peak, now);
+    const MetaMemory::Event event = {.block = counts_of_thread->blocks++,
+                                     .bytes = static_cast<int64_t>(bytes),
+                                     .use = use_of_thread};
+    counts_of_thread->add(event);
     auto block = std::make_unique<CountedBlock>(
-        CountedBlock{.counts = counts_of_thread, .bytes = static_cast<int64_t>(bytes)});
+        CountedBlock{.counts = counts_of_thread, .allocation = event});
     return {nullptr, block.release(), &release_counted, device};
   }
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -56,6 +71,7 @@ void install_meta_allocator() {
 MetaMemory::MetaMemory() : counts_(std::make_shared<Counts>()) {
   FT_CHECK(!counts_of_thread, "one count of meta memory at a time");
   install_meta_allocator();
+  register_meta_operators();
   counts_of_thread = counts_;
 }
 
@@ -63,5 +79,9 @@ MetaMemory::~MetaMemory() { counts_of_thread.reset(); }
 
 int64_t MetaMemory::now() const { return counts_->now; }
 int64_t MetaMemory::peak() const { return counts_->peak; }
+const std::vector<MetaMemory::Event>& MetaMemory::events() const { return counts_->events; }
+
+MemoryUseScope::MemoryUseScope(MemoryUse use) : before_(std::exchange(use_of_thread, use)) {}
+MemoryUseScope::~MemoryUseScope() { use_of_thread = before_; }
 
 }  // namespace finetune

@@ -11,6 +11,7 @@
 #include "finetune/base/json.h"
 #include "finetune/model/model_config.h"
 #include "finetune/model/parameter_shapes.h"
+#include "finetune/plan/memory_plan.h"
 #include "model/adapter_files.h"
 
 namespace {
@@ -35,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ModelConfig config = base();
     config.lora = parse_adapter_config(parse_json(text, "input", ErrorKind::kData), "input");
     static_cast<void>(parameter_shapes(config, std::nullopt));
-    static_cast<void>(kept_for_backward(config, std::nullopt, 4, {}));
+    static_cast<void>(predict_memory({.model = config, .head = std::nullopt, .length = 4}, {}));
   } catch (const Error&) {
   }
   return 0;

@@ -12,6 +12,7 @@
 #include "finetune/base/json.h"
 #include "finetune/model/model_config.h"
 #include "finetune/model/parameter_shapes.h"
+#include "finetune/plan/memory_plan.h"
 
 namespace {
 
@@ -36,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (model_config_json(again, "") != written) __builtin_trap();
     if (!is_small(config)) return 0;
     static_cast<void>(parameter_shapes(config, std::nullopt));
-    static_cast<void>(kept_for_backward(config, std::nullopt, 4, {}));
+    static_cast<void>(predict_memory({.model = config, .head = std::nullopt, .length = 4}, {}));
   } catch (const Error&) {
   }
   return 0;

@@ -81,6 +81,10 @@ Keys newer_encoder(const std::string& family, Keys keys = {}) {
 struct Case {
   std::string name;
   Keys keys;
+
+  // A plan is for rows as long as the longest. Padding takes no memory, and samples with labels are
+  // of any length.
+  [[nodiscard]] double tolerance() const { return keys.contains("validation_file") ? 0.1 : 0.05; }
 };
 
 TEST(Plan, ExitsWith2WhereNotEvenOneRowFits) {
@@ -95,7 +99,7 @@ TEST(Plan, ExitsWith2WhereNotEvenOneRowFits) {
 
 class PlanPrediction : public ::testing::TestWithParam<Case> {};
 
-TEST_P(PlanPrediction, IsWithinATenthOfTheMeasuredPeak) {
+TEST_P(PlanPrediction, IsWithinATwentiethOfTheMeasuredPeak) {
   const TinyRun run(planned(GetParam().keys));
   const ProcessResult result = finetune({"plan", run.config(), "--measure", "1", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
@@ -104,7 +108,7 @@ TEST_P(PlanPrediction, IsWithinATenthOfTheMeasuredPeak) {
   const auto measured = plan.at("measured_peak").get<double>();
   RecordProperty("predicted_mib", static_cast<int>(predicted / 0x1p20));
   RecordProperty("measured_mib", static_cast<int>(measured / 0x1p20));
-  EXPECT_NEAR(predicted / measured, 1.0, 0.1)
+  EXPECT_NEAR(predicted / measured, 1.0, GetParam().tolerance())
       << predicted / 0x1p20 << " MiB predicted, " << measured / 0x1p20 << " measured\n"
       << plan.at("parts").dump(1);
 }

@@ -20,6 +20,7 @@
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/nn/linear.h"
 #include "support/golden.h"
+#include "support/kept_bytes.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -316,12 +317,8 @@ TEST_P(LoraModel, IsDescribedAsItIsBuilt) {
   }
   ModelConfig whole = config;
   whole.lora = {};
-  const ModelOptions options{.fused = true};
-  const KeptBytes adapter = kept_for_backward(config, std::nullopt, 16, options);
-  const KeptBytes all = kept_for_backward(whole, std::nullopt, 16, options);
-  ASSERT_TRUE(adapter.whole.has_value());
-  const int64_t of_all = all.embeddings + config.num_hidden_layers * all.layer;
-  EXPECT_LT(*adapter.whole, of_all + of_all / 4);
+  const int64_t of_all = kept_bytes(whole, 16);
+  EXPECT_LT(kept_bytes(config, 16), of_all + of_all / 4);
 }
 
 std::vector<std::string> adapted(const ModelConfig& config) {
@@ -408,13 +405,12 @@ TEST(LoraTargets, TrainTheBiasesOfAdaptedLayersAlone) {
 
 // For each token r values of the adapter, and the streams of layers below q_proj.
 TEST_P(LoraModel, OfAnEmbeddingIsPlanned) {
-  const ModelOptions options{.fused = true};
   const auto kept = [&](const nn::LoraConfig& lora) {
-    return kept_for_backward(config_of(GetParam(), lora), std::nullopt, 16, options);
+    return kept_bytes(config_of(GetParam(), lora), 16);
   };
   nn::LoraConfig linear = with_embeddings();
   linear.target_modules = {{".*(q_proj|c_attn|qkv_proj)"}, true};
-  EXPECT_GE(*kept(with_embeddings()).whole, *kept(linear).whole + 16 * 4 * 4);
+  EXPECT_GE(kept(with_embeddings()), kept(linear) + 16 * 4 * 4);
 }
 
 TEST(LoraTargets, NameEmbeddings) {

@@ -7,6 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "support/kept_bytes.h"
+
 namespace finetune {
 namespace {
 
@@ -91,6 +93,11 @@ TEST(ParameterShapes, CountTheParametersOfKnownModels) {
   EXPECT_EQ(count, 83'504'416);  // EsperBERTo, as transformers counts it
 }
 
+int64_t kept_of_layer(const ModelConfig& config, int64_t tokens, const ModelOptions& options) {
+  return kept_bytes(with_layers(config, 2), tokens, options) -
+         kept_bytes(with_layers(config, 1), tokens, options);
+}
+
 TEST(KeptForBackward, IsMeasuredOnTheModelItself) {
   for (const char* type : {"bert", "roberta", "xlm-roberta", "big_bird"}) {
     ModelConfig config = default_model_config(type);
@@ -102,42 +109,15 @@ TEST(KeptForBackward, IsMeasuredOnTheModelItself) {
       const int64_t bytes = precision == Precision::kFloat32 ? 4 : 2;
       const int64_t hidden = kTokens * config.hidden_size * bytes;
       const int64_t intermediate = kTokens * config.intermediate_size * bytes;
-      const KeptBytes all =
-          kept_for_backward(config, std::nullopt, kTokens, {.precision = precision});
-      const KeptBytes some = kept_for_backward(
-          config, std::nullopt, kTokens,
-          {.precision = precision, .checkpointing = {.enabled = true, .selective = true}});
+      const auto of_layer = [&](bool selective) {
+        return kept_of_layer(config, kTokens,
+                             {.precision = precision,
+                              .checkpointing = {.enabled = selective, .selective = selective}});
+      };
       // Input, query, key, value, context, the two sums before the norms and the first product;
       // without recomputation also the first norm's output and the activation.
-      EXPECT_EQ(some.layer, 7 * hidden + intermediate) << type;
-      EXPECT_EQ(all.layer, 8 * hidden + 2 * intermediate) << type;
-      // The sum of the embeddings in float32, and a few values per token.
-      const int64_t sum = kTokens * config.hidden_size * 4;
-      EXPECT_GE(all.embeddings, sum) << type;
-      EXPECT_LE(all.embeddings, sum + kTokens * 32) << type;
-      EXPECT_EQ(some.embeddings, all.embeddings) << type;
-      EXPECT_EQ(all.layer_parameters, 4 * 32 * 32 + 2 * 32 * 80 + 80 + 9 * 32) << type;
-    }
-  }
-}
-
-// The dry run has one and two layers; the model's lists with an entry per layer must not matter.
-TEST(KeptForBackward, IsMeasuredOfDecodersWhoseLayersDiffer) {
-  for (const char* type : {"gemma2", "gemma3_text", "mistral", "qwen3", "smollm3"}) {
-    for (const int64_t layers : {1, 6}) {
-      nlohmann::ordered_json keys = {{"num_hidden_layers", layers}, {"hidden_size", 32},
-                                     {"num_attention_heads", 4},    {"num_key_value_heads", 2},
-                                     {"intermediate_size", 80},     {"vocab_size", 50},
-                                     {"sliding_window", 8},         {"pad_token_id", 1}};
-      if (std::string(type) != "smollm3") keys["head_dim"] = 8;
-      const ModelConfig config = override_model_config(default_model_config(type), keys);
-      const KeptBytes kept = kept_for_backward(config, std::nullopt, 24, {});
-      EXPECT_GT(kept.layer, 2 * 24 * 80 * 4) << type;
-      int64_t of_layers = 0;
-      for (const ParameterShape& shape : parameter_shapes(config, std::nullopt)) {
-        if (shape.name.find(".layers.") != std::string::npos) of_layers += shape.count();
-      }
-      EXPECT_EQ(of_layers, layers * kept.layer_parameters) << type;
+      EXPECT_EQ(of_layer(true), 7 * hidden + intermediate) << type;
+      EXPECT_EQ(of_layer(false), 8 * hidden + 2 * intermediate) << type;
     }
   }
 }
@@ -161,11 +141,9 @@ TEST(KeptForBackward, OfADecoderLeavesOutWhatIsComputedAgain) {
       const int64_t heads = (normed ? 3 : 2) * (4 + 2);
       const int64_t token = 2 * 32 * 4 + heads * size * bytes + 2 * 80 * bytes;
       for (const bool selective : {false, true}) {
-        const KeptBytes kept =
-            kept_for_backward(config, std::nullopt, kTokens,
-                              {.precision = precision,
-                               .checkpointing = {.enabled = selective, .selective = selective}});
-        EXPECT_EQ(kept.layer, kTokens * token) << type;
+        const ModelOptions options{.precision = precision,
+                                   .checkpointing = {.enabled = selective, .selective = selective}};
+        EXPECT_EQ(kept_of_layer(config, kTokens, options), kTokens * token) << type;
       }
     }
   }
@@ -205,68 +183,6 @@ TEST(ParameterShapes, TellEmbeddingsByTheirRole) {
     }
     EXPECT_THAT(words, ::testing::SizeIs(1)) << type;
   }
-}
-
-nn::Scratch scratch_of(const ModelConfig& config, int64_t length,
-                       const nn::Scratch& where = {.threads = 1}) {
-  return kept_for_backward(config, std::nullopt, length, {.precision = Precision::kBFloat16}, where)
-      .scratch;
-}
-
-TEST(Scratch, OfALayerWhoseNormsComeLastIsOnlyWhatIsNotKept) {
-  const nn::Scratch scratch = scratch_of(small("bert"), kTokens);
-  EXPECT_EQ(scratch.stream, kTokens * kHidden * 2);
-  EXPECT_EQ(scratch.activation, kTokens * kIntermediate * 2);
-  EXPECT_EQ(scratch.forward, 0);
-  EXPECT_EQ(scratch.backward, 0);
-  EXPECT_EQ(scratch.rebuilt, kTokens * kIntermediate * 2);
-  EXPECT_EQ(scratch.unkept, kTokens * (4 * kHidden + kIntermediate) * 2);
-  EXPECT_EQ(scratch.matrix, kHidden * kIntermediate);
-  EXPECT_EQ(scratch.factors, kTokens * (kHidden + kIntermediate));
-  EXPECT_EQ(scratch.sums, 9 * kHidden + kIntermediate);
-  EXPECT_EQ(scratch.heads, 2);
-  EXPECT_EQ(scratch.block, 0);
-}
-
-TEST(Scratch, OfADecoderHasTheStreamInFloat32AndTheGatedProduct) {
-  const nn::Scratch scratch = scratch_of(small("llama"), kTokens);
-  EXPECT_EQ(scratch.stream, kTokens * kHidden * 4);
-  EXPECT_EQ(scratch.forward, kTokens * (2 * kHidden * 4 + 3 * kIntermediate * 2));
-  EXPECT_EQ(scratch.backward, kTokens * kIntermediate * 2) << "SiLU has a kernel on the CPU";
-  EXPECT_EQ(scratch_of(small("llama"), kTokens, {.table = kernels::KernelTable::kCuda}).backward,
-            kTokens * kIntermediate * 2);
-  EXPECT_EQ(scratch_of(small("llama"), kTokens, {.table = kernels::KernelTable::kPlain}).backward,
-            4 * kTokens * kIntermediate * 2);
-  const nn::Scratch plain = scratch_of(small("gpt2"), kTokens);
-  EXPECT_EQ(plain.forward, kTokens * (2 * kHidden * 4 + kIntermediate * 2));
-  EXPECT_EQ(plain.backward, kTokens * kIntermediate * 2);
-}
-
-TEST(Scratch, CountsAFusedMatrixWhole) {
-  EXPECT_EQ(scratch_of(small("phi3"), kTokens).matrix, 2 * kHidden * kIntermediate);
-  EXPECT_EQ(scratch_of(small("modernbert"), kTokens).factors,
-            kTokens * (kHidden + 2 * kIntermediate));
-}
-
-TEST(Scratch, OfDisentangledAttentionIsThatOfTheHeadsAtOnce) {
-  ModelConfig config = small("deberta-v2");
-  EXPECT_EQ(scratch_of(config, kTokens).by_head, 0);
-  config.encoder.relative_attention = true;
-  config.encoder.pos_att_type = {"c2p", "p2c"};
-  const int64_t one = scratch_of(config, kTokens).by_head;
-  EXPECT_EQ(one, 12 * kTokens * kTokens * 4 + 8 * kTokens * kHidden * 4);
-  const int64_t head = 12 * kTokens * kTokens * 4;
-  EXPECT_EQ(scratch_of(config, kTokens, {.threads = 16}).by_head - one, head) << "two heads";
-  const auto device = scratch_of(config, kTokens, {.table = kernels::KernelTable::kPlain});
-  EXPECT_EQ(device.by_head, 2 * 5 * kTokens * kTokens * 4 + 8 * kTokens * kHidden * 4);
-  EXPECT_EQ(device.sequences_at_once, (int64_t{16} << 20) / (2 * kTokens * kTokens * 4));
-}
-
-TEST(Scratch, TellsTheBlocksOfSparseAttention) {
-  ModelConfig config = small("big_bird");
-  config.max_position_embeddings = 4096;
-  EXPECT_EQ(scratch_of(config, 4096).block, config.block_size);
-  EXPECT_EQ(scratch_of(config, 64).block, 0) << "so short a row has full attention";
 }
 
 }  // namespace

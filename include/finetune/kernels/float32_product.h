@@ -9,5 +9,8 @@ namespace finetune::kernels {
 // result type: on an NVIDIA GPU the tensor cores do, many times faster than they multiply the same
 // values in float32.
 [[nodiscard]] bool has_float32_product(const Tensor& a, const Tensor& b);
+// target = beta target + a b, for a float32 target of the product's size. Requires: the device has
+// it.
+void add_float32_product(const Tensor& target, const Tensor& a, const Tensor& b, double beta);
 
 }  // namespace finetune::kernels

@@ -22,8 +22,8 @@ namespace finetune {
 // Returns the name of what a device's long or causal attention prefers: "flash", "row", ...
 [[nodiscard]] const char* attention_in_use(c10::Device device);
 
-// Whether the device's kernels compute attention in 16 bits in tiles, without scores in memory
-// (fits_tiles() in finetune/kernels/layer_scratch.h).
+// Whether the device's kernels compute attention in 16 bits in tiles, without scores in memory, for
+// heads of some sizes.
 [[nodiscard]] bool has_tiled_attention(c10::Device device);
 
 // Whether they are compiled at run time for this accelerator.

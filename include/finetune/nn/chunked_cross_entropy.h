@@ -41,17 +41,4 @@ struct ChunkedCrossEntropyOptions {
                                        const Tensor& labels, ParameterStore& parameters,
                                        const ChunkedCrossEntropyOptions& options);
 
-// What a plan of memory knows of such a loss.
-struct ChunkedLossSizes {
-  int64_t rows = 0, rows_per_chunk = 128;
-  int64_t vocabulary = 0;
-  int64_t weight = 0;       // values of W
-  int64_t element = 4;      // bytes of a value in the precision
-  bool unpacks = false;     // the weight's format is not one that products read
-  bool rounds = false;      // the weight's gradient is not float32
-  bool runs_ahead = false;  // on an accelerator
-};
-// Returns the bytes that the loss allocates and frees again.
-[[nodiscard]] int64_t chunked_cross_entropy_scratch(const ChunkedLossSizes& sizes);
-
 }  // namespace finetune

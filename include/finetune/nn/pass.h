@@ -14,7 +14,6 @@
 #include "finetune/kernels/precision.h"
 #include "finetune/nn/key_value_cache.h"
 #include "finetune/nn/rotation.h"
-#include "finetune/nn/scratch.h"
 #include "finetune/params/store.h"
 #include "finetune/tensor/tensor.h"
 
@@ -94,7 +93,6 @@ struct PassOptions {
   KeyValueCache* cache = nullptr;        // kEval: attention also reads the tokens in the cache
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
   ActivationCheckpointing checkpointing = {};
-  Scratch* scratch = nullptr;  // dry runs: where the parts of the last layer declare their memory
 };
 
 // One forward and backward pass over one equation: mode, options and, in kTrain, the tape.
@@ -114,9 +112,6 @@ class Pass {
   }
 
   // --- called by parts ---
-
-  // Where a part of a layer adds the memory that it needs; null unless a dry run asks for it.
-  [[nodiscard]] Scratch* scratch() const { return is_in_layer_ ? options_.scratch : nullptr; }
 
   // Returns a parameter's values in float32; undefined if the parameter is undefined.
   [[nodiscard]] Tensor values(const Weight& parameter) const;
@@ -155,10 +150,6 @@ class Pass {
   using Segment = std::function<Value(Value x, Pass& p)>;
   [[nodiscard]] Value checkpoint(Value x, const Segment& segment);
 
-  // Called by sequence() before each layer, with its input, and after the last one.
-  void begin_layer(const Value& x);
-  void end_layers() { is_in_layer_ = false; }
-
   // Runs the tape from the last operation to the first, which empties it.
   void backward(const Value& result, Tensor gradient);
 
@@ -172,7 +163,6 @@ class Pass {
   PassOptions options_;
   std::vector<Operation> tape_;
   std::vector<std::shared_ptr<StowedTensor>> stowed_;  // inputs in host memory, by segment
-  bool is_in_layer_ = false;
   mutable bool needs_gradient_ = false;  // for a parameter, or a value from outside the pass
 };
 
@@ -185,8 +175,6 @@ struct Residual {
 // x + branch. A Value is whole already.
 [[nodiscard]] Value whole(Residual x, Pass& p);
 [[nodiscard]] inline Value whole(Value x, Pass& /*p*/) { return x; }
-[[nodiscard]] inline const Value& input_of(const Value& x) { return x; }
-[[nodiscard]] inline const Value& input_of(const Residual& x) { return x.x; }
 
 // Runs layers one after the other, with checkpointing as the options say. Each layer is called with
 // (x, Pass&), or with (x, shared..., Pass&) if all layers read further arguments, and returns the
@@ -198,13 +186,11 @@ template <typename Layer, typename... Shared>
   const auto run = [&layers, shared...](size_t first, size_t last, Value input, Pass& pass) {
     Stream y = {std::move(input)};
     for (size_t i = first; i < last; ++i) {
-      pass.begin_layer(input_of(y));
       y = layers[i](std::move(y), shared..., pass);
       // Several operations of the next layer read y: keep it.
       if constexpr (std::is_same_v<Stream, Value>) y.rebuild = {};
     }
     Value end = whole(std::move(y), pass);
-    pass.end_layers();
     return end;
   };
   const auto group = static_cast<size_t>(p.options().checkpointing.group());

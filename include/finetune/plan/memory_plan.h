@@ -14,12 +14,11 @@
 #include "finetune/params/base_format.h"
 #include "finetune/params/store.h"
 
-// Predicts the memory of a run before anything is allocated: by a dry run of the model, in which
-// parts and kernels declare what they keep and what they allocate for a while (nn/scratch.h). All
-// sizes are bytes.
+// Predicts the memory of a run before anything is allocated: by an update on the meta device
+// (src/plan/dry_update.h). All sizes are bytes.
 namespace finetune {
 
-// Predictions are accurate to 10 %; choices leave about this share of the budget free.
+// Predictions are accurate to this share; choices leave about as much of the budget free.
 constexpr double kMemoryMargin = 0.05;
 
 // The workload: given by model, task and data.

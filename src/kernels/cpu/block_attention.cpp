@@ -322,15 +322,4 @@ void block_attention_backward(const BlockAttention& inputs, const BlockContext& 
   }
 }
 
-// Kernels over rows need no memory. The backward pass of block-sparse attention: the gradient of
-// the context, and nine matrices for each head of a wave.
-LayerScratch layer_scratch(const LayerSizes& sizes) {
-  if (sizes.block == 0) return {};
-  constexpr int64_t kMatrices = 9;
-  const int64_t rows = (sizes.length + sizes.block - 1) / sizes.block * sizes.block;
-  const int64_t wave = std::min(sizes.tokens / sizes.length * sizes.heads, sizes.threads);
-  return {.block_backward = sizes.tokens * sizes.hidden * sizes.element +
-                            wave * kMatrices * rows * padded(sizes.hidden / sizes.heads) * 4};
-}
-
 }  // namespace finetune::kernels::cpu

@@ -38,10 +38,4 @@ void gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
   });
 }
 
-// The kernel writes the factors' gradients into their memory, and the product's gradient takes the
-// product's memory.
-int64_t gated_product_tensors(Activation f) {
-  return f == silu ? 1 : plain::gated_product_tensors(f);
-}
-
 }  // namespace finetune::kernels::cpu

@@ -8,6 +8,8 @@
 namespace finetune::kernels::cpu {
 
 extern const Kernels kKernels;
+// Of weight and gradient: a chunk then fits the L2 caches of two cores.
+inline constexpr int64_t kChunkValues = int64_t{1} << 18;
 
 #define FINETUNE_OPERATION(operation) FunctionOf<decltype(Kernels::operation)> operation;
 #include "kernels/operations.def"

@@ -15,8 +15,7 @@ constinit const Kernels kKernels = {
     .name = "cpu",
 #define FINETUNE_OPERATION(operation) .operation = operation,  // NOLINT: a member
 #include "kernels/operations.def"
-    // Weight and gradient of a chunk then fit the L2 caches of two cores.
-    .chunk_values = int64_t{1} << 18,
+    .chunk_values = kChunkValues,
     .is_asynchronous = false,
 };
 

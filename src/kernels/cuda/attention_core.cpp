@@ -252,36 +252,4 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
   });
 }
 
-// Of the samples that are computed at a time: queries, keys and values by head, in the backward
-// pass the gradients of context and values too; scores once or twice. In addition the sums over
-// rows that wait for add_partial_sums(): those of one layer, because when more of them wait, other
-// layers need no memory. Flash attention has all rows at once: the context, or the gradients of
-// queries, keys and values, the first of which is added in float32, by parts that keep its order.
-// Tiles have a number or two for each row of scores, and the gradient of queries.
-LayerScratch layer_scratch(const LayerSizes& sizes) {
-  const int64_t sums_of_rows = 4 * std::min(RowParts::kParts, sizes.tokens) * sizes.sums;
-  if (sizes.flash) {
-    constexpr int64_t kMultiprocessors = 132;  // of an H100; others have fewer
-    const int64_t heads = std::max<int64_t>(1, sizes.tokens / sizes.length) * sizes.heads;
-    const int64_t parts = (kMultiprocessors + heads - 1) / heads;
-    const int64_t values = sizes.tokens * sizes.hidden;
-    return {.forward = values * sizes.element,
-            .backward = 3 * values * sizes.element + 4 * parts * values + sums_of_rows,
-            .block_backward = 0};
-  }
-  if (sizes.tiled) {
-    const int64_t of_rows = 4 * sizes.tokens * sizes.heads;
-    return {.forward = of_rows,
-            .backward = 2 * of_rows + sizes.tokens * sizes.hidden * sizes.element + sums_of_rows,
-            .block_backward = 0};
-  }
-  const int64_t scores = sizes.heads * sizes.length * sizes.length * sizes.element;
-  const int64_t samples = std::clamp<int64_t>(kScoreBytes / scores, 1,
-                                              std::max<int64_t>(1, sizes.tokens / sizes.length));
-  const int64_t by_head = samples * sizes.length * sizes.hidden * sizes.element;
-  return {.forward = 3 * by_head + samples * scores,
-          .backward = 5 * by_head + 2 * samples * scores + sums_of_rows,
-          .block_backward = plain::layer_scratch(sizes).block_backward};
-}
-
 }  // namespace finetune::kernels::cuda

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "finetune/kernels/dry_device.h"
 #include "finetune/tensor/gpu.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/runner.h"
@@ -28,6 +29,10 @@ namespace finetune::kernels::cuda {
 namespace {
 
 enum class Operator { kNone, kTiled, kFlash, kEfficient };
+
+// Rows of up to this many tokens, without a causal rule, are as fast by the row kernel as by
+// torch's.
+constexpr int64_t kShortRows = 512;
 
 // FINETUNE_FLASH_ATTENTION=0 leaves everything to the row kernel, =efficient all that it can do to
 // the memory-efficient one; =unordered lets the GPU choose the order of sums in the backward pass,
@@ -55,14 +60,14 @@ bool is_there(c10::Device device) {
          efficient->hasComputedKernelForDispatchKey(key);
 }
 
-// Torch's, where it gains and nothing that it lacks is asked for.
+// Torch's, where it gains and nothing that it lacks is asked for. Requires: they are there.
 Operator operator_of_torch(const Attention& inputs, const GpuProperties& gpu) {
   const at::ScalarType type = inputs.query.scalar_type();
   const bool gains = inputs.rule.causal || inputs.longest() > kShortRows;
   const bool fits = !inputs.dropout && inputs.rule.softcap == 0.0 && !inputs.mask.defined() &&
                     inputs.has_one_type() &&
                     (inputs.layout == nullptr || inputs.layout->starts32.defined());
-  if (!gains || !fits || !is_there(inputs.query.device())) return Operator::kNone;
+  if (!gains || !fits) return Operator::kNone;
   const int64_t size = inputs.head_size();
   const bool is_narrow = type == at::kBFloat16 || type == at::kHalf;
   if (is_narrow && size % 8 == 0 && size <= largest_flash_head(gpu)) return Operator::kFlash;
@@ -78,12 +83,29 @@ bool has_tensor_cores(const std::optional<GpuProperties>& gpu) {
   return gpu ? gpu->major >= 8 : preloaded_runner() != nullptr;
 }
 
+// What a device computes attention with.
+struct Ability {
+  bool tiles = false;
+  std::optional<GpuProperties> torch = {};  // of the GPU that torch's operators run on
+};
+
+Ability ability_of(c10::Device device) {
+  if (device.is_meta()) {
+    const DryDevice& dry = dry_device();
+    return {.tiles = dry.has_tiles,
+            .torch = dry.has_flash ? std::optional(GpuProperties{.major = 8}) : std::nullopt};
+  }
+  static const std::optional<GpuProperties> gpu = gpu_properties(device);
+  return {.tiles = has_tensor_cores(gpu), .torch = gpu && is_there(device) ? gpu : std::nullopt};
+}
+
 Operator operator_of(const Attention& inputs) {
-  static const std::optional<GpuProperties> gpu = gpu_properties(inputs.query.device());
   if (wish() == "0") return Operator::kNone;
-  const bool has_own = wish() != "efficient" && has_tensor_cores(gpu) && has_tiles(inputs);
+  const Ability ability = ability_of(inputs.query.device());
+  const bool has_own = wish() != "efficient" && ability.tiles && has_tiles(inputs);
   if (has_own && wish() == "tiled") return Operator::kTiled;
-  const Operator of_torch = gpu ? operator_of_torch(inputs, *gpu) : Operator::kNone;
+  const Operator of_torch =
+      ability.torch ? operator_of_torch(inputs, *ability.torch) : Operator::kNone;
   return of_torch == Operator::kNone && has_own ? Operator::kTiled : of_torch;
 }
 
@@ -170,6 +192,26 @@ AttendedGradients flash_backward(const Attention& inputs, const Attended& forwar
   return {.query = query, .key = key, .value = value};
 }
 
+// The operators on the meta device, which lacks them: the backward pass adds the gradient of
+// queries in float32, by parts that keep its order.
+Attended dry_forward(const Attention& inputs) {
+  const Tensor& query = inputs.query;
+  return {.context = at::empty_like(query),
+          .log_sum_exp = at::empty({query.size(0), inputs.heads, query.size(1)},
+                                   query.options().dtype(at::kFloat))};
+}
+
+AttendedGradients dry_backward(const Attention& inputs) {
+  constexpr int64_t kMultiprocessors = 132;  // of an H100; others have fewer
+  const int64_t heads = inputs.query.size(0) * inputs.heads;
+  const int64_t parts = (kMultiprocessors + heads - 1) / heads;
+  const Tensor sums =
+      at::empty({parts, inputs.query.numel()}, inputs.query.options().dtype(at::kFloat));
+  return {.query = at::empty_like(inputs.query),
+          .key = at::empty_like(inputs.key),
+          .value = at::empty_like(inputs.value)};
+}
+
 constexpr int64_t kNoRule = 0;  // torch's CustomMaskType
 constexpr int64_t kCausalRule = 1;
 
@@ -232,6 +274,7 @@ bool serves(const Attention& inputs) { return operator_of(inputs) != Operator::k
 Attended forward_of(const Attention& inputs) {
   const Operator kernel = operator_of(inputs);
   if (kernel == Operator::kTiled) return tiled_attention(inputs);
+  if (inputs.query.is_meta()) return dry_forward(inputs);
   Attended result = kernel == Operator::kFlash ? flash_forward(inputs) : efficient_forward(inputs);
   result.context = result.context.reshape(inputs.query.sizes());
   return result;
@@ -241,6 +284,7 @@ AttendedGradients backward_of(const Attention& inputs, const Attended& forward,
                               const Tensor& gradient) {
   const Operator kernel = operator_of(inputs);
   if (kernel == Operator::kTiled) return tiled_attention_backward(inputs, forward, gradient);
+  if (inputs.query.is_meta()) return dry_backward(inputs);
   // A view would hold its base, and a gradient of which there is a second reference is copied.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::optional<DeterministicOperators> guard;

@@ -55,9 +55,4 @@ void gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
                                              arguments);
 }
 
-// As the CPU's: the factors' gradients are written into their memory.
-int64_t gated_product_tensors(Activation f) {
-  return gated_variant_of(f) ? 1 : plain::gated_product_tensors(f);
-}
-
 }  // namespace finetune::kernels::cuda

@@ -44,11 +44,12 @@ ValueType value_type_of(const Tensor& x) {
 void* Launch::address_of(const Tensor& x) {
   if (!x.defined() || x.numel() == 0) return nullptr;
   FT_CHECK(x.is_contiguous(), "kernels take contiguous tensors");
+  if (x.is_meta()) return nullptr;
   return current_runner().address(x.const_data_ptr());
 }
 
 void Launch::start(ValueType type, int variant, const Grid& grid, const void* arguments) {
-  if (grid.x == 0 || grid.y == 0) return;
+  if (is_dry_ || grid.x == 0 || grid.y == 0) return;
   launch_.type = type;
   launch_.variant = variant;
   launch_.blocks_x = grid.x;
@@ -61,7 +62,7 @@ void Launch::start(ValueType type, int variant, const Grid& grid, const void* ar
 bool is_aligned(int64_t columns, std::initializer_list<Tensor> tensors, int64_t values) {
   if (columns % values != 0) return false;
   for (const Tensor& x : tensors) {
-    if (!x.defined()) continue;
+    if (!x.defined() || x.is_meta()) continue;
     const auto address = reinterpret_cast<uintptr_t>(x.const_data_ptr());
     const int64_t bytes = std::min<int64_t>(16, values * x.element_size());
     if (address % static_cast<uintptr_t>(bytes) != 0) return false;
@@ -70,6 +71,8 @@ bool is_aligned(int64_t columns, std::initializer_list<Tensor> tensors, int64_t 
 }
 
 Tensor bytes_on_device(const void* bytes, size_t count, const Tensor& like) {
+  if (like.is_meta())
+    return at::empty({static_cast<int64_t>(count)}, like.options().dtype(at::kByte));
   const auto pinned = at::TensorOptions().dtype(at::kByte).pinned_memory(!current_runner().is_host);
   const Tensor host = at::empty({static_cast<int64_t>(count)}, pinned);
   std::memcpy(host.mutable_data_ptr(), bytes, count);

@@ -31,7 +31,8 @@ struct Grid {
 // addresses of tensors, which must live until the launch, and count their bytes.
 class Launch {
  public:
-  explicit Launch(const Tensor& on) : launch_{.device = on.get_device()} {}
+  // On the meta device nothing is launched: a dry run.
+  explicit Launch(const Tensor& on) : launch_{.device = on.get_device()}, is_dry_(on.is_meta()) {}
 
   // Returns the address of a contiguous tensor; null if it is undefined.
   template <typename T = void>
@@ -73,6 +74,7 @@ class Launch {
   void start(ValueType type, int variant, const Grid& grid, const void* arguments);
 
   KernelLaunch launch_;
+  bool is_dry_;
 };
 
 // Whether rows of this many columns in these tensors can be accessed `values` at a time, up to 16

@@ -7,7 +7,6 @@
 #include <limits>
 #include <numbers>
 
-#include "finetune/kernels/layer_scratch.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rows.h"
 
@@ -58,6 +57,9 @@ Tensor of_each_query(const Attention& inputs) {
   return at::empty({inputs.heads, inputs.query.size(0) * inputs.query.size(1)},
                    inputs.query.options().dtype(at::kFloat));
 }
+
+// Sizes of heads that the kernels are compiled for.
+bool fits_tiles(int64_t head_size) { return head_size == 32 || head_size == 64; }
 
 }  // namespace
 

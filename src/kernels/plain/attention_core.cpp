@@ -227,20 +227,4 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
   });
 }
 
-// Masks of dropout: of the scores that are computed at a time, one block of queries or all rows of
-// a sample, and of the hidden states; or the activation's temporaries in float32.
-LayerScratch layer_scratch(const LayerSizes& sizes) {
-  const int64_t scores_of_row = sizes.heads * sizes.length * sizes.length;
-  const int64_t scores = sizes.tokens / sizes.length * scores_of_row;
-  const int64_t fewest = sizes.block > 0 ? sizes.tokens * sizes.heads * sizes.block : scores_of_row;
-  const int64_t masked =
-      std::max(std::min(scores, std::max(kScoresAtOnce, fewest)), sizes.tokens * sizes.hidden);
-  const int64_t bytes =
-      std::max(kBytesPerMaskElement * masked, int64_t{3} * 4 * sizes.tokens * sizes.intermediate);
-  // The gradient of the context, and eight tensors of block_attention_backward() in float32.
-  const int64_t blocks =
-      sizes.block > 0 ? sizes.tokens * sizes.hidden * (sizes.element + int64_t{8} * 4) : 0;
-  return {.forward = bytes, .backward = bytes, .block_backward = blocks};
-}
-
 }  // namespace finetune::kernels::plain

@@ -25,7 +25,4 @@ void gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
   gate.copy_(of_gate);
 }
 
-// The product, its gradient and those of both factors, which autograd makes.
-int64_t gated_product_tensors(Activation /*f*/) { return 4; }
-
 }  // namespace finetune::kernels::plain

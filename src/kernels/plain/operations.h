@@ -22,9 +22,6 @@ inline at::ScalarType compute_type(const Tensor& x) {
 // Scores of attention computed at a time: their random numbers take ten times their memory.
 constexpr int64_t kScoresAtOnce = 1 << 22;
 
-// Bytes of temporary memory for each element of a dropout mask, which is made of 64-bit numbers.
-constexpr int64_t kBytesPerMaskElement = 64;
-
 // Returns 1 / sqrt(D) for queries [..., D].
 inline double score_scale(const Tensor& query) {
   return 1.0 / std::sqrt(static_cast<double>(query.size(-1)));

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+#include "plan/dry_update.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/log_softmax.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "finetune/base/error.h"
+#include "finetune/kernels/dry_device.h"
+#include "finetune/model/model.h"
+#include "finetune/tensor/block_map.h"
+#include "finetune/tensor/meta_memory.h"
+
+namespace finetune {
+namespace {
+
+const c10::Device kMeta(c10::kMeta);
+
+kernels::DryDevice device_of(const MemoryWorkload& work) {
+  const kernels::KernelTable on_device =
+      work.has_kernels ? kernels::KernelTable::kCuda : kernels::KernelTable::kPlain;
+  return {.table = work.is_device ? on_device : kernels::KernelTable::kCpu,
+          .threads = work.sums_shards ? 1 : work.threads,
+          .has_flash = work.has_flash,
+          .has_tiles = work.has_tiles};
+}
+
+ModelOptions options_of(const MemoryWorkload& work, const MemoryChoices& choices) {
+  return {.fused = true,
+          .weights = choices.weights,
+          .gradients = choices.gradients,
+          .precision = choices.precision,
+          .evaluation_precision = choices.precision,
+          .checkpointing = choices.checkpointing,
+          .draw_weights = false,
+          .freeze = work.freeze,
+          .base = work.base,
+          .head_rows_per_chunk = head_rows(choices, work.has_kernels)};
+}
+
+Tensor integers(at::IntArrayRef sizes) {
+  return at::empty(sizes, at::TensorOptions(kMeta).dtype(at::kLong));
+}
+
+// Positions whose words are predicted, of `tokens` of the workload.
+int64_t predicted_rows(const MemoryWorkload& work, int64_t tokens) {
+  // A row's first and last token are special and not predicted; the CPU's plans count them.
+  const bool has_specials = work.is_device && work.predicted_share < 1.0 && work.length > 2;
+  const int64_t words = has_specials ? tokens / work.length * (work.length - 2) : tokens;
+  const double mean = work.predicted_share * static_cast<double>(words);
+  // Each token is predicted or not; the CPU's plans keep the wider margin that they were made with.
+  const double variance = work.is_device ? mean * (1 - work.predicted_share) : mean;
+  return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(variance)) + 1);
+}
+
+// A scalar whose gradient is that of logits.
+Tensor loss_of(const Tensor& logits) { return at::log_softmax(logits, -1).sum(); }
+
+// The model of a workload, on the meta device.
+class DryModel {
+ public:
+  DryModel(const MemoryWorkload& work, const MemoryChoices& choices)
+      : work_(work), chunk_(head_rows(choices, work.has_kernels)) {
+    const ModelConfig& config = work.model;
+    const ModelOptions options = options_of(work, choices);
+    if (!work.head) {
+      words_ = make_language_model(config, 0, kMeta, options);
+    } else if (*work.head == Head::kPretraining) {
+      pretraining_ = make_pretraining_model(config, 0, kMeta, options);
+    } else {
+      other_ = make_head_model(*work.head, config, 0, kMeta, options);
+    }
+  }
+
+  [[nodiscard]] ParameterStore& store() const {
+    if (words_) return words_->store();
+    return pretraining_ ? pretraining_->store() : other_->store();
+  }
+
+  // The loss of `samples` without padding.
+  [[nodiscard]] Tensor loss(int64_t samples) const {
+    const ModelInput input = input_of(samples, DropoutStream{});
+    if (other_) return loss_of(other_->logits(input));
+    const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
+    const Tensor positions = integers({predicted});
+    const Tensor labels = integers({predicted});
+    if (words_) return words_->loss_sum(input, positions, labels, {});
+    const auto terms = pretraining_->terms(input, positions, labels, {});
+    return terms.words_loss + loss_of(terms.next_sentence);
+  }
+
+  // What an evaluation computes at once of `samples`.
+  void evaluate(int64_t samples) const {
+    const c10::NoGradGuard no_grad;
+    const ModelInput input = input_of(samples, std::nullopt);
+    if (other_) return (void)other_->logits(input);
+    const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
+    const Tensor positions =
+        integers({work_.scores_in_chunks ? std::min(predicted, chunk_) : predicted});
+    const Tensor logits =
+        words_ ? words_->logits(input, positions) : pretraining_->logits(input, positions).words;
+    (void)loss_of(logits);
+  }
+
+ private:
+  [[nodiscard]] ModelInput input_of(int64_t samples, std::optional<DropoutStream> dropout) const {
+    return {.input_ids = integers({samples * work_.choices, work_.length}),
+            .attention_mask = {},
+            .dropout = dropout};
+  }
+
+  const MemoryWorkload& work_;
+  int64_t chunk_;
+  std::unique_ptr<LanguageModel> words_;
+  std::unique_ptr<PretrainingModel> pretraining_;
+  std::unique_ptr<HeadModel> other_;
+};
+
+// How gradients live; GradientSum (train/loop/gradient_sum.h) does the same.
+bool keeps_gradients(const MemoryWorkload& work, const MemoryChoices& choices) {
+  if (choices.optimizer_in_backward) return false;
+  return work.is_device || work.processes > 1 || work.sums_shards ||
+         work.effective_batch > choices.micro_batch;
+}
+
+// The events of one update.
+struct Trace {
+  std::vector<MetaMemory::Event> events;
+  size_t begin = 0;    // events before it, which live as long as the run
+  size_t forward = 0;  // events up to the end of the forward pass
+};
+
+struct Live {
+  int64_t gradients = 0, others = 0;
+};
+
+// Memory of the host: large blocks come from a pool (tensor/host_allocator.h), whose holes are not
+// returned.
+class HostMemory {
+ public:
+  // Returns what is alive after each event, the pool's holes included.
+  std::vector<Live> run(const std::vector<MetaMemory::Event>& events, size_t begin) {
+    std::vector<Live> moments;
+    for (size_t i = 0; i < events.size(); ++i) {
+      const MetaMemory::Event& event = events[i];
+      const auto size = static_cast<size_t>(std::abs(event.bytes));
+      const bool is_pooled = size >= BlockMap::kSmallest && i >= begin;
+      if (event.use == MemoryUse::kGradient) gradients_ += event.bytes;
+      if (event.bytes < 0 && offsets_.contains(event.block)) {
+        pool_.give_back(offsets_.at(event.block));
+        offsets_.erase(event.block);
+      } else if (is_pooled && event.bytes > 0) {
+        offsets_[event.block] = pool_.take(size);
+      } else {
+        others_ += event.bytes;
+      }
+      const int64_t all = static_cast<int64_t>(pool_.end()) + others_;
+      moments.push_back({.gradients = gradients_, .others = all - gradients_});
+    }
+    return moments;
+  }
+
+ private:
+  BlockMap pool_;
+  std::map<size_t, size_t> offsets_;  // by block
+  int64_t gradients_ = 0;
+  int64_t others_ = 0;  // outside of the pool
+};
+
+// What is alive after each event.
+std::vector<Live> live_after(const std::vector<MetaMemory::Event>& events) {
+  std::vector<Live> moments;
+  Live now;
+  for (const MetaMemory::Event& event : events) {
+    (event.use == MemoryUse::kGradient ? now.gradients : now.others) += event.bytes;
+    moments.push_back(now);
+  }
+  return moments;
+}
+
+int64_t peak_of(const std::vector<MetaMemory::Event>& events, MemoryUse use) {
+  int64_t now = 0;
+  int64_t peak = 0;
+  for (const MetaMemory::Event& event : events) {
+    if (event.use == use) now += event.bytes;
+    peak = std::max(peak, now);
+  }
+  return peak;
+}
+
+Trace trace_update(const MemoryWorkload& work, const MemoryChoices& choices) {
+  const DryModel model(work, choices);
+  ParameterStore& store = model.store();
+  if (choices.optimizer_in_backward) {
+    store.gradients().on_complete([](Parameter& parameter) { parameter.gradient = Tensor(); });
+  }
+  // A pass finds out which weights a device holds in the precision of its products.
+  if (work.is_device && choices.precision != Precision::kFloat32) {
+    store.hold_factors();
+    model.loss(1).backward();
+    store.gradients().clear(/*keep_memory=*/false);
+  }
+  const MetaMemory memory;
+  if (keeps_gradients(work, choices)) store.gradients().reserve();
+  if (!choices.optimizer_in_backward) store.hold_factors();
+  const size_t begin = memory.events().size();
+  Tensor loss = model.loss(choices.micro_batch);
+  const size_t forward = memory.events().size();
+  loss.backward();
+  loss = Tensor();
+  store.release_factors();
+  store.gradients().clear(keeps_gradients(work, choices));
+  return {.events = memory.events(), .begin = begin, .forward = forward};
+}
+
+int64_t peak_of_evaluation(const MemoryWorkload& work, const MemoryChoices& choices) {
+  const int64_t samples = work.batches_at_once * work.eval_batch;
+  if (samples == 0) return 0;
+  const DryModel model(work, choices);
+  const MetaMemory memory;
+  model.evaluate(samples);
+  return memory.peak();
+}
+
+// What the layers keep for the backward pass.
+int64_t kept_of(const Trace& trace) {
+  int64_t kept = 0;
+  for (size_t i = trace.begin; i < trace.forward; ++i) {
+    const MetaMemory::Event& event = trace.events[i];
+    if (event.use == MemoryUse::kOther) kept += event.bytes;
+  }
+  return kept;
+}
+
+}  // namespace
+
+DryUpdate dry_update(const MemoryWorkload& work, const MemoryChoices& choices,
+                     int64_t micro_batches) {
+  const kernels::DryDevice device = device_of(work);
+  const kernels::DryRun dry(device);
+  const Trace trace = trace_update(work, choices);
+  // Several micro-batches at once take turns in the pool in no order that could be followed.
+  const bool follows_pool = !work.is_device && micro_batches == 1;
+  const std::vector<Live> moments =
+      follows_pool ? HostMemory().run(trace.events, trace.begin) : live_after(trace.events);
+  const auto bytes = [&](const Live& live) { return live.gradients + micro_batches * live.others; };
+  const Live most = *std::ranges::max_element(moments, {}, bytes);
+  return {.gradients = most.gradients,
+          .others = most.others,
+          .kept = kept_of(trace),
+          .head = peak_of(trace.events, MemoryUse::kHead),
+          .evaluation = peak_of_evaluation(work, choices),
+          .keeps_gradients = keeps_gradients(work, choices)};
+}
+
+}  // namespace finetune

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// Predictions of updates whose peak was measured on an NVIDIA H200 (docs/benchmarks.md, "On a
+// GPU").
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "finetune/model/model_config.h"
+#include "finetune/plan/memory_plan.h"
+
+namespace finetune {
+namespace {
+
+constexpr int64_t kMebibyte = int64_t{1} << 20;
+constexpr int64_t kWorkspace = 64 * kMebibyte;  // of cuBLAS, from compute capability 9.0 on
+
+MemoryWorkload on_gpu(const std::string& type, const nlohmann::ordered_json& keys, int64_t rows,
+                      int64_t length) {
+  MemoryWorkload work{.model = override_model_config(default_model_config(type), keys),
+                      .head = {},
+                      .length = length,
+                      .effective_batch = rows};
+  work.is_device = work.has_kernels = work.has_flash = work.has_tiles = true;
+  work.workspace = kWorkspace;
+  if (is_causal(work.model)) work.predicted_share = 1.0;
+  return work;
+}
+
+const nlohmann::ordered_json kEncoder = {
+    {"vocab_size", 52000}, {"num_hidden_layers", 6},    {"num_attention_heads", 12},
+    {"hidden_size", 768},  {"intermediate_size", 3072}, {"max_position_embeddings", 514},
+    {"type_vocab_size", 1}};
+const nlohmann::ordered_json kDecoder = {{"vocab_size", 49152},
+                                         {"hidden_size", 576},
+                                         {"intermediate_size", 1536},
+                                         {"num_hidden_layers", 30},
+                                         {"num_attention_heads", 9},
+                                         {"num_key_value_heads", 3},
+                                         {"max_position_embeddings", 8192},
+                                         {"tie_word_embeddings", true}};
+const nlohmann::ordered_json kQwen = {{"vocab_size", 151936},
+                                      {"hidden_size", 1024},
+                                      {"intermediate_size", 3072},
+                                      {"num_hidden_layers", 28},
+                                      {"num_attention_heads", 16},
+                                      {"num_key_value_heads", 8},
+                                      {"head_dim", 128},
+                                      {"max_position_embeddings", 40960},
+                                      {"tie_word_embeddings", true}};
+
+void expect_peak(const MemoryWorkload& work, const MemoryChoices& choices, int64_t mebibytes,
+                 const char* what) {
+  const MemoryParts parts = predict_memory(work, choices);
+  const double ratio =
+      static_cast<double>(parts.peak()) / static_cast<double>(mebibytes * kMebibyte);
+  EXPECT_NEAR(ratio, 1.0, 0.03) << what << ": " << parts.peak() / kMebibyte << " MiB instead of "
+                                << mebibytes;
+  if (getenv("SHOW")) {
+    printf("%s %ld %.3f\n", what, parts.peak() / kMebibyte, ratio);
+    for (auto& [n, b] : named_parts(parts)) printf("   %s %ld\n", n.c_str(), b / kMebibyte);
+  }
+}
+
+TEST(MeasuredPeaks, OfAnEncoder) {
+  const MemoryWorkload work = on_gpu("roberta", kEncoder, 64, 128);
+  expect_peak(work, {.micro_batch = 64, .precision = Precision::kBFloat16}, 2830, "bf16");
+  expect_peak(work, {.micro_batch = 64, .precision = Precision::kFloat16}, 2830, "fp16");
+  expect_peak(work, {.micro_batch = 64}, 3790, "fp32");
+  expect_peak(work,
+              {.micro_batch = 64,
+               .checkpointing = {.enabled = true, .selective = true},
+               .weights = WeightFormat::kSplit,
+               .gradients = GradientFormat::kBFloat16,
+               .precision = Precision::kBFloat16,
+               .optimizer = {.kind = "adamw_companded_8bit"}},
+              1615, "all techniques");
+}
+
+TEST(MeasuredPeaks, OfADecoder) {
+  const MemoryWorkload work = on_gpu("llama", kDecoder, 8, 1024);
+  expect_peak(work, {.micro_batch = 8, .precision = Precision::kBFloat16}, 5983, "bf16");
+  expect_peak(work, {.micro_batch = 8}, 7789, "fp32");
+  expect_peak(on_gpu("qwen3", kQwen, 2, 2048),
+              {.micro_batch = 2, .precision = Precision::kBFloat16}, 15070, "Qwen3-0.6B");
+}
+
+TEST(MeasuredPeaks, OfAnAdapter) {
+  MemoryWorkload work = on_gpu("llama", kDecoder, 8, 1024);
+  work.model.lora = nn::LoraConfig{.r = 16};
+  work.base.weights = WeightFormat::kBFloat16;
+  MemoryChoices choices{.micro_batch = 8, .precision = Precision::kBFloat16};
+  expect_peak(work, choices, 4059, "LoRA");
+  MemoryWorkload packed = work;
+  packed.base.matrices = WeightFormat::kNf4;
+  expect_peak(packed, choices, 3914, "QLoRA");
+  choices.checkpointing = {.enabled = true};
+  expect_peak(work, choices, 1307, "LoRA, again");
+  expect_peak(packed, choices, 1162, "QLoRA, again");
+}
+
+TEST(MeasuredPeaks, OfBlockSparseAttention) {
+  MemoryWorkload work = on_gpu("big_bird", kEncoder, 2, 4096);
+  work.model.max_position_embeddings = 4098;
+  work.model.attention_type = "block_sparse";
+  const MemoryChoices choices{.micro_batch = 2};
+  expect_peak(work, choices, 4058, "block-sparse");
+  work.model.attention_type = "original_full";
+  expect_peak(work, choices, 5107, "full");
+}
+
+}  // namespace
+}  // namespace finetune
