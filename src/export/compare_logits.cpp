@@ -45,20 +45,9 @@ Tensor logits_of(const ModelConfig& config, std::optional<Head> head, const Base
   const Tensor row = at::tensor(ids);
   const ModelInput input = {.input_ids = row.view({1, -1}), .attention_mask = {}};
   const Tensor positions = at::arange(row.numel(), at::kLong);
-  Tensor logits;
-  if (!head) {
-    const auto model = make_language_model(config, 0, cpu, options);
-    load(*model);
-    logits = model->logits(input, positions);
-  } else if (*head == Head::kPretraining) {
-    const auto model = make_pretraining_model(config, 0, cpu, options);
-    load(*model);
-    logits = model->logits(input, positions).words;
-  } else {
-    const auto model = make_head_model(*head, config, 0, cpu, options);
-    load(*model);
-    logits = model->logits(input);
-  }
+  const auto model = make_model(head, config, 0, cpu, options);
+  load(*model);
+  const Tensor logits = model->logits(input, predicts_words(head) ? positions : Tensor());
   return logits.to(at::kFloat).flatten(0, -2).contiguous();
 }
 

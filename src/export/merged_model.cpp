@@ -318,9 +318,7 @@ class Adapter {
 std::unique_ptr<Model> shape_of(const ModelConfig& config, std::optional<Head> head) {
   const c10::Device meta(c10::kMeta);
   const ModelOptions options = {.draw_weights = false};
-  if (!head) return make_language_model(config, 0, meta, options);
-  if (*head == Head::kPretraining) return make_pretraining_model(config, 0, meta, options);
-  return make_head_model(*head, config, 0, meta, options);
+  return make_model(head, config, 0, meta, options);
 }
 
 class Merger {

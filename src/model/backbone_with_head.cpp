@@ -3,10 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/floor_divide.h>
-#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
@@ -172,6 +169,7 @@ Tensor Encoded::first_tokens() const {
 BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head> head,
                                    uint64_t seed, c10::Device device, const ModelOptions& options)
     : architecture_(architecture_of(config)),
+      head_(head),
       config_(config),
       options_(options),
       parts_(make_parts(config, head)),
@@ -182,67 +180,18 @@ BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head
   if (options_.draw_weights) draw_weights(*store_, config_, seed);
 }
 
-std::string BackboneWithHead::class_name(std::optional<Head> head) const {
-  if (!head) return architecture_.lm_class();
+std::string BackboneWithHead::architecture() const {
+  if (!head_) return architecture_.lm_class();
   constexpr std::array kHeads = {"PreTraining", "SequenceClassification", "MultipleChoice",
                                  "TokenClassification", "QuestionAnswering"};  // as in Head
-  return architecture_.class_prefix() + "For" + kHeads.at(static_cast<size_t>(*head));
+  return architecture_.class_prefix() + "For" + kHeads.at(static_cast<size_t>(*head_));
 }
 
 Tensor BackboneWithHead::logits(const ModelInput& given, const Tensor& positions) {
   const ModelInput input = parts_.head->prepare(given);
   const Encoded encoded = encode(input);
-  return head_logits(input, positions.defined() ? encoded.tokens_at(positions) : encoded.padded());
-}
-
-Tensor BackboneWithHead::loss_sum(const ModelInput& input, const Tensor& positions,
-                                  const Tensor& labels, const LmLossOptions& options) {
-  return words_loss(input, encode(input).tokens_at(positions), positions, labels, options);
-}
-
-LanguageModel::Scores BackboneWithHead::score(const ModelInput& input, const Tensor& positions,
-                                              const Tensor& labels,
-                                              const LanguageModel::ScoreOptions& options) {
-  const Tensor hidden = encode(input).tokens_at(positions);
-  const int64_t rows = hidden.size(0);
-  LanguageModel::Scores scores{.best = at::empty_like(labels)};
-  for (int64_t first = 0; first < rows; first += options_.head_rows_per_chunk) {
-    const int64_t count = std::min(options_.head_rows_per_chunk, rows - first);
-    const Tensor logits = head_logits(input, hidden.narrow(0, first, count));
-    scores.loss_sum +=
-        at::cross_entropy_loss(logits, labels.narrow(0, first, count), {}, at::Reduction::Sum, -100,
-                               options.label_smoothing_factor)
-            .item<double>();
-    scores.best.narrow(0, first, count).copy_(logits.argmax(-1));
-    if (!options.entropy) continue;
-    const Tensor log_probs = at::log_softmax(logits, -1);
-    Tensor terms = log_probs.exp().mul_(log_probs.clamp_min(std::numeric_limits<float>::lowest()));
-    if (compiles_shapes(labels.device())) {  // some are fillers
-      terms.mul_(labels.narrow(0, first, count).ge(0).unsqueeze(-1));
-    }
-    scores.entropy_sum -= terms.sum(at::kDouble).item<double>();
-  }
-  return scores;
-}
-
-PretrainingModel::Logits BackboneWithHead::pretraining_logits(const ModelInput& input,
-                                                              const Tensor& positions) {
-  const Encoded encoded = encode(input);
-  PretrainingModel::Logits logits{.words = {}, .next_sentence = next_sentence(input, encoded)};
-  if (positions.defined()) logits.words = head_logits(input, encoded.tokens_at(positions));
-  return logits;
-}
-
-PretrainingModel::Terms BackboneWithHead::pretraining_terms(const ModelInput& input,
-                                                            const Tensor& positions,
-                                                            const Tensor& labels,
-                                                            const LmLossOptions& options) {
-  const Encoded encoded = encode(input);
-  PretrainingModel::Terms terms{.words_loss = {}, .next_sentence = next_sentence(input, encoded)};
-  if (positions.defined()) {
-    terms.words_loss = words_loss(input, encoded.tokens_at(positions), positions, labels, options);
-  }
-  return terms;
+  return head_logits(input, positions.defined() ? encoded.tokens_at(positions) : encoded.padded(),
+                     {});
 }
 
 template <typename HeadType>
@@ -288,25 +237,8 @@ Tensor BackboneWithHead::head_logits(const ModelInput& input, const Tensor& hidd
       positions);
 }
 
-Tensor BackboneWithHead::words_loss(const ModelInput& input, const Tensor& hidden,
-                                    const Tensor& positions, const Tensor& labels,
-                                    const LmLossOptions& options) {
-  if (!options_.fused) {
-    return at::cross_entropy_loss(head_logits(input, hidden, positions), labels, {},
-                                  at::Reduction::Sum, -100, options.label_smoothing_factor);
-  }
-  const MemoryUseScope use(MemoryUse::kHead);
-  WordsHead head = words_head(input, hidden, positions);
-  head.options.label_smoothing_factor = options.label_smoothing_factor;
-  head.options.gradient_scale = options.gradient_scale;
-  return completing(chunked_cross_entropy(head.x, head.decoder.weight, head.decoder.bias, labels,
-                                          *store_, head.options),
-                    head.decoder);
-}
-
-BackboneWithHead::WordsHead BackboneWithHead::words_head(const ModelInput& input,
-                                                         const Tensor& hidden,
-                                                         const Tensor& positions) {
+Vocabulary BackboneWithHead::vocabulary(const ModelInput& input, const Tensor& hidden,
+                                        const Tensor& positions) {
   const auto& head = head_as<LmHead>();
   const LmDecoder decoder = head.decoder(*parts_.backbone);
   const auto transform = [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); };
@@ -315,31 +247,6 @@ BackboneWithHead::WordsHead BackboneWithHead::words_head(const ModelInput& input
           .options = {.rows_per_chunk = loss_rows_per_chunk(config_, options_.head_rows_per_chunk),
                       .precision = precision_of(input),
                       .softcap = decoder.softcap}};
-}
-
-// A tied weight is complete after the embeddings' backward pass only.
-Tensor BackboneWithHead::completing(const Tensor& tensor, const LmDecoder& decoder) {
-  return attach_backward(
-      tensor, {tensor}, [this, decoder](const Tensor& gradient) -> std::vector<Tensor> {
-        store_->gradients().complete({decoder.bias, decoder.is_tied ? Weight() : decoder.weight});
-        return {gradient};
-      });
-}
-
-Tensor BackboneWithHead::token_log_probs(const ModelInput& input, const Tensor& positions,
-                                         const Tensor& labels) {
-  const Tensor hidden = encode(input).tokens_at(positions);
-  if (!options_.fused) {
-    return at::log_softmax(head_logits(input, hidden, positions), -1)
-        .gather(1, labels.unsqueeze(1))
-        .squeeze(1);
-  }
-  // The gradients are added in the backward pass, before that of x, which reports them as
-  // complete.
-  WordsHead head = words_head(input, hidden, positions);
-  head.x = completing(head.x, head.decoder);
-  return chunked_log_probs(head.x, head.decoder.weight, head.decoder.bias, labels, *store_,
-                           head.options);
 }
 
 Tensor BackboneWithHead::next_sentence(const ModelInput& input, const Encoded& encoded) {
@@ -387,6 +294,23 @@ Encoded BackboneWithHead::encode(const ModelInput& input) {
 bool BackboneWithHead::leaves_out_padding(const ModelInput& input) const {
   if (!input.layout || !options_.fused || loss_spans_padding_) return false;
   return !block_sparse_ || input.input_ids.size(1) <= block_sparse_->longest_full();
+}
+
+Weights Model::trained_weights() const {
+  Weights trained;
+  for (const size_t id : store().trained()) trained.push_back(weights()[id]);
+  return trained;
+}
+
+std::unique_ptr<Model> make_model(std::optional<Head> head, const ModelConfig& config,
+                                  uint64_t seed, c10::Device device, const ModelOptions& options) {
+  return std::make_unique<BackboneWithHead>(config_for(head, config), head, seed, device, options);
+}
+
+bool is_causal(const ModelConfig& config) { return architecture_of(config).is_causal(); }
+
+bool has_next_sentence_head(const ModelConfig& config) {
+  return architecture_of(config).has_next_sentence_head();
 }
 
 }  // namespace finetune

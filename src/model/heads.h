@@ -96,14 +96,6 @@ class DenseClassifier final : public ModelHead {
                                                                 const ModelConfig& config,
                                                                 Activation activation);
 
-// The last layer of a language model: logits = W x + b over the vocabulary.
-struct LmDecoder {
-  Weight weight;         // [V, C]
-  Weight bias;           // [V], or undefined
-  bool is_tied;          // the weight is the word embedding
-  double softcap = 0.0;  // c: logits x become c tanh(x / c); 0: no soft-capping
-};
-
 // A head over the vocabulary, in two steps so that a loss can compute the logits in chunks.
 class LmHead : public ModelHead {
  public:

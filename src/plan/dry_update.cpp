@@ -15,6 +15,7 @@
 #include "finetune/base/error.h"
 #include "finetune/kernels/dry_device.h"
 #include "finetune/model/model.h"
+#include "finetune/task/words_loss.h"
 #include "finetune/tensor/block_map.h"
 #include "finetune/tensor/meta_memory.h"
 
@@ -67,46 +68,34 @@ Tensor loss_of(const Tensor& logits) { return at::log_softmax(logits, -1).sum();
 class DryModel {
  public:
   DryModel(const MemoryWorkload& work, const MemoryChoices& choices)
-      : work_(work), chunk_(head_rows(choices, work.has_kernels)) {
-    const ModelConfig& config = work.model;
-    const ModelOptions options = options_of(work, choices);
-    if (!work.head) {
-      words_ = make_language_model(config, 0, kMeta, options);
-    } else if (*work.head == Head::kPretraining) {
-      pretraining_ = make_pretraining_model(config, 0, kMeta, options);
-    } else {
-      other_ = make_head_model(*work.head, config, 0, kMeta, options);
-    }
-  }
+      : work_(work),
+        chunk_(head_rows(choices, work.has_kernels)),
+        model_(make_model(work.head, work.model, 0, kMeta, options_of(work, choices))) {}
 
-  [[nodiscard]] ParameterStore& store() const {
-    if (words_) return words_->store();
-    return pretraining_ ? pretraining_->store() : other_->store();
-  }
+  [[nodiscard]] ParameterStore& store() const { return model_->store(); }
 
   // The loss of `samples` without padding.
   [[nodiscard]] Tensor loss(int64_t samples) const {
     const ModelInput input = input_of(samples, DropoutStream{});
-    if (other_) return loss_of(other_->logits(input));
+    if (!predicts_words(work_.head)) return loss_of(model_->logits(input));
     const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
     const Tensor positions = integers({predicted});
     const Tensor labels = integers({predicted});
-    if (words_) return words_->loss_sum(input, positions, labels, {});
-    const auto terms = pretraining_->terms(input, positions, labels, {});
-    return terms.words_loss + loss_of(terms.next_sentence);
+    const Encoded encoded = model_->encode(input);
+    Tensor next;
+    if (work_.head) next = loss_of(model_->next_sentence(input, encoded));
+    const Tensor words = words_loss(*model_, input, encoded, positions, labels, {});
+    return next.defined() ? words + next : words;
   }
 
   // What an evaluation computes at once of `samples`.
   void evaluate(int64_t samples) const {
     const c10::NoGradGuard no_grad;
     const ModelInput input = input_of(samples, std::nullopt);
-    if (other_) return (void)other_->logits(input);
+    if (!predicts_words(work_.head)) return (void)model_->logits(input);
     const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
-    const Tensor positions =
-        integers({work_.scores_in_chunks ? std::min(predicted, chunk_) : predicted});
-    const Tensor logits =
-        words_ ? words_->logits(input, positions) : pretraining_->logits(input, positions).words;
-    (void)loss_of(logits);
+    const int64_t at_once = work_.scores_in_chunks ? std::min(predicted, chunk_) : predicted;
+    (void)loss_of(model_->logits(input, integers({at_once})));
   }
 
  private:
@@ -118,9 +107,7 @@ class DryModel {
 
   const MemoryWorkload& work_;
   int64_t chunk_;
-  std::unique_ptr<LanguageModel> words_;
-  std::unique_ptr<PretrainingModel> pretraining_;
-  std::unique_ptr<HeadModel> other_;
+  std::unique_ptr<Model> model_;
 };
 
 // How gradients live; GradientSum (train/loop/gradient_sum.h) does the same.

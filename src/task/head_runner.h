@@ -39,7 +39,7 @@ class HeadRunner {
  private:
   std::string folder_;
   c10::Device device_;
-  std::unique_ptr<HeadModel> model_;
+  std::unique_ptr<Model> model_;
   TextEncoder encoder_;
 };
 

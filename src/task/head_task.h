@@ -15,7 +15,7 @@ namespace finetune {
 // The common part of tasks with one term over a head's logits.
 class HeadTask : public Task {
  public:
-  HeadTask(HeadModel& model, c10::Device device) : model_(model), device_(device) {}
+  HeadTask(Model& model, c10::Device device) : model_(model), device_(device) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
   [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
@@ -35,7 +35,7 @@ class HeadTask : public Task {
   [[nodiscard]] c10::Device device() const { return device_; }
 
  private:
-  HeadModel& model_;
+  Model& model_;
   c10::Device device_;
 };
 

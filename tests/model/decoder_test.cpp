@@ -14,6 +14,7 @@
 #include "finetune/base/error.h"
 #include "finetune/model/frozen.h"
 #include "finetune/model/model.h"
+#include "finetune/task/words_loss.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -54,8 +55,8 @@ struct Trained {
 
 Trained train_decoder(const ModelInput& input, const ModelConfig& config,
                       const ModelOptions& options) {
-  const auto model = make_language_model(config, 7, kDecoderDevice, options);
-  const Tensor sum = model->loss_sum(input, kTargets, kNextTokens, {.gradient_scale = 0.5});
+  const auto model = make_model(std::nullopt, config, 7, kDecoderDevice, options);
+  const Tensor sum = words_loss(*model, input, kTargets, kNextTokens, {.gradient_scale = 0.5});
   (sum * 0.5).backward();
   Trained result{.loss = sum.item<double>()};
   for (const Parameter& p : model->store().parameters()) {
@@ -121,8 +122,8 @@ TEST_P(DecoderModel, HasTheReadableModelsLogProbabilitiesAndTheirGradients) {
   const ModelConfig config = golden_config(GetParam());
   const Tensor factors = at::tensor({0.5F, -2.0F, 0.0F, 1.25F, -0.25F, 3.0F, 1.0F});
   const auto train = [&](const ModelInput& input, const ModelOptions& options) {
-    const auto model = make_language_model(config, 7, kDecoderDevice, options);
-    const Tensor log_probs = model->token_log_probs(input, kTargets, kNextTokens);
+    const auto model = make_model(std::nullopt, config, 7, kDecoderDevice, options);
+    const Tensor log_probs = token_log_probs(*model, input, kTargets, kNextTokens);
     const Tensor loss = (log_probs * factors).sum();
     loss.backward();
     Trained result{.loss = loss.item<double>()};
@@ -206,7 +207,7 @@ TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
   const ModelConfig config = golden_config(GetParam());
   const c10::NoGradGuard no_grad;
   for (const bool fused : {false, true}) {
-    const auto model = make_language_model(config, 7, kDecoderDevice, {.fused = fused});
+    const auto model = make_model(std::nullopt, config, 7, kDecoderDevice, {.fused = fused});
     const ModelInput batch = rows_of_tokens(fused);
     const Tensor own = batch.input_ids[1].narrow(0, 0, 7).unsqueeze(0);
     const Tensor alone =
@@ -230,7 +231,7 @@ TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
 TEST_P(DecoderModel, GoesOnBehindACacheAsIfTheTextWereReadWhole) {
   const ModelConfig config = golden_config(GetParam());
   const c10::NoGradGuard no_grad;
-  const auto model = make_language_model(config, 7, kDecoderDevice, {.fused = true});
+  const auto model = make_model(std::nullopt, config, 7, kDecoderDevice, {.fused = true});
   const Tensor ids = rows_of_tokens(false).input_ids.narrow(0, 0, 1);
   KeyValueCache cache;
   const auto read = [&](int64_t first, int64_t count) {
@@ -254,7 +255,7 @@ TEST_P(DecoderModel, GoesOnBehindACacheAsIfTheTextWereReadWhole) {
 
 TEST(DecoderModels, RefuseHeadsThatTheyDoNotHave) {
   try {
-    (void)make_head_model(Head::kSequenceClassification, golden_config("llama"), 7, kDecoderDevice);
+    (void)make_model(Head::kSequenceClassification, golden_config("llama"), 7, kDecoderDevice);
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("model_type 'llama' is a causal language model"),

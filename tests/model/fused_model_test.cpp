@@ -10,6 +10,7 @@
 #include "finetune/kernels/block_attention.h"
 #include "finetune/model/frozen.h"
 #include "finetune/model/model.h"
+#include "finetune/task/words_loss.h"
 
 namespace finetune {
 namespace {
@@ -77,9 +78,9 @@ struct Result {
 
 Result train_on(const ModelInput& input, const ModelConfig& config, const ModelOptions& options,
                 double scale = 0.25, double smoothing = 0.1) {
-  const auto model = make_language_model(config, 7, kFusedDevice, options);
-  const Tensor sum = model->loss_sum(
-      input, kPositions, kLabels, {.label_smoothing_factor = smoothing, .gradient_scale = scale});
+  const auto model = make_model(std::nullopt, config, 7, kFusedDevice, options);
+  const Tensor sum = words_loss(*model, input, kPositions, kLabels,
+                                {.label_smoothing_factor = smoothing, .gradient_scale = scale});
   (sum * scale).backward();
   Result result{.loss = sum.item<double>()};
   for (const Parameter& p : model->store().parameters()) {
@@ -142,10 +143,10 @@ TEST_P(FusedModel, HasTheReadableModelsLossAndGradients) {
 TEST_P(FusedModel, HasTheReadableModelsLogits) {
   const ModelConfig config = tiny(GetParam(), 0.1);
   const c10::NoGradGuard no_grad;
-  const Tensor fused = make_language_model(config, 7, kFusedDevice, {.fused = true})
+  const Tensor fused = make_model(std::nullopt, config, 7, kFusedDevice, {.fused = true})
                            ->logits(input_of(false), kPositions);
   const Tensor readable =
-      make_language_model(config, 7, kFusedDevice)->logits(input_of(false), kPositions);
+      make_model(std::nullopt, config, 7, kFusedDevice)->logits(input_of(false), kPositions);
   EXPECT_TRUE(at::allclose(fused, readable, 1e-4, 1e-5));
 }
 
@@ -155,7 +156,7 @@ TEST_P(FusedModel, HasTheReadableModelsGradientsUnderEveryHead) {
     ModelConfig config = tiny(GetParam(), 0.1);
     config.sep_token_id = 2;
     const auto gradients = [&](const ModelOptions& options) {
-      const auto model = make_head_model(head, config, 7, kFusedDevice, options);
+      const auto model = make_model(head, config, 7, kFusedDevice, options);
       const Tensor sum = model->logits(input_of(true)).tanh().sum();
       sum.backward();
       Result result{.loss = sum.item<double>()};
@@ -184,7 +185,7 @@ TEST_P(FusedModel, HasTheSameGradientsWithoutThePaddingUnderEveryHead) {
     config.sep_token_id = 2;
     const ModelInput input = unpadded(input_of(true));
     const auto gradients = [&](const ModelOptions& options) {
-      const auto model = make_head_model(head, config, 7, kFusedDevice, options);
+      const auto model = make_model(head, config, 7, kFusedDevice, options);
       Tensor logits = model->logits(input).tanh();
       if (head == Head::kTokenClassification) logits = logits * input.attention_mask.unsqueeze(-1);
       const Tensor sum = logits.sum();
@@ -305,9 +306,9 @@ TEST_P(FusedModel, FrozenParametersChangeNoOtherGradient) {
           ModelOptions{.fused = true, .precision = Precision::kBFloat16}}) {
       const Result everything = train(config, options);
       options.freeze = freeze;
-      const auto model = make_language_model(config, 7, kFusedDevice, options);
-      const Tensor sum = model->loss_sum(input_of(true), kPositions, kLabels,
-                                         {.label_smoothing_factor = 0.1, .gradient_scale = 0.25});
+      const auto model = make_model(std::nullopt, config, 7, kFusedDevice, options);
+      const Tensor sum = words_loss(*model, input_of(true), kPositions, kLabels,
+                                    {.label_smoothing_factor = 0.1, .gradient_scale = 0.25});
       (sum * 0.25).backward();
       EXPECT_EQ(sum.item<double>(), everything.loss);
       const std::vector<Parameter>& parameters = model->store().parameters();
@@ -331,10 +332,10 @@ TEST_P(FusedModel, EveryUsedParameterIsCompletedOnce) {
   for (const bool tied : {true, false}) {
     ModelConfig config = tiny(GetParam(), 0.1);
     config.tie_word_embeddings = tied;
-    const auto model = make_language_model(config, 7, kFusedDevice, {.fused = true});
+    const auto model = make_model(std::nullopt, config, 7, kFusedDevice, {.fused = true});
     std::vector<std::string> reported;
     model->store().gradients().on_complete([&](Parameter& p) { reported.push_back(p.name()); });
-    model->loss_sum(input_of(true), kPositions, kLabels, {}).backward();
+    words_loss(*model, input_of(true), kPositions, kLabels, {}).backward();
     std::vector<std::string> expected;
     for (const Parameter& p : model->store().parameters()) {
       if (p.gradient.defined()) expected.push_back(p.name());

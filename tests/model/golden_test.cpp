@@ -71,9 +71,9 @@ class Golden : public testing::TestWithParam<Case> {
         expected_(read_json_file(folder_ + "/expected.json")) {
     const ModelConfig config = read_model_config(folder_);
     if (GetParam().head) {
-      head_model_ = make_head_model(*GetParam().head, config, 7, kGoldenDevice);
+      head_model_ = make_model(*GetParam().head, config, 7, kGoldenDevice);
     } else {
-      masked_lm_ = make_language_model(config, 7, kGoldenDevice);
+      masked_lm_ = make_model(std::nullopt, config, 7, kGoldenDevice);
     }
   }
 
@@ -107,8 +107,8 @@ class Golden : public testing::TestWithParam<Case> {
   std::string folder_;
   SafetensorsFile batch_;
   Json expected_;
-  std::unique_ptr<LanguageModel> masked_lm_;
-  std::unique_ptr<HeadModel> head_model_;
+  std::unique_ptr<Model> masked_lm_;
+  std::unique_ptr<Model> head_model_;
 };
 
 TEST_P(Golden, NumbersItsParametersAsTransformersDoesAndDecaysTheSame) {

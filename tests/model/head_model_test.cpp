@@ -49,7 +49,7 @@ Tensor head_ids(const std::vector<int64_t>& values, int64_t rows) {
 
 Tensor row() { return head_ids({3, 5, 2, 6, 7, 8, 2}, 1); }
 
-Tensor run(HeadModel& model, const Tensor& input_ids, std::optional<DropoutStream> dropout = {}) {
+Tensor run(Model& model, const Tensor& input_ids, std::optional<DropoutStream> dropout = {}) {
   ModelInput input;
   input.input_ids = input_ids;
   input.dropout = dropout;
@@ -57,7 +57,7 @@ Tensor run(HeadModel& model, const Tensor& input_ids, std::optional<DropoutStrea
 }
 
 bool drops(Head head, const ModelConfig& config) {
-  const auto model = make_head_model(head, config, 1, kHeadDevice);
+  const auto model = make_model(head, config, 1, kHeadDevice);
   return !run(*model, row()).equal(run(*model, row(), DropoutStream{1, 2, 0}));
 }
 
@@ -107,8 +107,8 @@ TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
       // drops.
       ModelConfig without = config;
       without.classifier_dropout = 0.0;
-      const auto a = make_head_model(head, config, 1, kHeadDevice);
-      const auto b = make_head_model(head, without, 1, kHeadDevice);
+      const auto a = make_model(head, config, 1, kHeadDevice);
+      const auto b = make_model(head, without, 1, kHeadDevice);
       const DropoutStream stream{1, 2, 0};
       const bool asks = head == Head::kSequenceClassification ||
                         head == Head::kTokenClassification ||
@@ -126,7 +126,7 @@ TEST(HeadModel, DropsByTheRowsPositionInTheBatch) {
     config.hidden_dropout_prob = 0.3;
     config.attention_probs_dropout_prob = 0.2;
     for (const Head head : kHeads) {
-      const auto model = make_head_model(head, config, 1, kHeadDevice);
+      const auto model = make_model(head, config, 1, kHeadDevice);
       const Tensor both = head_ids({3, 5, 2, 6, 7, 8, 2, 3, 9, 2, 4, 8, 6, 2}, 2);
       const Tensor together = run(*model, both, DropoutStream{1, 2, 5});
       const Tensor second = run(*model, both.narrow(0, 1, 1), DropoutStream{1, 2, 6});
@@ -141,7 +141,7 @@ TEST(HeadModel, GivesOneShapeForEachHead) {
     ModelConfig config = tiny_head(type);
     config.id2label = {"a", "b", "c"};
     const auto shape = [&](Head head) {
-      return run(*make_head_model(head, config, 1, kHeadDevice), row()).sizes().vec();
+      return run(*make_model(head, config, 1, kHeadDevice), row()).sizes().vec();
     };
     EXPECT_THAT(shape(Head::kSequenceClassification), testing::ElementsAre(1, 3));
     EXPECT_THAT(shape(Head::kMultipleChoice), testing::ElementsAre(1, 1));
@@ -153,7 +153,7 @@ TEST(HeadModel, GivesOneShapeForEachHead) {
 TEST(HeadModel, AnswersWithTwoLabelsWhateverTheFolderHad) {
   ModelConfig config = tiny_head("bert");
   config.id2label = {"a", "b", "c"};
-  const auto model = make_head_model(Head::kQuestionAnswering, config, 1, kHeadDevice);
+  const auto model = make_model(Head::kQuestionAnswering, config, 1, kHeadDevice);
   EXPECT_EQ(model->config().id2label.size(), 2U);
   EXPECT_EQ(model->architecture(), "BertForQuestionAnswering");
 }
@@ -164,7 +164,7 @@ TEST(HeadModel, GivesTheSameForPaddedAndUnpaddedRows) {
     const ModelConfig config = tiny_head(type);
     const int64_t pad = config.pad_token_id;
     for (const Head head : kHeads) {
-      const auto model = make_head_model(head, config, 1, kHeadDevice);
+      const auto model = make_model(head, config, 1, kHeadDevice);
       ModelInput padded;
       padded.input_ids = head_ids({3, 5, 2, 6, 7, 8, 2, pad, pad, 3, 9, 2, 4, 5, 6, 9, 8, 2}, 2);
       padded.attention_mask = padded.input_ids.ne(pad);
@@ -178,7 +178,7 @@ TEST(HeadModel, GivesTheSameForPaddedAndUnpaddedRows) {
 TEST(HeadModel, InitialisesEachFamilysPaddingRows) {
   for (const std::string& type : model_types()) {
     if (is_causal(default_model_config(type))) continue;  // no such heads
-    const auto model = make_head_model(Head::kMultipleChoice, tiny_head(type), 1, kHeadDevice);
+    const auto model = make_model(Head::kMultipleChoice, tiny_head(type), 1, kHeadDevice);
     const int64_t pad = model->config().pad_token_id;
     for (const NamedTensor& p : model->parameters()) {
       if (!p.name.ends_with("embeddings.weight")) continue;
@@ -205,10 +205,10 @@ Tensor counted_ids(int64_t tokens) {
 }
 
 TEST(BigBird, TakesFullAttentionForShortBatchesAlone) {
-  const auto model = make_head_model(Head::kSequenceClassification, sparse(), 1, kHeadDevice);
+  const auto model = make_model(Head::kSequenceClassification, sparse(), 1, kHeadDevice);
   ModelConfig full = sparse();
   full.attention_type = "original_full";
-  const auto other = make_head_model(Head::kSequenceClassification, full, 1, kHeadDevice);
+  const auto other = make_model(Head::kSequenceClassification, full, 1, kHeadDevice);
   for (const int64_t tokens : {14, 15, 14, 23}) {
     const int64_t before = count_block_sparse_passes();
     const Tensor result = run(*model, counted_ids(tokens));
@@ -220,7 +220,7 @@ TEST(BigBird, TakesFullAttentionForShortBatchesAlone) {
 
 TEST(BigBird, SaysOnceWhichAttentionItTakes) {
   testing::internal::CaptureStderr();
-  const auto model = make_head_model(Head::kMultipleChoice, sparse(), 1, kHeadDevice);
+  const auto model = make_model(Head::kMultipleChoice, sparse(), 1, kHeadDevice);
   for (const int64_t tokens : {9, 20, 10, 21}) (void)run(*model, counted_ids(tokens));
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_GOLDEN(said);
@@ -230,8 +230,7 @@ TEST(BigBird, SaysOnceWhichAttentionItTakes) {
 TEST(BigBird, TakesItsRandomBlocksFromTheConfiguration) {
   ModelConfig config = sparse();
   const auto result = [&] {
-    return run(*make_head_model(Head::kSequenceClassification, config, 1, kHeadDevice),
-               counted_ids(28));
+    return run(*make_model(Head::kSequenceClassification, config, 1, kHeadDevice), counted_ids(28));
   };
   const Tensor without = result();
   config.random_blocks_seed = 0;
@@ -243,16 +242,14 @@ TEST(BigBird, TakesItsRandomBlocksFromTheConfiguration) {
 }
 
 TEST(BigBird, KeepsTheQuestionOutOfTheAnswer) {
-  const auto model =
-      make_head_model(Head::kQuestionAnswering, tiny_head("big_bird"), 1, kHeadDevice);
+  const auto model = make_model(Head::kQuestionAnswering, tiny_head("big_bird"), 1, kHeadDevice);
   const Tensor start = run(*model, row()).select(2, 0)[0];  // 3 5 2 | 6 7 8 2
   for (const int64_t t : {1, 2}) EXPECT_LT(start[t].item<float>(), -9e5F);
   for (const int64_t t : {0, 3, 4, 5, 6}) EXPECT_GT(start[t].item<float>(), -100.0F);
 }
 
 TEST(BigBird, AnswersWithoutASeparatorToo) {
-  const auto model =
-      make_head_model(Head::kQuestionAnswering, tiny_head("big_bird"), 1, kHeadDevice);
+  const auto model = make_model(Head::kQuestionAnswering, tiny_head("big_bird"), 1, kHeadDevice);
   EXPECT_GT(run(*model, head_ids({3, 5, 6, 7}, 1)).min().item<float>(), -100.0F);
 }
 
@@ -260,7 +257,7 @@ TEST(BigBird, RefusesQuestionsWithoutAKnownSeparator) {
   ModelConfig config = tiny_head("big_bird");
   config.sep_token_id.reset();
   try {
-    (void)make_head_model(Head::kQuestionAnswering, config, 1, kHeadDevice);
+    (void)make_model(Head::kQuestionAnswering, config, 1, kHeadDevice);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("needs sep_token_id"));
@@ -271,7 +268,7 @@ TEST(Model, RefusesAFamilyWithoutAClass) {
   ModelConfig config = tiny_head("roberta");
   config.model_type = "t5";
   try {
-    (void)make_language_model(config, 1, kHeadDevice);
+    (void)make_model(std::nullopt, config, 1, kHeadDevice);
     FAIL();
   } catch (const Error& error) {
     EXPECT_GOLDEN(error.what());

@@ -76,7 +76,7 @@ void expect_loaded(const Model& model, const Folder& folder) {
 }
 
 TEST(LoadWeights, AddsTheEncodersNameToABareEncoder) {
-  const auto model = make_language_model(tiny_loaded("roberta"), 1, kLoadDevice);
+  const auto model = make_model(std::nullopt, tiny_loaded("roberta"), 1, kLoadDevice);
   const Folder whole = weights(*model);
   Folder bare;
   for (const auto& [name, tensor] : whole) {
@@ -89,7 +89,7 @@ TEST(LoadWeights, AddsTheEncodersNameToABareEncoder) {
 }
 
 TEST(LoadWeights, ReadsGammaAndBetaAsWeightAndBias) {
-  const auto model = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
+  const auto model = make_model(std::nullopt, tiny_loaded("bert"), 1, kLoadDevice);
   const Folder whole = weights(*model);
   Folder old;
   for (const auto& [name, tensor] : whole) {
@@ -106,7 +106,7 @@ TEST(LoadWeights, ReadsGammaAndBetaAsWeightAndBias) {
 }
 
 TEST(LoadWeights, PassesOverBuffersAndTiedCopies) {
-  const auto model = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
+  const auto model = make_model(std::nullopt, tiny_loaded("bert"), 1, kLoadDevice);
   Folder folder = weights(*model);
   folder["bert.embeddings.position_ids"] = at::zeros({1, 10}, at::kLong);
   folder["cls.predictions.decoder.weight"] = folder["bert.embeddings.word_embeddings.weight"];
@@ -116,7 +116,7 @@ TEST(LoadWeights, PassesOverBuffersAndTiedCopies) {
 
 TEST(LoadWeights, FindsTiedTensorsUnderTheirOtherNames) {
   for (const char* type : {"bert", "roberta", "xlm-roberta", "big_bird"}) {
-    const auto model = make_language_model(tiny_loaded(type), 1, kLoadDevice);
+    const auto model = make_model(std::nullopt, tiny_loaded(type), 1, kLoadDevice);
     const std::string head = std::string(type).ends_with("roberta") ? "lm_head" : "cls.predictions";
     const std::string encoder = head == "lm_head" ? "roberta." : "bert.";
     const Folder whole = weights(*model);
@@ -136,7 +136,7 @@ TEST(LoadWeights, FindsTiedTensorsUnderTheirOtherNames) {
 }
 
 TEST(LoadWeights, RefusesTiedTensorsThatDiffer) {
-  const auto model = make_language_model(tiny_loaded("roberta"), 1, kLoadDevice);
+  const auto model = make_model(std::nullopt, tiny_loaded("roberta"), 1, kLoadDevice);
   Folder folder = weights(*model);
   folder["lm_head.decoder.weight"] = folder["roberta.embeddings.word_embeddings.weight"] + 1;
   EXPECT_GOLDEN(refusal(*model, folder));
@@ -145,7 +145,7 @@ TEST(LoadWeights, RefusesTiedTensorsThatDiffer) {
 TEST(LoadWeights, KeepsAnUntiedDecoderApart) {
   ModelConfig config = tiny_loaded("roberta");
   config.tie_word_embeddings = false;
-  const auto model = make_language_model(config, 1, kLoadDevice);
+  const auto model = make_model(std::nullopt, config, 1, kLoadDevice);
   const Folder folder = weights(*model);
   EXPECT_EQ(folder.count("lm_head.decoder.weight") + folder.count("lm_head.decoder.bias"), 2U);
   EXPECT_THAT(load(*model, folder).missing, IsEmpty());
@@ -155,7 +155,7 @@ TEST(LoadWeights, KeepsAnUntiedDecoderApart) {
 TEST(LoadWeights, GivesAnUntiedDecoderTheOnlyBiasThatThereIs) {
   ModelConfig config = tiny_loaded("roberta");
   config.tie_word_embeddings = false;
-  const auto model = make_language_model(config, 1, kLoadDevice);
+  const auto model = make_model(std::nullopt, config, 1, kLoadDevice);
   Folder folder = weights(*model);
   folder.erase("lm_head.decoder.bias");
   EXPECT_THAT(load(*model, folder).missing, IsEmpty());
@@ -163,9 +163,8 @@ TEST(LoadWeights, GivesAnUntiedDecoderTheOnlyBiasThatThereIs) {
 }
 
 TEST(LoadWeights, StartsAHeadAfreshThatTheFolderLacks) {
-  const auto pretrained = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
-  const auto model =
-      make_head_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice);
+  const auto pretrained = make_model(std::nullopt, tiny_loaded("bert"), 1, kLoadDevice);
+  const auto model = make_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor fresh = parameter(*model, "classifier.weight").detach().clone();
   const LoadReport report = load(*model, weights(*pretrained));
   EXPECT_THAT(report.missing, ElementsAre("classifier.weight", "classifier.bias"));
@@ -179,11 +178,10 @@ TEST(LoadWeights, StartsAHeadAfreshThatTheFolderLacks) {
 
 // Drawing 135 million weights takes seconds; a loaded model skips it.
 TEST(LoadWeights, DrawsOnlyWhatTheFolderLacksToTheSameValues) {
-  const auto pretrained = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
-  const auto drawn =
-      make_head_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice);
-  const auto bare = make_head_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice,
-                                    {.draw_weights = false});
+  const auto pretrained = make_model(std::nullopt, tiny_loaded("bert"), 1, kLoadDevice);
+  const auto drawn = make_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice);
+  const auto bare = make_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice,
+                               {.draw_weights = false});
   load(*drawn, weights(*pretrained));
   const LoadReport report = load(*bare, weights(*pretrained));
   draw_weights(*bare, 2, report.missing);
@@ -193,8 +191,7 @@ TEST(LoadWeights, DrawsOnlyWhatTheFolderLacksToTheSameValues) {
 }
 
 TEST(LoadWeights, ListsEveryTensorOfAnotherShapeAtOnce) {
-  const auto model =
-      make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
+  const auto model = make_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   Folder folder = weights(*model);
   folder["classifier.weight"] = at::zeros({5, kWidth});
   folder["classifier.bias"] = at::zeros({5});
@@ -207,8 +204,7 @@ TEST(LoadWeights, ListsEveryTensorOfAnotherShapeAtOnce) {
 }
 
 TEST(LoadWeights, LeavesAnotherShapeFreshWhereAskedTo) {
-  const auto model =
-      make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
+  const auto model = make_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor fresh = parameter(*model, "classifier.weight").detach().clone();
   Folder folder = weights(*model);
   folder["classifier.weight"] = at::zeros({5, kWidth});
@@ -223,15 +219,13 @@ TEST(LoadWeights, LeavesAnotherShapeFreshWhereAskedTo) {
 }
 
 TEST(LoadWeights, ReadsHalfPrecision) {
-  const auto model =
-      make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
+  const auto model = make_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   load(*model, {{"classifier.bias", at::full({2}, 0.5, at::kHalf)}});
   EXPECT_TRUE(parameter(*model, "classifier.bias").equal(at::full({2}, 0.5)));
 }
 
 TEST(LoadWeights, RefusesBrokenAndQuantizedTensors) {
-  const auto model =
-      make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
+  const auto model = make_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor broken = at::full({2}, std::numeric_limits<float>::quiet_NaN());
   EXPECT_GOLDEN(refusal(*model, {{"classifier.bias", broken}}));
   EXPECT_GOLDEN(refusal(*model, {{"classifier.bias", at::ones({2}, at::kChar)}}));

@@ -19,6 +19,7 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/nn/linear.h"
+#include "finetune/task/words_loss.h"
 #include "support/golden.h"
 #include "support/kept_bytes.h"
 #include "support/paths.h"
@@ -75,10 +76,10 @@ struct Step {
 };
 
 Step step_of(const ModelConfig& config, const ModelOptions& options, double dropout = 0.0) {
-  const auto model = make_language_model(config, 7, kLoraDevice, options);
+  const auto model = make_model(std::nullopt, config, 7, kLoraDevice, options);
   draw_second_factors(*model);
   const Tensor sum =
-      model->loss_sum(input_with(dropout), kPositions, kNext, {.gradient_scale = 0.5});
+      words_loss(*model, input_with(dropout), kPositions, kNext, {.gradient_scale = 0.5});
   (sum * 0.5).backward();
   Step step{.loss = sum.item<double>()};
   for (const Parameter& p : model->store().parameters()) {
@@ -195,8 +196,8 @@ TEST_P(LoraModel, OfAnEmbeddingHasTheReadableModelsGradientsAndRecomputesToTheSa
 TEST_P(LoraModel, OfAnEmbeddingStartsAsItsBase) {
   ModelConfig config = config_of(GetParam(), with_embeddings());
   const ModelInput input = input_with(0.0);
-  const auto with = make_language_model(config, 7, kLoraDevice, {.fused = true});
-  const auto other = make_language_model(config, 8, kLoraDevice, {.fused = true});
+  const auto with = make_model(std::nullopt, config, 7, kLoraDevice, {.fused = true});
+  const auto other = make_model(std::nullopt, config, 8, kLoraDevice, {.fused = true});
   for (const Parameter& parameter : with->store().parameters()) {
     const Tensor values = parameter.weight;
     if (parameter.name().ends_with("lora_embedding_A")) {
@@ -207,7 +208,7 @@ TEST_P(LoraModel, OfAnEmbeddingStartsAsItsBase) {
     }
   }
   config.lora = {};
-  const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const auto base = make_model(std::nullopt, config, 7, kLoraDevice, {.fused = true});
   const c10::NoGradGuard no_grad;
   EXPECT_TRUE(with->logits(input, kPositions).equal(base->logits(input, kPositions)));
 }
@@ -216,9 +217,9 @@ TEST_P(LoraModel, OfAnEmbeddingStartsAsItsBase) {
 TEST_P(LoraModel, StartsAsItsBaseWithMagnitudesToo) {
   ModelConfig config = config_of(GetParam(), {.r = 4, .use_dora = true});
   const ModelInput input = input_with(0.0);
-  const auto with = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const auto with = make_model(std::nullopt, config, 7, kLoraDevice, {.fused = true});
   config.lora = {};
-  const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const auto base = make_model(std::nullopt, config, 7, kLoraDevice, {.fused = true});
   const c10::NoGradGuard no_grad;
   EXPECT_TRUE(
       with->logits(input, kPositions).allclose(base->logits(input, kPositions), 1e-5, 1e-5));
@@ -227,18 +228,18 @@ TEST_P(LoraModel, StartsAsItsBaseWithMagnitudesToo) {
 TEST_P(LoraModel, StartsAsItsBase) {
   ModelConfig config = config_of(GetParam(), {.r = 4});
   const ModelInput input = input_with(0.0);
-  const auto with = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const auto with = make_model(std::nullopt, config, 7, kLoraDevice, {.fused = true});
   config.lora = {};
-  const auto base = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const auto base = make_model(std::nullopt, config, 7, kLoraDevice, {.fused = true});
   const c10::NoGradGuard no_grad;
   EXPECT_TRUE(with->logits(input, kPositions).equal(base->logits(input, kPositions)));
 }
 
 // A frozen base of 16 bits computes as its values do in float32.
 void expect_values_alone_to_matter(const ModelConfig& config, WeightFormat format) {
-  const auto narrow =
-      make_language_model(config, 7, kLoraDevice, {.fused = true, .base = {.weights = format}});
-  const auto wide = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const auto narrow = make_model(std::nullopt, config, 7, kLoraDevice,
+                                 {.fused = true, .base = {.weights = format}});
+  const auto wide = make_model(std::nullopt, config, 7, kLoraDevice, {.fused = true});
   for (size_t i = 0; i < wide->weights().size(); ++i) {
     Parameter& parameter = wide->store().parameters()[i];
     wide->store().assign(parameter, narrow->store().values(narrow->weights()[i]));
@@ -249,8 +250,8 @@ void expect_values_alone_to_matter(const ModelConfig& config, WeightFormat forma
     draw_second_factors(*model);
   }
   std::vector<Tensor> gradients;
-  for (LanguageModel* model : {narrow.get(), wide.get()}) {
-    model->loss_sum(input_with(0.0), kPositions, kNext, {}).backward();
+  for (Model* model : {narrow.get(), wide.get()}) {
+    words_loss(*model, input_with(0.0), kPositions, kNext, {}).backward();
     for (const size_t i : model->store().trained()) {
       gradients.push_back(model->store().parameters()[i].gradient);
     }
@@ -274,18 +275,18 @@ TEST(LoraBase, OfFourBitsIsUnpackedInBlocks) {
     const ModelOptions whole = {.fused = true, .precision = precision};
     ModelOptions packed = whole;
     packed.base = {.weights = WeightFormat::kFloat32, .matrices = WeightFormat::kNf4};
-    const auto narrow = make_language_model(config, 7, kLoraDevice, packed);
-    const auto wide = make_language_model(config, 7, kLoraDevice, whole);
+    const auto narrow = make_model(std::nullopt, config, 7, kLoraDevice, packed);
+    const auto wide = make_model(std::nullopt, config, 7, kLoraDevice, whole);
     for (size_t i = 0; i < wide->weights().size(); ++i) {
       wide->store().assign(wide->store().parameters()[i],
                            narrow->store().values(narrow->weights()[i]));
     }
     Step steps[2];
     for (const bool is_packed : {false, true}) {
-      LanguageModel& model = is_packed ? *narrow : *wide;
+      Model& model = is_packed ? *narrow : *wide;
       draw_second_factors(model);
       const Tensor sum =
-          model.loss_sum(input_with(0.0), kPositions, kNext, {.gradient_scale = 0.5});
+          words_loss(model, input_with(0.0), kPositions, kNext, {.gradient_scale = 0.5});
       (sum * 0.5).backward();
       Step& step = steps[is_packed ? 1 : 0];
       step.loss = sum.item<double>();
@@ -307,7 +308,7 @@ TEST_P(LoraModel, OfAnEmbeddingComputesWithABaseOfSixteenBits) {
 
 TEST_P(LoraModel, IsDescribedAsItIsBuilt) {
   const ModelConfig config = config_of(GetParam(), {.r = 4});
-  const auto model = make_language_model(config, 7, kLoraDevice, {.fused = true});
+  const auto model = make_model(std::nullopt, config, 7, kLoraDevice, {.fused = true});
   const std::vector<ParameterShape> shapes = parameter_shapes(config, std::nullopt);
   ASSERT_EQ(shapes.size(), model->weights().size());
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -323,7 +324,7 @@ TEST_P(LoraModel, IsDescribedAsItIsBuilt) {
 
 std::vector<std::string> adapted(const ModelConfig& config) {
   std::vector<std::string> modules;
-  const auto model = make_language_model(config, 7, kLoraDevice);
+  const auto model = make_model(std::nullopt, config, 7, kLoraDevice);
   for (const Weight& weight : model->weights()) {
     const size_t end = weight.name().find(".lora_A.weight");
     if (end != std::string::npos) modules.push_back(weight.name().substr(0, end));
@@ -350,7 +351,7 @@ TEST(LoraTargets, AreMatchedAsPeftMatchesThem) {
 TEST(LoraTargets, ThatFitNothingAreRefusedWithTheLayersThatThereAre) {
   const auto refusal = [](const nn::LoraConfig& lora) -> std::string {
     try {
-      (void)make_language_model(config_of("llama", lora), 7, kLoraDevice);
+      (void)make_model(std::nullopt, config_of("llama", lora), 7, kLoraDevice);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kConfig);
       return error.what();

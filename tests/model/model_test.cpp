@@ -37,7 +37,7 @@ TEST(LanguageModel, NamesItsParametersAsTransformersDoesAndInItsOrder) {
   ModelConfig config = tiny();
   config.num_hidden_layers = 1;
   std::vector<std::string> names;
-  const auto model = make_language_model(config, 1, kCpu);
+  const auto model = make_model(std::nullopt, config, 1, kCpu);
   for (const NamedTensor& p : model->parameters()) names.push_back(p.name);
   const std::string layer = "roberta.encoder.layer.0.";
   EXPECT_THAT(
@@ -59,9 +59,9 @@ TEST(LanguageModel, NamesItsParametersAsTransformersDoesAndInItsOrder) {
 }
 
 TEST(LanguageModel, StartsFromTheSeedAlone) {
-  const auto a = make_language_model(tiny(), 7, kCpu);
-  const auto b = make_language_model(tiny(), 7, kCpu);
-  const auto c = make_language_model(tiny(), 8, kCpu);
+  const auto a = make_model(std::nullopt, tiny(), 7, kCpu);
+  const auto b = make_model(std::nullopt, tiny(), 7, kCpu);
+  const auto c = make_model(std::nullopt, tiny(), 8, kCpu);
   for (size_t i = 0; i < a->parameters().size(); ++i) {
     EXPECT_TRUE(a->parameters()[i].tensor.equal(b->parameters()[i].tensor));
   }
@@ -72,7 +72,7 @@ TEST(LanguageModel, IsInitialisedAsTransformersDoes) {
   ModelConfig config = tiny();
   config.hidden_size = 64;
   config.vocab_size = 500;
-  const auto model = make_language_model(config, 7, kCpu);
+  const auto model = make_model(std::nullopt, config, 7, kCpu);
   for (const NamedTensor& p : model->parameters()) {
     const Tensor value = p.tensor.detach();
     if (p.name.find("bias") != std::string::npos) {
@@ -98,7 +98,7 @@ TEST(LanguageModel, IsInitialisedAsModernBertIs) {
   config.num_attention_heads = 4;
   config.intermediate_size = 96;
   config.num_hidden_layers = 2;
-  const auto model = make_language_model(config, 7, kCpu);
+  const auto model = make_model(std::nullopt, config, 7, kCpu);
   // standard deviation of a normal distribution truncated to [-2, 2]
   constexpr double kTruncated = 0.8796;
   for (const NamedTensor& p : model->parameters()) {
@@ -112,7 +112,7 @@ TEST(LanguageModel, IsInitialisedAsModernBertIs) {
 }
 
 TEST(LanguageModel, GivesTheSameLogitsForPaddedAndUnpaddedRows) {
-  const auto model = make_language_model(tiny(), 3, kCpu);
+  const auto model = make_model(std::nullopt, tiny(), 3, kCpu);
   const Tensor alone = model->logits({ids({0, 5, 6, 2}, 1), {}, {}},
                                      at::tensor(std::vector<int64_t>{1, 2}, at::kLong));
   const Tensor mask = ids({1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1}, 2).to(at::kBool);
@@ -139,7 +139,7 @@ TEST(LanguageModel, GivesTheSameLogitsWithPaddingInFront) {
       config.encoder.pos_att_type = {"c2p", "p2c"};
       config.encoder.share_att_key = true;
       config.encoder.position_biased_input = false;
-      const auto model = make_language_model(config, 3, kCpu, {.fused = fused});
+      const auto model = make_model(std::nullopt, config, 3, kCpu, {.fused = fused});
       const c10::NoGradGuard no_grad;
       const Tensor text = ids({0, 5, 6, 7, 8, 9, 10, 11, 12, 2}, 1);
       const Tensor padded = at::cat({ids({1, 1, 1}, 1), text}, 1);
@@ -155,7 +155,7 @@ TEST(LanguageModel, AttentionWithItsOwnDropoutAgreesWithTheFusedOneInTheMean) {
   ModelConfig config = tiny();
   config.hidden_dropout_prob = 0.0;
   config.attention_probs_dropout_prob = 1e-9;
-  const auto model = make_language_model(config, 3, kCpu);
+  const auto model = make_model(std::nullopt, config, 3, kCpu);
   const Tensor input = ids({0, 5, 6, 7, 2, 1, 0, 8, 2, 1, 1, 1}, 2);
   const Tensor mask = input.ne(1);
   const Tensor positions = at::arange(12, at::kLong);
@@ -165,7 +165,7 @@ TEST(LanguageModel, AttentionWithItsOwnDropoutAgreesWithTheFusedOneInTheMean) {
 }
 
 TEST(LanguageModel, DropoutChangesTheLogitsAndRepeats) {
-  const auto model = make_language_model(tiny(), 3, kCpu);
+  const auto model = make_model(std::nullopt, tiny(), 3, kCpu);
   const ModelInput input{ids({0, 5, 6, 2}, 1), {}, DropoutStream{1, 2, 0}};
   const Tensor positions = at::tensor(std::vector<int64_t>{1}, at::kLong);
   const Tensor first = model->logits(input, positions);
@@ -174,7 +174,7 @@ TEST(LanguageModel, DropoutChangesTheLogitsAndRepeats) {
 }
 
 TEST(LoadWeights, ReportsWhatIsMissingAndWhatIsExtra) {
-  const auto model = make_language_model(tiny(), 3, kCpu);
+  const auto model = make_model(std::nullopt, tiny(), 3, kCpu);
   const LoadReport report = load_weights(
       *model, {"lm_head.bias", "roberta.pooler.dense.weight", "roberta.embeddings.position_ids"},
       [](const std::string&) { return at::ones({40}); }, "m");

@@ -63,20 +63,22 @@ TEST(ParameterShapes, AreThoseOfEveryModelThatIsMade) {
     for (const bool tied : {true, false}) {
       ModelConfig config = tiny(type);
       config.tie_word_embeddings = tied;
-      EXPECT_EQ(foretold(config, std::nullopt), made(*make_language_model(config, 1, cpu))) << type;
+      EXPECT_EQ(foretold(config, std::nullopt), made(*make_model(std::nullopt, config, 1, cpu)))
+          << type;
     }
     for (const bool tied : {true, false}) {
       ModelConfig config = tiny(type);
       config.tie_word_embeddings = tied;
       if (!has_next_sentence_head(config)) continue;
-      EXPECT_EQ(foretold(config, Head::kPretraining), made(*make_pretraining_model(config, 1, cpu)))
+      EXPECT_EQ(foretold(config, Head::kPretraining),
+                made(*make_model(Head::kPretraining, config, 1, cpu)))
           << type;
     }
     ModelConfig config = tiny(type);
     config.use_bias = type != "big_bird";
     for (const Head head : {Head::kSequenceClassification, Head::kMultipleChoice,
                             Head::kTokenClassification, Head::kQuestionAnswering}) {
-      EXPECT_EQ(foretold(config, head), made(*make_head_model(head, config, 1, cpu)))
+      EXPECT_EQ(foretold(config, head), made(*make_model(head, config, 1, cpu)))
           << type << " with head " << static_cast<int>(head);
     }
   }

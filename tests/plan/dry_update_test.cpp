@@ -9,6 +9,7 @@
 
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/model/model_config.h"
+#include "finetune/task/words_loss.h"
 #include "support/tensor_memory.h"
 
 namespace finetune {
@@ -137,15 +138,14 @@ TEST(DryUpdate, RunsEveryHeadAndAttention) {
 int64_t allocated(const ModelConfig& config, ModelOptions options) {
   const OneThread one_thread(true);
   options.fused = true;
-  const auto model = make_language_model(config, 1, c10::Device(c10::kCPU), options);
+  const auto model = make_model(std::nullopt, config, 1, c10::Device(c10::kCPU), options);
   const Tensor ids = at::ones({4, 64}, at::kLong);
   const int64_t targets = is_causal(config) ? 256 : 40;
   const Tensor positions = at::arange(targets, at::kLong);
   const Tensor labels = at::ones({targets}, at::kLong);
   const testing::TensorMemory memory;
-  model
-      ->loss_sum({.input_ids = ids, .attention_mask = {}, .dropout = DropoutStream{}}, positions,
-                 labels, {})
+  words_loss(*model, {.input_ids = ids, .attention_mask = {}, .dropout = DropoutStream{}},
+             positions, labels, {})
       .backward();
   return memory.peak_bytes();
 }

@@ -37,9 +37,9 @@ ModelConfig loaded_config() {
   return config;
 }
 
-std::unique_ptr<LanguageModel> make_loaded(WeightFormat format, bool draws) {
-  return make_language_model(loaded_config(), 7, c10::Device(c10::kCPU),
-                             {.fused = true, .weights = format, .draw_weights = draws});
+std::unique_ptr<Model> make_loaded(WeightFormat format, bool draws) {
+  return make_model(std::nullopt, loaded_config(), 7, c10::Device(c10::kCPU),
+                    {.fused = true, .weights = format, .draw_weights = draws});
 }
 
 // Saves in float32 in several files: the largest tensor fills one file.

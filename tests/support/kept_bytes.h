@@ -5,6 +5,7 @@
 
 #include "finetune/kernels/dry_device.h"
 #include "finetune/model/model.h"
+#include "finetune/task/words_loss.h"
 #include "finetune/tensor/meta_memory.h"
 
 namespace finetune {
@@ -31,13 +32,13 @@ inline int64_t kept_bytes(ModelConfig config, int64_t tokens, ModelOptions optio
   const c10::Device meta(c10::kMeta);
   options.fused = true;
   options.draw_weights = false;
-  const auto model = make_language_model(config, 0, meta, options);
+  const auto model = make_model(std::nullopt, config, 0, meta, options);
   const auto integers = at::TensorOptions(meta).dtype(at::kLong);
   const Tensor ids = at::empty({1, tokens}, integers);
   const Tensor one = at::empty({1}, integers);  // position that is predicted
   const MetaMemory memory;
-  const Tensor loss = model->loss_sum(
-      {.input_ids = ids, .attention_mask = {}, .dropout = DropoutStream{}}, one, one, {});
+  const Tensor loss = words_loss(
+      *model, {.input_ids = ids, .attention_mask = {}, .dropout = DropoutStream{}}, one, one, {});
   int64_t gradients = 0;
   for (const MetaMemory::Event& event : memory.events()) {
     if (event.use == MemoryUse::kGradient) gradients += event.bytes;

@@ -22,7 +22,7 @@ const c10::Device kHeadsDevice(c10::kCPU);
 
 // Logits are looked up by token id, so that tests know them: [B, T, C], or those of the first
 // token.
-class TableModel final : public HeadModel {
+class TableModel final : public Model {
  public:
   TableModel(Tensor table, bool tokens) : tokens_(tokens) {
     store_ = std::make_unique<ParameterStore>(NamedTensors{{"table", table.clone()}},
@@ -35,12 +35,27 @@ class TableModel final : public HeadModel {
   [[nodiscard]] const ParameterStore& store() const override { return *store_; }
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
   [[nodiscard]] std::string architecture() const override { return "Table"; }
-  [[nodiscard]] Tensor logits(const ModelInput& input) override {
+  [[nodiscard]] const ModelOptions& options() const override { return options_; }
+  [[nodiscard]] Tensor logits(const ModelInput& input, const Tensor& /*positions*/) override {
     seen = input;
     const Tensor all = table()
                            .index_select(0, input.input_ids.flatten())
                            .view({input.input_ids.size(0), input.input_ids.size(1), -1});
     return tokens_ ? all : all.select(1, 0);
+  }
+  // What these tasks do not ask for.
+  [[nodiscard]] Encoded encode(const ModelInput& /*input*/) override { std::abort(); }
+  [[nodiscard]] Tensor head_logits(const ModelInput& /*input*/, const Tensor& /*hidden*/,
+                                   const Tensor& /*positions*/) override {
+    std::abort();
+  }
+  [[nodiscard]] Vocabulary vocabulary(const ModelInput& /*input*/, const Tensor& /*hidden*/,
+                                      const Tensor& /*positions*/) override {
+    std::abort();
+  }
+  [[nodiscard]] Tensor next_sentence(const ModelInput& /*input*/,
+                                     const Encoded& /*encoded*/) override {
+    std::abort();
   }
   [[nodiscard]] const Tensor& table() const { return store_->tensor(weights_[0]); }
 
@@ -49,6 +64,7 @@ class TableModel final : public HeadModel {
  private:
   bool tokens_;
   ModelConfig config_;
+  ModelOptions options_;
   Weights weights_;
   std::unique_ptr<ParameterStore> store_;
 };
@@ -376,7 +392,7 @@ TEST(Tasks, FitTheHeadsOfModels) {
   batch.token_type_ids = {0, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1};
   batch.classes = {1, 0};
   const auto loss_of = [&](Head head, const auto& make_task) {
-    const auto model = make_head_model(head, config, 7, kHeadsDevice);
+    const auto model = make_model(head, config, 7, kHeadsDevice);
     const std::unique_ptr<Task> task = make_task(*model);
     for (const Tensor& sum : task->loss_sums(batch, {.dropout = {.seed = 1}}))
       sum.backward({}, true);
@@ -385,24 +401,24 @@ TEST(Tasks, FitTheHeadsOfModels) {
     }
     return task->evaluate(batch).loss;
   };
-  const double choice = loss_of(Head::kMultipleChoice, [](HeadModel& model) {
+  const double choice = loss_of(Head::kMultipleChoice, [](Model& model) {
     return make_multiple_choice_task(model, kHeadsDevice, {});
   });
   EXPECT_NEAR(choice, std::log(2.0), 0.2);
   batch = part(batch, 0, 4);
   batch.classes = {2, 0, kIgnoredLabel, 1};
-  const double sequence = loss_of(Head::kSequenceClassification, [](HeadModel& model) {
+  const double sequence = loss_of(Head::kSequenceClassification, [](Model& model) {
     return make_sequence_classification_task(model, kHeadsDevice, ProblemType::kSingleLabel, {});
   });
   EXPECT_NEAR(sequence, std::log(3.0), 0.2);
   batch.labels = {-100, 0, 1, 2, -100, 0, 0, 1, 2, 0, 1, 2};
-  const double token = loss_of(Head::kTokenClassification, [](HeadModel& model) {
+  const double token = loss_of(Head::kTokenClassification, [](Model& model) {
     return make_token_classification_task(model, kHeadsDevice, {});
   });
   EXPECT_NEAR(token, std::log(3.0), 0.2);
   batch.starts = {0, 1, 1, 0};
   batch.ends = {2, 2, 1, 0};
-  const double answer = loss_of(Head::kQuestionAnswering, [](HeadModel& model) {
+  const double answer = loss_of(Head::kQuestionAnswering, [](Model& model) {
     return make_question_answering_task(model, kHeadsDevice);
   });
   EXPECT_NEAR(answer, std::log(3.0), 0.2);

@@ -32,7 +32,7 @@ class ModelFolder {
     ModelConfig config = read_model_config(kModel);
     config.id2label = std::move(labels);
     config.initializer_range = 0.5;
-    const auto model = make_head_model(head, config, 5, c10::Device(c10::kCPU));
+    const auto model = make_model(head, config, 5, c10::Device(c10::kCPU));
     FileSystem& files = FileSystem::local();
     for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
       folder_.write(name, files.read_all(kModel + "/" + name));

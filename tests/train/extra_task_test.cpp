@@ -99,7 +99,7 @@ class TextLengthSetup final : public LabelledSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    auto model = make_head_model(Head::kSequenceClassification, config, seed(), device, options);
+    auto model = make_model(Head::kSequenceClassification, config, seed(), device, options);
     auto task = make_sequence_classification_task(*model, device, ProblemType::kRegression, {});
     return {std::move(model), std::move(task)};
   }

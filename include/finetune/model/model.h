@@ -13,6 +13,7 @@
 #include "finetune/kernels/token_layout.h"
 #include "finetune/model/model_config.h"
 #include "finetune/model/model_options.h"
+#include "finetune/nn/chunked_cross_entropy.h"
 #include "finetune/nn/key_value_cache.h"
 #include "finetune/params/store.h"
 #include "finetune/tensor/tensor.h"
@@ -37,7 +38,52 @@ struct ModelInput {
   KeyValueCache* cache = nullptr;
 };
 
-// A transformer with a head. Parameters have the names that transformers uses in checkpoints.
+// The hidden states of a pass over [B, T]: [B, T, C], or [1, N, C] with a layout.
+struct Encoded {
+  Tensor hidden;
+  std::shared_ptr<const TokenLayout> layout;
+  int64_t rows, length;  // B, T
+
+  // These return float32, which heads read.
+  [[nodiscard]] Tensor padded() const;  // [B, T, C], zero at padding that was not computed
+  // [N, C] at positions [N], each b * T + t.
+  [[nodiscard]] Tensor tokens_at(const Tensor& positions) const;
+  [[nodiscard]] Tensor first_tokens() const;  // [B, 1, C]
+};
+
+// What a model predicts; without one (nullopt), the word at a position: the next one in a decoder
+// (is_causal()), a masked one in an encoder.
+enum class Head {
+  kPretraining,  // masked LM and next sentence: whether the second segment follows the first
+  kSequenceClassification,  // logits [B, labels]
+  kMultipleChoice,          // logits [B, 1], one row per choice
+  kTokenClassification,     // logits [B, T, labels]
+  kQuestionAnswering,       // logits [B, T, 2]: start and end of the answer
+};
+
+// Whether a model's logits are over the vocabulary; nullopt is the head of a language model.
+[[nodiscard]] inline bool predicts_words(std::optional<Head> head) {
+  return !head || *head == Head::kPretraining;
+}
+
+// The last layer of a language model: logits = W x + b over the vocabulary.
+struct LmDecoder {
+  Weight weight;         // [V, C]
+  Weight bias;           // [V], or undefined
+  bool is_tied = false;  // the weight is the word embedding
+  double softcap = 0.0;  // c: logits x become c tanh(x / c); 0: no soft-capping
+};
+
+// What the last layer reads, and how a chunked loss computes it.
+struct Vocabulary {
+  Tensor x;  // [N, C]
+  LmDecoder decoder;
+  ChunkedCrossEntropyOptions options;
+};
+
+// A transformer with a head: it encodes, and losses are made of what it returns (task/). Parameters
+// have the names that transformers uses in checkpoints. A pass records its backward pass if grad
+// mode is on, and has the precision of training if the input has dropout.
 class Model {
  public:
   virtual ~Model() = default;
@@ -54,99 +100,39 @@ class Model {
   // leaves of autograd.
   [[nodiscard]] NamedTensors parameters() const { return store().tensors(); }
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
+  [[nodiscard]] virtual const ModelOptions& options() const = 0;
   [[nodiscard]] virtual std::string architecture() const = 0;  // "RobertaForMaskedLM"
-};
 
-struct LmLossOptions {
-  double label_smoothing_factor = 0.0;
-  // Factor of the sum in backward(); see ChunkedCrossEntropyOptions.
-  double gradient_scale = 1.0;
-};
-
-// A language model: masked for encoders, causal for decoders; see is_causal().
-class LanguageModel : public Model {
- public:
-  // Logits [N, V] at the given positions [N] (int64, b * T + t); the head runs on these alone.
-  [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions) = 0;
-  // Summed cross entropy of these logits with labels [N] int64, without materialising all logits.
-  [[nodiscard]] virtual Tensor loss_sum(const ModelInput& input, const Tensor& positions,
-                                        const Tensor& labels, const LmLossOptions& options) = 0;
-  // The log probability of each of these labels: [N] float32, for losses that compare sequences.
-  // backward() takes any gradient; the logits are computed again for it, never materialised whole.
-  [[nodiscard]] virtual Tensor token_log_probs(const ModelInput& input, const Tensor& positions,
-                                               const Tensor& labels) = 0;
-  // Evaluation results of N positions, computed without materialising all logits.
-  struct Scores {
-    double loss_sum = 0.0;     // cross entropy
-    double entropy_sum = 0.0;  // of the predicted distributions, in nats; 0 unless asked for
-    Tensor best;               // [N] int64, the most probable ids
-  };
-  struct ScoreOptions {
-    double label_smoothing_factor = 0.0;
-    bool entropy = false;
-  };
-  [[nodiscard]] virtual Scores score(const ModelInput& input, const Tensor& positions,
-                                     const Tensor& labels, const ScoreOptions& options) = 0;
-};
-
-// A masked LM with a next-sentence head: it predicts from the first token whether the second
-// segment follows the first.
-class PretrainingModel : public Model {
- public:
-  struct Logits {
-    Tensor words;          // [N, V] at the positions; undefined where there are none
-    Tensor next_sentence;  // [B, 2]: follows, does not follow
-  };
-  // Positions [N] int64 as above; undefined: none.
-  [[nodiscard]] virtual Logits logits(const ModelInput& input, const Tensor& positions) = 0;
-  struct Terms {
-    Tensor words_loss;     // the summed cross entropy; undefined where there are no positions
-    Tensor next_sentence;  // [B, 2] logits
-  };
-  // Both terms from one pass through the encoder.
-  [[nodiscard]] virtual Terms terms(const ModelInput& input, const Tensor& positions,
-                                    const Tensor& labels, const LmLossOptions& options) = 0;
-};
-
-enum class Head {
-  kPretraining,             // masked LM and next sentence: a PretrainingModel
-  kSequenceClassification,  // logits [B, labels]
-  kMultipleChoice,          // logits [B, 1], one row per choice
-  kTokenClassification,     // logits [B, T, labels]
-  kQuestionAnswering,       // logits [B, T, 2]: start and end of the answer
-};
-
-// Whether a model's logits are over the vocabulary; nullopt is the head of a language model.
-[[nodiscard]] inline bool predicts_words(std::optional<Head> head) {
-  return !head || *head == Head::kPretraining;
-}
-
-// A model with a head other than a language model's.
-class HeadModel : public Model {
- public:
-  [[nodiscard]] virtual Tensor logits(const ModelInput& input) = 0;
+  // Runs the layers.
+  [[nodiscard]] virtual Encoded encode(const ModelInput& input) = 0;
+  // The head's logits. Over the vocabulary: [N, V] at the given positions [N] (int64, b * T + t);
+  // the head runs on these alone.
+  [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions = {}) = 0;
+  // The same of hidden states in float32; `positions`: of the hidden states [N, C] in [B, T], if
+  // they are not all.
+  [[nodiscard]] virtual Tensor head_logits(const ModelInput& input, const Tensor& hidden,
+                                           const Tensor& positions = {}) = 0;
+  // Of a head over the vocabulary, from hidden states [N, C] at these positions.
+  [[nodiscard]] virtual Vocabulary vocabulary(const ModelInput& input, const Tensor& hidden,
+                                              const Tensor& positions) = 0;
+  // Head::kPretraining: logits [B, 2]: follows, does not follow.
+  [[nodiscard]] virtual Tensor next_sentence(const ModelInput& input, const Encoded& encoded) = 0;
 };
 
 // Makes a new model: every weight is a function of (seed, its name) with transformers'
 // initialisation (normal with initializer_range; biases 0; LayerNorm 1 and 0; the padding's
-// embedding 0). Throws Error(kConfig) for a model_type without a class. Parameters that the forward
-// pass does not use, such as big_bird's pooler under most heads, exist but have no gradient.
-[[nodiscard]] std::unique_ptr<LanguageModel> make_language_model(const ModelConfig& config,
-                                                                 uint64_t seed, c10::Device device,
-                                                                 const ModelOptions& options = {});
+// embedding 0). Throws Error(kConfig) for a model_type without a class, or without the head.
+// Parameters that the forward pass does not use, such as big_bird's pooler under most heads, exist
+// but have no gradient. The number of labels is that of config.id2label; question answering always
+// has two. big_bird's question answering uses the token types of (question, context) if the input
+// has none.
+[[nodiscard]] std::unique_ptr<Model> make_model(std::optional<Head> head, const ModelConfig& config,
+                                                uint64_t seed, c10::Device device,
+                                                const ModelOptions& options = {});
 // Whether the language model of a model_type predicts the next word from those before it.
 [[nodiscard]] bool is_causal(const ModelConfig& config);
-// Throws Error(kConfig) for a model_type without next-sentence prediction, such as roberta.
-[[nodiscard]] std::unique_ptr<PretrainingModel> make_pretraining_model(
-    const ModelConfig& config, uint64_t seed, c10::Device device, const ModelOptions& options = {});
 // Whether a model_type has a next-sentence head.
 [[nodiscard]] bool has_next_sentence_head(const ModelConfig& config);
-// Requires: a head other than kPretraining. The number of labels is that of config.id2label;
-// question answering always has two. big_bird's question answering uses the token types of
-// (question, context) if the input has none.
-[[nodiscard]] std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config,
-                                                         uint64_t seed, c10::Device device,
-                                                         const ModelOptions& options = {});
 
 // Differences between a folder of weights and a model. `missing` and `mismatched` are names of the
 // model, `unexpected` names of the folder.

@@ -19,7 +19,7 @@ const TaskDescriptor& causal_lm_descriptor();
 [[nodiscard]] std::unique_ptr<TaskSetup> make_causal_lm_setup(const SetupContext& context);
 
 // For batches whose labels are the next tokens. `model` must outlive the task.
-[[nodiscard]] std::unique_ptr<Task> make_causal_lm_task(LanguageModel& model, c10::Device device,
+[[nodiscard]] std::unique_ptr<Task> make_causal_lm_task(Model& model, c10::Device device,
                                                         const LossOptions& options);
 
 // What sft has in common with clm.

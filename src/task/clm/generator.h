@@ -17,7 +17,7 @@ namespace finetune {
 class Generator {
  public:
   // `model` must outlive this.
-  Generator(LanguageModel& model, c10::Device device, GenerationConfig config, uint64_t seed)
+  Generator(Model& model, c10::Device device, GenerationConfig config, uint64_t seed)
       : model_(model), device_(device), config_(std::move(config)), seed_(seed) {}
 
   // If the next prompt begins with all tokens that were computed for the last one, they do not pass
@@ -36,7 +36,7 @@ class Generator {
   [[nodiscard]] Tensor next_scores(std::span<const int32_t> ids, KeyValueCache& cache);
   [[nodiscard]] bool ends(int32_t id) const;
 
-  LanguageModel& model_;
+  Model& model_;
   c10::Device device_;
   GenerationConfig config_;
   uint64_t seed_;

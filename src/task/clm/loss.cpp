@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <c10/core/GradMode.h>
 
+#include "finetune/task/words_loss.h"
 #include "finetune/tensor/device.h"
 #include "task/clm/clm.h"
 #include "task/masked_lm/masked_lm.h"
@@ -13,7 +14,7 @@ namespace {
 // Like masked language modelling, but the label of each token is the next token.
 class CausalLm final : public Task {
  public:
-  CausalLm(LanguageModel& model, c10::Device device, const LossOptions& options)
+  CausalLm(Model& model, c10::Device device, const LossOptions& options)
       : model_(model),
         device_(device),
         score_options_({.label_smoothing_factor = options.label_smoothing_factor,
@@ -33,9 +34,9 @@ class CausalLm final : public Task {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
     const MaskedWords words(batch, compiles_shapes(device_));
-    const LanguageModel::Scores scores = model_.score(
-        make_model_input(batch, device_, std::nullopt), to_device(words.positions, device_),
-        to_device(words.labels, device_), score_options_);
+    const WordScores scores = score_words(model_, make_model_input(batch, device_, std::nullopt),
+                                          to_device(words.positions, device_),
+                                          to_device(words.labels, device_), score_options_);
     return {.logits = {},
             .best = scores.best,
             .loss = scores.loss_sum / static_cast<double>(batch.targets),
@@ -44,15 +45,15 @@ class CausalLm final : public Task {
   }
 
  private:
-  LanguageModel& model_;
+  Model& model_;
   c10::Device device_;
-  LanguageModel::ScoreOptions score_options_;
+  WordScoreOptions score_options_;
   std::unique_ptr<Task> words_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_causal_lm_task(LanguageModel& model, c10::Device device,
+std::unique_ptr<Task> make_causal_lm_task(Model& model, c10::Device device,
                                           const LossOptions& options) {
   return std::make_unique<CausalLm>(model, device, options);
 }

@@ -38,9 +38,9 @@ class TextGenerator final : public Predictor {
       throw Error(ErrorKind::kData, folder_ + ": a " + config_.model_type +
                                         " predicts masked words and generates no text");
     }
-    model_ = make_language_model(
-        config_, 0, device_,
-        {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
+    model_ =
+        make_model(std::nullopt, config_, 0, device_,
+                   {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
     require_whole(load_folder_weights(*model_, folder_), folder_, "text-generation");
     model_->store().hold_factors();  // the weights stay as they are
     if (options_.chat) prepare_chat();
@@ -153,7 +153,7 @@ class TextGenerator final : public Predictor {
   c10::Device device_;
   PredictOptions options_;
   GenerationConfig generation_;
-  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<chat::ChatRenderer> renderer_;  // null: texts are continued
   std::unique_ptr<Generator> generator_;
   uint64_t prompts_ = 0;  // number of prompts answered

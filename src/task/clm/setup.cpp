@@ -54,7 +54,7 @@ std::shared_ptr<const Collator> make_causal_lm_collator(const SetupContext& cont
 TaskSetup::Learner make_causal_lm_learner(const TrainingArgs& args, const ModelConfig& config,
                                           c10::Device device, const ModelOptions& options,
                                           bool measures_entropy) {
-  auto model = make_language_model(config, static_cast<uint64_t>(args.seed), device, options);
+  auto model = make_model(std::nullopt, config, static_cast<uint64_t>(args.seed), device, options);
   auto task = make_causal_lm_task(*model, device,
                                   {.label_smoothing_factor = args.label_smoothing_factor,
                                    .measures_entropy = measures_entropy});

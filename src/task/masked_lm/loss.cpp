@@ -2,6 +2,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/GradMode.h>
 
+#include "finetune/task/words_loss.h"
 #include "finetune/tensor/device.h"
 #include "task/masked_lm/masked_lm.h"
 #include "task/masked_lm/masked_words.h"
@@ -38,7 +39,7 @@ class MaskedLmMetrics final : public Metrics {
 
 class MaskedLm final : public Task {
  public:
-  MaskedLm(LanguageModel& model, c10::Device device, const LossOptions& options)
+  MaskedLm(Model& model, c10::Device device, const LossOptions& options)
       : model_(model), device_(device), options_(options) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
@@ -53,10 +54,10 @@ class MaskedLm final : public Task {
     if (batch.targets == 0) return {Tensor()};
     const MaskedWords words(batch, compiles_shapes(device_));
     words.check_labels(model_.config().vocab_size);
-    return {model_.loss_sum(make_model_input(batch, device_, pass.dropout),
-                            to_device(words.positions, device_), to_device(words.labels, device_),
-                            {.label_smoothing_factor = options_.label_smoothing_factor,
-                             .gradient_scale = pass.scale(0)})};
+    return {words_loss(model_, make_model_input(batch, device_, pass.dropout),
+                       to_device(words.positions, device_), to_device(words.labels, device_),
+                       {.label_smoothing_factor = options_.label_smoothing_factor,
+                        .gradient_scale = pass.scale(0)})};
   }
 
   Outputs evaluate(const Batch& batch) override {
@@ -74,14 +75,14 @@ class MaskedLm final : public Task {
   }
 
  private:
-  LanguageModel& model_;
+  Model& model_;
   c10::Device device_;
   LossOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_masked_lm_task(LanguageModel& model, c10::Device device,
+std::unique_ptr<Task> make_masked_lm_task(Model& model, c10::Device device,
                                           const LossOptions& options) {
   return std::make_unique<MaskedLm>(model, device, options);
 }

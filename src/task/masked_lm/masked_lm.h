@@ -20,7 +20,7 @@ const TaskDescriptor& masked_lm_descriptor();
 [[nodiscard]] std::unique_ptr<TaskSetup> make_masked_lm_setup(const SetupContext& context);
 
 // `model` must outlive the task.
-[[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(LanguageModel& model, c10::Device device,
+[[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(Model& model, c10::Device device,
                                                         const LossOptions& options);
 
 // Computes `accuracy`: the fraction of masked tokens whose most probable token is correct.

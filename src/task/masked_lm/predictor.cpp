@@ -34,9 +34,9 @@ class FillMask final : public Predictor {
     const auto& mask = encoder_.tokenizer().special_tokens().mask;
     if (!mask) throw Error(ErrorKind::kData, folder_ + ": its tokenizer names no mask token");
     mask_ = *mask;
-    model_ = make_language_model(
-        config_, 0, device_,
-        {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
+    model_ =
+        make_model(std::nullopt, config_, 0, device_,
+                   {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
     require_whole(load_folder_weights(*model_, folder_), folder_, "fill-mask");
     model_->store().hold_factors();  // the weights stay as they are
   }
@@ -126,7 +126,7 @@ class FillMask final : public Predictor {
   c10::Device device_;
   int64_t top_k_;
   int64_t batch_size_;
-  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Model> model_;
   SpecialTokens::Token mask_;
 };
 

@@ -44,7 +44,8 @@ class MaskedLmSetup final : public TextSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    auto model = make_language_model(config, static_cast<uint64_t>(args().seed), device, options);
+    auto model =
+        make_model(std::nullopt, config, static_cast<uint64_t>(args().seed), device, options);
     auto task = make_masked_lm_task(*model, device,
                                     {.label_smoothing_factor = args().label_smoothing_factor});
     return {std::move(model), std::move(task)};

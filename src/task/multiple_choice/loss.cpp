@@ -7,7 +7,7 @@ namespace {
 
 class MultipleChoice final : public HeadTask {
  public:
-  MultipleChoice(HeadModel& model, c10::Device device, const LossOptions& options)
+  MultipleChoice(Model& model, c10::Device device, const LossOptions& options)
       : HeadTask(model, device), options_(options) {}
 
  private:
@@ -27,7 +27,7 @@ class MultipleChoice final : public HeadTask {
 
 }  // namespace
 
-std::unique_ptr<Task> make_multiple_choice_task(HeadModel& model, c10::Device device,
+std::unique_ptr<Task> make_multiple_choice_task(Model& model, c10::Device device,
                                                 const LossOptions& options) {
   return std::make_unique<MultipleChoice>(model, device, options);
 }

@@ -22,7 +22,7 @@ const TaskDescriptor& multiple_choice_descriptor();
 
 // `model` must outlive the task.
 // One term: cross entropy over the choices of each sample.
-[[nodiscard]] std::unique_ptr<Task> make_multiple_choice_task(HeadModel& model, c10::Device device,
+[[nodiscard]] std::unique_ptr<Task> make_multiple_choice_task(Model& model, c10::Device device,
                                                               const LossOptions& options);
 
 // Computes `accuracy`.

@@ -23,7 +23,7 @@ class MultipleChoiceSetup final : public LabelledSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    auto model = make_head_model(Head::kMultipleChoice, config, seed(), device, options);
+    auto model = make_model(Head::kMultipleChoice, config, seed(), device, options);
     auto task = make_multiple_choice_task(
         *model, device, {.label_smoothing_factor = args().label_smoothing_factor});
     return {std::move(model), std::move(task)};

@@ -2,6 +2,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/GradMode.h>
 
+#include "finetune/task/words_loss.h"
 #include "finetune/tensor/device.h"
 #include "task/head_task.h"
 #include "task/masked_lm/masked_words.h"
@@ -61,7 +62,7 @@ class PretrainingMetrics final : public Metrics {
 
 class Pretraining final : public Task {
  public:
-  Pretraining(PretrainingModel& model, c10::Device device, const LossOptions& options)
+  Pretraining(Model& model, c10::Device device, const LossOptions& options)
       : model_(model), device_(device), options_(options) {}
 
   [[nodiscard]] int64_t terms() const override { return 2; }
@@ -76,32 +77,39 @@ class Pretraining final : public Task {
     const MaskedWords words(batch, compiles_shapes(device_));
     if (batch.targets == 0) return {Tensor(), Tensor()};
     words.check_labels(model_.config().vocab_size);
-    const PretrainingModel::Terms terms =
-        model_.terms(make_model_input(batch, device_, pass.dropout), positions_of(words),
-                     to_device(words.labels, device_),
-                     {.label_smoothing_factor = options_.label_smoothing_factor,
-                      .gradient_scale = pass.scale(0)});
-    return {terms.words_loss, next_loss(real_rows(terms.next_sentence, batch), batch)};
+    const ModelInput input = make_model_input(batch, device_, pass.dropout);
+    const Encoded encoded = model_.encode(input);
+    const Tensor next = model_.next_sentence(input, encoded);
+    Tensor of_words;
+    if (words.size() > 0) {
+      of_words = words_loss(model_, input, encoded, to_device(words.positions, device_),
+                            to_device(words.labels, device_),
+                            {.label_smoothing_factor = options_.label_smoothing_factor,
+                             .gradient_scale = pass.scale(0)});
+    }
+    return {of_words, next_loss(real_rows(next, batch), batch)};
   }
 
   Outputs evaluate(const Batch& batch) override {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
     const MaskedWords words(batch, compiles_shapes(device_));
-    const PretrainingModel::Logits logits =
-        model_.logits(make_model_input(batch, device_, std::nullopt), positions_of(words));
-    Outputs outputs{.logits = logits.words,
-                    .next_sentence_logits = real_rows(logits.next_sentence, batch).to(at::kFloat),
+    const ModelInput input = make_model_input(batch, device_, std::nullopt);
+    const Encoded encoded = model_.encode(input);
+    const Tensor next = model_.next_sentence(input, encoded);
+    Outputs outputs{.logits = {},
+                    .next_sentence_logits = real_rows(next, batch).to(at::kFloat),
                     .targets = batch.targets};
-    Tensor words_loss;
+    Tensor of_words;
     if (words.size() > 0) {
-      outputs.logits = outputs.logits.to(at::kFloat);
-      words_loss = at::cross_entropy_loss(outputs.logits, to_device(words.labels, device_), {},
-                                          at::Reduction::Sum, kIgnoredLabel,
-                                          options_.label_smoothing_factor);
+      const Tensor positions = to_device(words.positions, device_);
+      outputs.logits = model_.head_logits(input, encoded.tokens_at(positions)).to(at::kFloat);
+      of_words = at::cross_entropy_loss(outputs.logits, to_device(words.labels, device_), {},
+                                        at::Reduction::Sum, kIgnoredLabel,
+                                        options_.label_smoothing_factor);
     }
     const std::vector<int64_t> counts = count_targets(batch);
-    const std::vector<Tensor> sums = {words_loss, next_loss(outputs.next_sentence_logits, batch)};
+    const std::vector<Tensor> sums = {of_words, next_loss(outputs.next_sentence_logits, batch)};
     for (size_t term = 0; term < sums.size(); ++term) {
       const double mean = sums[term].defined()
                               ? sums[term].item<double>() / static_cast<double>(counts[term])
@@ -113,24 +121,20 @@ class Pretraining final : public Task {
   }
 
  private:
-  [[nodiscard]] Tensor positions_of(const MaskedWords& words) const {
-    return words.size() > 0 ? to_device(words.positions, device_) : Tensor();
-  }
-
   // Undefined if no sample has a label.
   [[nodiscard]] static Tensor next_loss(const Tensor& logits, const Batch& batch) {
     if (count_known(batch.classes) == 0) return {};
     return summed_cross_entropy(logits.to(at::kFloat), batch.classes, batch, 0.0);
   }
 
-  PretrainingModel& model_;
+  Model& model_;
   c10::Device device_;
   LossOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_pretraining_task(PretrainingModel& model, c10::Device device,
+std::unique_ptr<Task> make_pretraining_task(Model& model, c10::Device device,
                                             const LossOptions& options) {
   return std::make_unique<Pretraining>(model, device, options);
 }

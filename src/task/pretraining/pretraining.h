@@ -21,8 +21,7 @@ const TaskDescriptor& pretraining_descriptor();
 // `model` must outlive the task.
 // Two terms: cross entropy over the masked words, and over the samples with a next-sentence label.
 // As in transformers, the loss is the sum of both means. Label smoothing applies only to the first.
-[[nodiscard]] std::unique_ptr<Task> make_pretraining_task(PretrainingModel& model,
-                                                          c10::Device device,
+[[nodiscard]] std::unique_ptr<Task> make_pretraining_task(Model& model, c10::Device device,
                                                           const LossOptions& options);
 
 // Computes masked_lm_accuracy and next_sentence_accuracy (fractions of correct predictions), and

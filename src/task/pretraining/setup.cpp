@@ -60,11 +60,11 @@ class PretrainingSetup final : public TaskSetup {
     const auto seed = static_cast<uint64_t>(args_.seed);
     const LossOptions loss{.label_smoothing_factor = args_.label_smoothing_factor};
     if (!args_.use_nsp) {
-      auto model = make_language_model(config, seed, device, options);
+      auto model = make_model(std::nullopt, config, seed, device, options);
       auto task = make_masked_lm_task(*model, device, loss);
       return {std::move(model), std::move(task)};
     }
-    auto model = make_pretraining_model(config, seed, device, options);
+    auto model = make_model(Head::kPretraining, config, seed, device, options);
     auto task = make_pretraining_task(*model, device, loss);
     return {std::move(model), std::move(task)};
   }

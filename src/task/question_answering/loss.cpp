@@ -17,7 +17,7 @@ constexpr double kHalf = 0.5;  // the loss is the mean of both ends' losses
 
 class QuestionAnswering final : public Task {
  public:
-  QuestionAnswering(HeadModel& model, c10::Device device) : model_(model), device_(device) {}
+  QuestionAnswering(Model& model, c10::Device device) : model_(model), device_(device) {}
 
   [[nodiscard]] int64_t terms() const override { return 2; }
 
@@ -77,13 +77,13 @@ class QuestionAnswering final : public Task {
     return sums;
   }
 
-  HeadModel& model_;
+  Model& model_;
   c10::Device device_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_question_answering_task(HeadModel& model, c10::Device device) {
+std::unique_ptr<Task> make_question_answering_task(Model& model, c10::Device device) {
   return std::make_unique<QuestionAnswering>(model, device);
 }
 

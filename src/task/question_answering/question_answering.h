@@ -26,8 +26,7 @@ const TaskDescriptor& question_answering_descriptor();
 // Two terms of weight one half: cross entropy of the answer's first and of its last token over the
 // positions of a row. As in transformers, a position at or after the batch's length is ignored and
 // a negative one means 0. kIgnoredLabel is also ignored.
-[[nodiscard]] std::unique_ptr<Task> make_question_answering_task(HeadModel& model,
-                                                                 c10::Device device);
+[[nodiscard]] std::unique_ptr<Task> make_question_answering_task(Model& model, c10::Device device);
 
 // exact_match and f1 of SQuAD 1, or with version_2_with_negative exact, f1, total, HasAns_*,
 // NoAns_* and best_* of SQuAD 2, in percent. `data` was made with keep_questions; the batches'

@@ -34,7 +34,7 @@ class QuestionAnsweringSetup final : public LabelledSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    auto model = make_head_model(Head::kQuestionAnswering, config, seed(), device, options);
+    auto model = make_model(Head::kQuestionAnswering, config, seed(), device, options);
     auto task = make_question_answering_task(*model, device);
     return {std::move(model), std::move(task)};
   }

@@ -12,7 +12,7 @@ namespace {
 
 class SingleLabel final : public HeadTask {
  public:
-  SingleLabel(HeadModel& model, c10::Device device, const LossOptions& options)
+  SingleLabel(Model& model, c10::Device device, const LossOptions& options)
       : HeadTask(model, device), options_(options), weights_(options.class_weights, device) {}
 
  private:
@@ -31,7 +31,7 @@ class SingleLabel final : public HeadTask {
 // Several labels or numbers per sample: a value for each output.
 class Values final : public HeadTask {
  public:
-  Values(HeadModel& model, c10::Device device, bool numbers)
+  Values(Model& model, c10::Device device, bool numbers)
       : HeadTask(model, device), numbers_(numbers) {}
 
  private:
@@ -56,7 +56,7 @@ class Values final : public HeadTask {
 
 }  // namespace
 
-std::unique_ptr<Task> make_sequence_classification_task(HeadModel& model, c10::Device device,
+std::unique_ptr<Task> make_sequence_classification_task(Model& model, c10::Device device,
                                                         ProblemType problem,
                                                         const LossOptions& options) {
   if (problem == ProblemType::kSingleLabel) {

@@ -28,7 +28,7 @@ const TaskDescriptor& sequence_classification_descriptor();
 // One term: cross entropy over the samples with a known class; binary cross entropy over all values
 // (multi label); squared error over all values (regression). Label smoothing and class weights
 // apply only to the first.
-[[nodiscard]] std::unique_ptr<Task> make_sequence_classification_task(HeadModel& model,
+[[nodiscard]] std::unique_ptr<Task> make_sequence_classification_task(Model& model,
                                                                       c10::Device device,
                                                                       ProblemType problem,
                                                                       const LossOptions& options);

@@ -27,7 +27,7 @@ GeneratedSamples::GeneratedSamples(const std::vector<std::string>& files, const 
 }
 
 std::vector<nlohmann::ordered_json> GeneratedSamples::answer(
-    LanguageModel& model, c10::Device device, const std::vector<int64_t>& end_ids) const {
+    Model& model, c10::Device device, const std::vector<int64_t>& end_ids) const {
   Generator generator(model, device, {.eos_token_ids = end_ids}, 0);
   std::vector<nlohmann::ordered_json> answers;
   for (const ChatPrompt& prompt : prompts_) {

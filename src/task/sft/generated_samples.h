@@ -27,7 +27,7 @@ class GeneratedSamples {
   // Returns each row with the model's most probable answer, which ends with one of `end_ids`. It
   // depends only on weights and prompt. Throws Interrupted.
   [[nodiscard]] std::vector<nlohmann::ordered_json> answer(
-      LanguageModel& model, c10::Device device, const std::vector<int64_t>& end_ids) const;
+      Model& model, c10::Device device, const std::vector<int64_t>& end_ids) const;
 
  private:
   const Tokenizer& tokenizer_;

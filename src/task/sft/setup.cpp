@@ -110,8 +110,7 @@ class SftSetup final : public LabelledSetup {
   [[nodiscard]] std::vector<Json> generate_samples(Model& model, c10::Device device,
                                                    const Files& of_start) const override {
     if (samples_ == nullptr) return {};
-    return samples_->answer(dynamic_cast<LanguageModel&>(model), device,
-                            end_ids(config_in(of_start)));
+    return samples_->answer(dynamic_cast<Model&>(model), device, end_ids(config_in(of_start)));
   }
 
   // The template that was used, and the tokens that end an answer.

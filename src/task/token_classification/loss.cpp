@@ -7,7 +7,7 @@ namespace {
 
 class TokenClassification final : public HeadTask {
  public:
-  TokenClassification(HeadModel& model, c10::Device device, const LossOptions& options)
+  TokenClassification(Model& model, c10::Device device, const LossOptions& options)
       : HeadTask(model, device), options_(options), weights_(options.class_weights, device) {}
 
  private:
@@ -25,7 +25,7 @@ class TokenClassification final : public HeadTask {
 
 }  // namespace
 
-std::unique_ptr<Task> make_token_classification_task(HeadModel& model, c10::Device device,
+std::unique_ptr<Task> make_token_classification_task(Model& model, c10::Device device,
                                                      const LossOptions& options) {
   return std::make_unique<TokenClassification>(model, device, options);
 }

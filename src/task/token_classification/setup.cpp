@@ -38,7 +38,7 @@ class TokenClassificationSetup final : public LabelledSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    auto model = make_head_model(Head::kTokenClassification, config, seed(), device, options);
+    auto model = make_model(Head::kTokenClassification, config, seed(), device, options);
     auto task = make_token_classification_task(*model, device, loss_options(labels_));
     return {std::move(model), std::move(task)};
   }

@@ -25,8 +25,7 @@ const TaskDescriptor& token_classification_descriptor();
 
 // `model` must outlive the task.
 // One term: cross entropy over the tokens that have a label.
-[[nodiscard]] std::unique_ptr<Task> make_token_classification_task(HeadModel& model,
-                                                                   c10::Device device,
+[[nodiscard]] std::unique_ptr<Task> make_token_classification_task(Model& model, c10::Device device,
                                                                    const LossOptions& options);
 
 // Computes precision, recall and f1 of entities as seqeval finds them by default (conlleval's rules

@@ -17,7 +17,7 @@ namespace {
 
 const c10::Device kClmDevice(c10::kCPU);
 
-std::unique_ptr<LanguageModel> tiny_decoder(const ModelOptions& options = {}) {
+std::unique_ptr<Model> tiny_decoder(const ModelOptions& options = {}) {
   ModelConfig config = default_model_config("llama");
   config.vocab_size = 30;
   config.hidden_size = 16;
@@ -27,7 +27,7 @@ std::unique_ptr<LanguageModel> tiny_decoder(const ModelOptions& options = {}) {
   config.decoder.head_dim = 8;
   config.intermediate_size = 32;
   config.max_position_embeddings = 16;
-  return make_language_model(config, 5, kClmDevice, options);
+  return make_model(std::nullopt, config, 5, kClmDevice, options);
 }
 
 // Four texts of different lengths; the last has nothing to predict.

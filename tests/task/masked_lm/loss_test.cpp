@@ -16,7 +16,7 @@ namespace {
 
 const c10::Device kMlmDevice(c10::kCPU);
 
-std::unique_ptr<LanguageModel> tiny_model() {
+std::unique_ptr<Model> tiny_model() {
   ModelConfig config;
   config.vocab_size = 30;
   config.hidden_size = 16;
@@ -24,7 +24,7 @@ std::unique_ptr<LanguageModel> tiny_model() {
   config.num_attention_heads = 2;
   config.intermediate_size = 32;
   config.max_position_embeddings = 12;
-  return make_language_model(config, 5, kMlmDevice);
+  return make_model(std::nullopt, config, 5, kMlmDevice);
 }
 
 // Rows of different lengths with different numbers of targets, as a padded batch of `count` rows

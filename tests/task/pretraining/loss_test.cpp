@@ -72,7 +72,7 @@ struct Result {
 
 // Runs an update of six masked words and three next-sentence labels.
 Result update(const std::vector<Batch>& batches, const std::string& type, bool fused) {
-  const auto model = make_pretraining_model(tiny(type), 5, kCpu, {.fused = fused});
+  const auto model = make_model(Head::kPretraining, tiny(type), 5, kCpu, {.fused = fused});
   const auto task = make_pretraining_task(*model, kCpu, {});
   const std::vector<double> scales = {1.0 / 6, 1.0 / 3};
   Result result;
@@ -109,7 +109,7 @@ void expect_equal(const Result& a, const Result& b) {
 }
 
 TEST(Pretraining, CountsTheTargetsOfEachTerm) {
-  const auto model = make_pretraining_model(tiny("bert"), 5, kCpu);
+  const auto model = make_model(Head::kPretraining, tiny("bert"), 5, kCpu);
   const auto task = make_pretraining_task(*model, kCpu, {});
   EXPECT_THAT(task->count_targets(rows(0, 4)), ElementsAre(6, 3));
   EXPECT_THAT(task->count_targets(rows(1, 1)), ElementsAre(0, 1));
@@ -131,7 +131,7 @@ TEST(Pretraining, ComputesFusedWhatTheReadableModelComputes) {
 }
 
 TEST(Pretraining, SumsTheMeansOfBothTermsInEvaluation) {
-  const auto model = make_pretraining_model(tiny("bert"), 5, kCpu);
+  const auto model = make_model(Head::kPretraining, tiny("bert"), 5, kCpu);
   const auto task = make_pretraining_task(*model, kCpu, {});
   const auto metrics = make_pretraining_metrics();
   const Outputs all = task->evaluate(rows(0, 4));
@@ -155,7 +155,7 @@ TEST(Pretraining, SumsTheMeansOfBothTermsInEvaluation) {
 TEST(Pretraining, RefusesFamiliesWithoutTheHead) {
   EXPECT_FALSE(has_next_sentence_head(tiny("roberta")));
   try {
-    static_cast<void>(make_pretraining_model(tiny("xlm-roberta"), 1, kCpu));
+    static_cast<void>(make_model(Head::kPretraining, tiny("xlm-roberta"), 1, kCpu));
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_GOLDEN(error.what());
