@@ -43,7 +43,13 @@ FAMILIES = {
     "big_bird": "BigBird",
     "modernbert": "ModernBert",
     "deberta-v2": "DebertaV2",
+    "gpt2": "GPT2",
+    "llama": "Llama",
+    "gemma2": "Gemma2",
 }
+# Decoders, which have fewer heads, and their tokenizer's first token; none: text alone.
+DECODERS = {"gpt2": None, "llama": "<s>", "gemma2": "<bos>"}
+OF_DECODERS = ["weather", "topics", "likeness", "names"]
 VOCAB_SIZE = 220
 SIZES = dict(
     num_hidden_layers=2,
@@ -123,6 +129,8 @@ def make_tokenizer(family, folder):
             tokenizer = transformers.BertTokenizerFast(vocab=f"{scratch}/vocab.txt")
         elif family == "modernbert":
             tokenizer = make_neox_tokenizer()
+        elif family in DECODERS:
+            tokenizer = make_causal_tokenizer(DECODERS[family])
         else:
             tokenizer = make_unigram(family, scratch)
     tokenizer.save_pretrained(folder)
@@ -150,6 +158,33 @@ def make_neox_tokenizer():
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=special
     )
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "cls", "sep", "pad", "mask")}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **names
+    )
+
+
+def make_causal_tokenizer(first):
+    """BPE of bytes with its own padding token and, before each text, `first`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<pad>", "</s>", *([first] if first else [])],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts(), trainer)
+    names = dict(pad_token="<pad>", eos_token="</s>")
+    if first:
+        names["bos_token"] = first
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{first} $A",
+            pair=f"{first} $A {first} $B",
+            special_tokens=[(first, tokenizer.token_to_id(first))],
+        )
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **names
     )
@@ -581,6 +616,16 @@ class Words(Work):
 WORKS = {w.__name__.lower(): w for w in (Weather, Topics, Likeness, Choices, Names, Cargo, Words)}
 
 
+def decoder_sizes(family):
+    sizes = dict(initializer_range=0.1, classifier_dropout=0.0)
+    if family == "gpt2":
+        no_dropout = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+        return dict(sizes, n_layer=2, n_embd=24, n_head=4, n_inner=36, **no_dropout)
+    sizes.update(num_hidden_layers=2, hidden_size=24, num_attention_heads=4)
+    sizes.update(num_key_value_heads=2, intermediate_size=36)
+    return dict(sizes, head_dim=8, sliding_window=8) if family == "gemma2" else sizes
+
+
 def make_model(family, work, tokenizer, folder):
     prefix = FAMILIES[family]
     sizes = {
@@ -593,6 +638,8 @@ def make_model(family, work, tokenizer, folder):
             del sizes[name]
         sizes["cls_token_id"] = tokenizer.cls_token_id
         sizes["sep_token_id"] = tokenizer.sep_token_id
+    if family in DECODERS:
+        sizes = decoder_sizes(family)
     config = getattr(transformers, f"{prefix}Config")(
         vocab_size=len(tokenizer),
         max_position_embeddings=50 + (2 if family in ("roberta", "xlm-roberta") else 0),
@@ -678,6 +725,8 @@ def main():
         folder.mkdir(parents=True)
         tokenizer = make_tokenizer(family, folder / "tokenizer")
         for name, kind in WORKS.items():
+            if family in DECODERS and name not in OF_DECODERS:
+                continue
             work = kind(tokenizer)
             if name == "words":
                 work.prepare(folder)

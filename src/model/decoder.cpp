@@ -190,8 +190,7 @@ std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,
   return std::make_unique<Decoder>(scope, config, options(config));
 }
 
-CausalLmHead::Norm DecoderFamily::last_norm(const nn::Scope& backbone,
-                                            const ModelConfig& config) const {
+DecoderNorm DecoderFamily::last_norm(const nn::Scope& backbone, const ModelConfig& config) const {
   const DecoderOptions own = options(config);
   return nn::RmsNorm(backbone / "norm", own.hidden, own.epsilon, own.adds_one_to_norms);
 }
@@ -199,12 +198,16 @@ CausalLmHead::Norm DecoderFamily::last_norm(const nn::Scope& backbone,
 std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
                                                     const ModelConfig& config,
                                                     std::optional<Head> head) const {
-  if (head) {
+  if (head && !has_head(*head)) {
     throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
-                                        "' is a causal language model and has no head for this "
-                                        "task in this version; use task: clm");
+                                        "' has no head for this task, as in transformers; use "
+                                        "another task, or an encoder");
   }
-  return std::make_unique<CausalLmHead>(root, last_norm(root / backbone_name(), config), config);
+  DecoderNorm norm = last_norm(root / backbone_name(), config);
+  if (!head) return std::make_unique<CausalLmHead>(root, std::move(norm), config);
+  const bool of_tokens = *head == Head::kTokenClassification;
+  return std::make_unique<DecoderClassifier>(
+      std::move(norm), root / (of_tokens ? token_classifier_name() : "score"), config, of_tokens);
 }
 
 }  // namespace finetune

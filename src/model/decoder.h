@@ -141,8 +141,13 @@ class DecoderFamily : public Architecture {
       const ModelConfig& /*config*/) const {
     return {};
   }
-  [[nodiscard]] virtual CausalLmHead::Norm last_norm(const nn::Scope& backbone,
-                                                     const ModelConfig& config) const;
+  // Whether transformers has a class of the family with this head.
+  [[nodiscard]] virtual bool has_head(Head head) const {
+    return head == Head::kSequenceClassification || head == Head::kTokenClassification;
+  }
+  [[nodiscard]] virtual const char* token_classifier_name() const { return "score"; }
+  [[nodiscard]] virtual DecoderNorm last_norm(const nn::Scope& backbone,
+                                              const ModelConfig& config) const;
   [[nodiscard]] virtual DecoderOptions options(const ModelConfig& config) const {
     return decoder_options(config);
   }

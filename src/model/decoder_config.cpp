@@ -122,6 +122,7 @@ ConfigFields DecoderFamily::fields(ModelConfig& c) const {
           {"eos_token_id", &c.decoder.eos_token_ids, 0, kMostTokens},
           {"tie_word_embeddings", &c.tie_word_embeddings},
           {"attention_dropout", &c.decoder.attention_dropout, 0.0, 0.99},
+          optional_field("classifier_dropout", &c.classifier_dropout, 0.0, 0.99),
           {"rope_parameters", &c.decoder.rope_parameters}};
 }
 

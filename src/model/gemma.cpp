@@ -132,7 +132,8 @@ class Gemma2 final : public Gemma2Family {
 class Gemma3 final : public Gemma2Family {
  public:
   [[nodiscard]] std::string model_type() const override { return "gemma3_text"; }
-  [[nodiscard]] std::string class_prefix() const override { return "Gemma3"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Gemma3Text"; }
+  [[nodiscard]] std::string lm_class() const override { return "Gemma3ForCausalLM"; }
 
   void set_defaults(ModelConfig& config) const override {
     Gemma2Family::set_defaults(config);
@@ -154,6 +155,9 @@ class Gemma3 final : public Gemma2Family {
   }
 
  protected:
+  [[nodiscard]] bool has_head(Head head) const override {
+    return head == Head::kSequenceClassification;
+  }
   [[nodiscard]] std::vector<std::string> fresh_layer_types(
       const ModelConfig& config) const override {
     return layer_types(config, [&](int64_t layer) {

@@ -125,6 +125,7 @@ class Gpt2 final : public DecoderFamily {
             {"resid_pdrop", &c.decoder.resid_pdrop, 0.0, 0.99},
             {"embd_pdrop", &c.decoder.embd_pdrop, 0.0, 0.99},
             {"attn_pdrop", &c.attention_probs_dropout_prob, 0.0, 0.99},
+            optional_field("classifier_dropout", &c.classifier_dropout, 0.0, 0.99),
             {"layer_norm_epsilon", &c.layer_norm_eps, 0.0, 1.0},
             {"initializer_range", &c.initializer_range, 0.0, 10.0},
             {"pad_token_id", &c.decoder.pad_token_id, -1, kMostTokens},
@@ -168,8 +169,9 @@ class Gpt2 final : public DecoderFamily {
   }
 
  protected:
-  [[nodiscard]] CausalLmHead::Norm last_norm(const nn::Scope& backbone,
-                                             const ModelConfig& config) const override {
+  [[nodiscard]] const char* token_classifier_name() const override { return "classifier"; }
+  [[nodiscard]] DecoderNorm last_norm(const nn::Scope& backbone,
+                                      const ModelConfig& config) const override {
     return nn::LayerNorm(backbone / "ln_f", config.hidden_size, config.layer_norm_eps);
   }
 };

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "model/heads.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
+#include <ATen/ops/full.h>
 
 #include "finetune/nn/elementwise.h"
 
@@ -125,19 +128,52 @@ nn::Value PretrainingHead::next_sentence(const HeadInput& in, nn::Pass& p) const
   return seq_relationship_(in.backbone.pool(in.hidden, p), p);
 }
 
-CausalLmHead::CausalLmHead(const nn::Scope& root, Norm norm, const ModelConfig& config)
+CausalLmHead::CausalLmHead(const nn::Scope& root, DecoderNorm norm, const ModelConfig& config)
     : norm_(std::move(norm)), softcap_(config.decoder.final_logit_softcapping.value_or(0.0)) {
   if (config.tie_word_embeddings) return;
   decoder_.emplace((root / "lm_head").of_output(), config.hidden_size, config.vocab_size, false);
 }
 
+namespace {
+
+nn::Value normed(const DecoderNorm& norms, const nn::Value& x, nn::Pass& p) {
+  return std::visit([&](const auto& norm) { return norm(x, p); }, norms);
+}
+
+// The last token of each row that is not padding, [B]: by its id, as in transformers, or by the
+// mask where no id is known.
+Tensor last_tokens(const ModelInput& input, const std::optional<int64_t>& padding) {
+  const Tensor& ids = input.input_ids;
+  const Tensor positions = at::arange(ids.size(1), ids.options());
+  if (padding) return at::argmax(positions * ids.ne(*padding), -1);
+  if (input.attention_mask.defined()) return at::argmax(positions * input.attention_mask, -1);
+  return at::full({ids.size(0)}, ids.size(1) - 1, ids.options());
+}
+
+}  // namespace
+
 nn::Value CausalLmHead::transform(const HeadInput& in, nn::Pass& p) const {
-  return std::visit([&](const auto& norm) { return norm(in.hidden, p); }, norm_);
+  return normed(norm_, in.hidden, p);
 }
 
 LmDecoder CausalLmHead::decoder(const Backbone& backbone) const {
   if (decoder_) return {decoder_->weight(), Weight(), false, softcap_};
   return {backbone.word_embedding(), Weight(), true, softcap_};
+}
+
+DecoderClassifier::DecoderClassifier(DecoderNorm norm, const nn::Scope& scope,
+                                     const ModelConfig& config, bool of_tokens)
+    : norm_(std::move(norm)),
+      score_(scope, config.hidden_size, count_labels(config), /*has_bias=*/of_tokens),
+      padding_(config.decoder.pad_token_id),
+      dropout_(of_tokens ? config.classifier_dropout.value_or(0.1) : 0.0),
+      of_tokens_(of_tokens) {}
+
+nn::Value DecoderClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
+  nn::Value x = in.hidden;
+  if (!of_tokens_) x = nn::token_at(std::move(x), last_tokens(in.input, padding_), p);
+  x = nn::dropout(normed(norm_, x, p), {dropout_, 0, DropoutSite::kTokenOutput}, p);
+  return score_(std::move(x), p);
 }
 
 double head_dropout(const ModelConfig& config) {

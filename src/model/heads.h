@@ -153,18 +153,37 @@ class PretrainingHead final : public BertLmHead {
   nn::Linear seq_relationship_;
 };
 
+// The last norm of a decoder, which belongs to its backbone by name.
+using DecoderNorm = std::variant<nn::RmsNorm, nn::LayerNorm>;
+
 // x = norm(h), decoded by the word embedding (tied) or by "lm_head".
 class CausalLmHead final : public LmHead {
  public:
-  using Norm = std::variant<nn::RmsNorm, nn::LayerNorm>;
-  CausalLmHead(const nn::Scope& root, Norm norm, const ModelConfig& config);
+  CausalLmHead(const nn::Scope& root, DecoderNorm norm, const ModelConfig& config);
   nn::Value transform(const HeadInput& in, nn::Pass& p) const override;
   [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const override;
 
  private:
-  Norm norm_;
+  DecoderNorm norm_;
   std::optional<nn::Linear> decoder_;
   double softcap_;
+};
+
+// logits = W Dropout(norm(h)) + b of a decoder: of all tokens [B, T, labels], or without dropout
+// and bias of the last token that is not padding, [B, labels].
+class DecoderClassifier final : public ModelHead {
+ public:
+  // `scope` is that of W and b.
+  DecoderClassifier(DecoderNorm norm, const nn::Scope& scope, const ModelConfig& config,
+                    bool of_tokens);
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+
+ private:
+  DecoderNorm norm_;
+  nn::Linear score_;
+  std::optional<int64_t> padding_;
+  double dropout_;
+  bool of_tokens_;
 };
 
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob if that is null.

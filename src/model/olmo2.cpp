@@ -30,6 +30,9 @@ class Olmo2 final : public DecoderFamily {
   }
 
  protected:
+  [[nodiscard]] bool has_head(Head head) const override {
+    return head == Head::kSequenceClassification;
+  }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
     options.norms = {.before_attention = nullptr,

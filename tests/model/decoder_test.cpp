@@ -255,10 +255,10 @@ TEST_P(DecoderModel, GoesOnBehindACacheAsIfTheTextWereReadWhole) {
 
 TEST(DecoderModels, RefuseHeadsThatTheyDoNotHave) {
   try {
-    (void)make_model(Head::kSequenceClassification, golden_config("llama"), 7, kDecoderDevice);
+    (void)make_model(Head::kQuestionAnswering, golden_config("llama"), 7, kDecoderDevice);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("model_type 'llama' is a causal language model"),
+    EXPECT_NE(std::string(error.what()).find("model_type 'llama' has no head for this task"),
               std::string::npos);
   }
 }

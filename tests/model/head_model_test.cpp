@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "finetune/base/error.h"
 #include "finetune/kernels/block_attention.h"
 #include "finetune/model/model.h"
@@ -147,6 +149,72 @@ TEST(HeadModel, GivesOneShapeForEachHead) {
     EXPECT_THAT(shape(Head::kMultipleChoice), testing::ElementsAre(1, 1));
     EXPECT_THAT(shape(Head::kTokenClassification), testing::ElementsAre(1, 7, 3));
     EXPECT_THAT(shape(Head::kQuestionAnswering), testing::ElementsAre(1, 7, 2));
+  }
+}
+
+ModelConfig tiny_decoder_head(const std::string& type) {
+  if (type == "gpt2") {
+    return override_model_config(default_model_config(type), {{"n_layer", 1},
+                                                              {"n_embd", 16},
+                                                              {"n_head", 4},
+                                                              {"vocab_size", 40},
+                                                              {"initializer_range", 0.3}});
+  }
+  return override_model_config(default_model_config(type), {{"num_hidden_layers", 1},
+                                                            {"hidden_size", 16},
+                                                            {"num_attention_heads", 4},
+                                                            {"num_key_value_heads", 2},
+                                                            {"intermediate_size", 32},
+                                                            {"vocab_size", 40},
+                                                            {"pad_token_id", 0},
+                                                            {"initializer_range", 0.3}});
+}
+
+bool has_token_classifier(const std::string& type) {
+  return type != "olmo2" && type != "gemma3_text";  // as in transformers
+}
+
+TEST(HeadModel, OfADecoderIsAClassifier) {
+  for (const std::string& type : model_types()) {
+    if (!is_causal(default_model_config(type))) continue;
+    ModelConfig config = tiny_decoder_head(type);
+    config.id2label = {"a", "b", "c"};
+    const auto model = make_model(Head::kSequenceClassification, config, 1, kHeadDevice);
+    EXPECT_THAT(run(*model, row()).sizes().vec(), testing::ElementsAre(1, 3));
+    EXPECT_EQ(model->parameters().back().name, "score.weight") << type;
+    if (has_token_classifier(type)) {
+      const auto tokens = make_model(Head::kTokenClassification, config, 1, kHeadDevice);
+      EXPECT_THAT(run(*tokens, row()).sizes().vec(), testing::ElementsAre(1, 7, 3));
+      EXPECT_EQ(tokens->parameters().back().name,
+                type == "gpt2" ? "classifier.bias" : "score.bias");
+    } else {
+      EXPECT_THROW((void)make_model(Head::kTokenClassification, config, 1, kHeadDevice), Error);
+    }
+    EXPECT_THROW((void)make_model(Head::kMultipleChoice, config, 1, kHeadDevice), Error) << type;
+  }
+  EXPECT_EQ(
+      make_model(Head::kSequenceClassification, tiny_decoder_head("gemma3_text"), 1, kHeadDevice)
+          ->architecture(),
+      "Gemma3TextForSequenceClassification");
+}
+
+// The last token that is not padding, on either side and with or without a mask.
+TEST(HeadModel, OfADecoderReadsTheLastTokenOfEachRow) {
+  for (const std::string& type : model_types()) {
+    if (!is_causal(default_model_config(type))) continue;
+    ModelConfig config = tiny_decoder_head(type);
+    for (const bool knows_padding : {true, false}) {
+      config.decoder.pad_token_id.reset();
+      if (knows_padding) config.decoder.pad_token_id = config.pad_token_id = 0;
+      const auto model = make_model(Head::kSequenceClassification, config, 1, kHeadDevice);
+      ModelInput padded;
+      padded.input_ids = head_ids({3, 5, 2, 6, 7, 8, 2, 0, 0, 3, 9, 2, 4, 5, 6, 9, 8, 2}, 2);
+      padded.attention_mask = padded.input_ids.ne(0);
+      const Tensor both = model->logits(padded).detach();
+      EXPECT_TRUE(at::allclose(both.narrow(0, 0, 1), run(*model, row()), 1e-4, 1e-5)) << type;
+      const Tensor longer = run(*model, padded.input_ids.narrow(0, 1, 1));
+      EXPECT_TRUE(at::allclose(both.narrow(0, 1, 1), longer, 1e-4, 1e-5)) << type;
+    }
   }
 }
 

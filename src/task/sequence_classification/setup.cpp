@@ -51,6 +51,10 @@ class SequenceClassificationSetup final : public LabelledSetup {
     model.id2label = survey_.labels.empty() ? LabelMap::numbered(survey_.outputs).names()
                                             : survey_.labels.names();
     model.problem_type = kProblemNames[static_cast<size_t>(survey_.problem)];
+    // transformers' classifiers on decoders find the last token by it.
+    std::optional<int64_t>& padding = model.decoder.pad_token_id;
+    const auto& pad = context().tokenizer.special_tokens().pad;
+    if (is_causal(model) && !padding && pad) padding = model.pad_token_id = pad->id;
     return model;
   }
 
