@@ -618,7 +618,7 @@ def two_machines(row):
     if subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode != 0:
         row.add("not root", "")
         return
-    keys = {"max_steps": 6000, "save_steps": 200, "eval_strategy": "no", "logging_steps": 10}
+    keys = {"max_steps": 3000, "save_steps": 100, "eval_strategy": "no", "logging_steps": 10}
     locks = {"fault": f"flock@1+0={errno.ENOLCK}", "FINETUNE_FAULT_FOLDER": "/"}
     whole = Run(**keys)
     if whole.start() != 0:
@@ -630,7 +630,7 @@ def two_machines(row):
         first = Run(**keys)
         second = Run(**keys, output_dir=str(first.out))
         process = first.begin(under=[*under, f"first-{i}"], **locks)
-        while first.committed() < 400 * (i + 1) and process.poll() is None:
+        while first.committed() < 200 * (i + 1) and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(signal.SIGSTOP)
         pairs.append((first, process, second, second.begin(under=[*under, f"second-{i}"], **locks)))
