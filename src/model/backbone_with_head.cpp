@@ -259,13 +259,15 @@ std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
     const ModelInput& input, Precision precision, const std::shared_ptr<const TokenLayout>& layout,
     std::vector<nn::Rotation> rotations) const {
   nn::Mode mode = nn::Mode::kPlain;
-  if (options_.fused) mode = c10::GradMode::is_enabled() ? nn::Mode::kTrain : nn::Mode::kEval;
+  const bool records = c10::GradMode::is_enabled() && !input.without_adapter;
+  if (options_.fused) mode = records ? nn::Mode::kTrain : nn::Mode::kEval;
   nn::PassOptions options{.parameters = store_.get(),
                           .inputs = {.layout = layout, .dropout = input.dropout},
                           .rotations = std::move(rotations),
                           .precision = precision,
                           .checkpointing = options_.checkpointing};
   options.cache = input.cache;
+  options.without_adapter = input.without_adapter;
   if (layout) {
     options.inputs.mask = layout->mask;
   } else if (input.attention_mask.defined()) {
@@ -274,7 +276,15 @@ std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
   return std::make_shared<nn::Pass>(mode, std::move(options));
 }
 
+bool BackboneWithHead::has_base() const {
+  return config_.lora && std::ranges::none_of(parts_.weights, [&](const Weight& weight) {
+           return weight.role() != ParameterRole::kAdapter && parts_.is_trained[weight.id()];
+         });
+}
+
 Encoded BackboneWithHead::encode(const ModelInput& input) {
+  FT_CHECK(!input.without_adapter || has_base(),
+           "a base is there where an adapter leaves it as it was");
   const auto layout = leaves_out_padding(input) ? input.layout : nullptr;
   const auto pass = make_pass(input, precision_of(input), layout,
                               parts_.backbone->rotations(input, layout.get()));

@@ -63,12 +63,15 @@ class BackboneWithHead final : public Model {
                                                                  const Tensor& positions) const;
   // Evaluation may use another precision than training.
   [[nodiscard]] Precision precision_of(const ModelInput& input) const {
-    return input.dropout ? options_.precision : options_.evaluation_precision;
+    const bool is_training = input.dropout || input.without_adapter;
+    return is_training ? options_.precision : options_.evaluation_precision;
   }
   [[nodiscard]] std::shared_ptr<nn::Pass> make_pass(
       const ModelInput& input, Precision precision,
       const std::shared_ptr<const TokenLayout>& layout = {},
       std::vector<nn::Rotation> rotations = {}) const;  // which no head needs
+  // Whether an adapter leaves all else as it was.
+  [[nodiscard]] bool has_base() const;
   [[nodiscard]] bool leaves_out_padding(const ModelInput& input) const;
 
   const Architecture& architecture_;

@@ -51,13 +51,14 @@ Embedding::Embedding(const Scope& scope, int64_t rows, int64_t columns, Paramete
       lora_(scope.lora_of_embedding(rows, columns)) {}
 
 Value Embedding::operator()(const Tensor& ids, Pass& p, int64_t padding_id) const {
-  if (p.is_plain()) return {.tensor = plain_lookup(weight_, lora_, ids, padding_id, p)};
+  const std::optional<LoraTerm> adapter = p.options().without_adapter ? std::nullopt : lora_;
+  if (p.is_plain()) return {.tensor = plain_lookup(weight_, adapter, ids, padding_id, p)};
   bool needs_gradient = p.trains(weight_);
-  if (lora_) needs_gradient = p.trains(lora_->a) || p.trains(lora_->b) || needs_gradient;
+  if (adapter) needs_gradient = p.trains(adapter->a) || p.trains(adapter->b) || needs_gradient;
   const Value y = p.result(p.options().parameters->gather_rows(weight_, ids), needs_gradient);
   Tensor low;
-  if (lora_) low = add_adapter(*lora_, ids, y.tensor, p);
-  p.record(y, [&p, weight = weight_, lora = lora_, ids, padding_id,
+  if (adapter) low = add_adapter(*adapter, ids, y.tensor, p);
+  p.record(y, [&p, weight = weight_, lora = adapter, ids, padding_id,
                low = std::move(low)](const Tensor& gradient) {
     const Tensor dy = rows_of(gradient);
     p.add_to_rows(weight, ids, dy, padding_id);

@@ -209,77 +209,90 @@ void give_adapter_together(const Matrix& matrix, Tensor x, const Tensor& low, Sl
   dx->give_sum(x.scalar_type(), backward);
 }
 
-// y = x W^T + b. Backward: db = sum of dy over rows, dW = dy^T x, dx = dy W.
-Value product_with(const Matrix& matrix, const Weight& bias, Value x, Pass& p) {
+// A product on the tape: what its backward pass reads besides its input.
+struct Product {
+  Matrix matrix;
+  Weight bias;
+  bool trains_weight = false;
+  bool trains_adapter = false;
+  std::vector<int64_t> shape;  // of x
+  at::TensorOptions options;   // of x
+  std::shared_ptr<Slot> dx;
+  Tensor low = {};         // of the adapter, [N, r]
+  Unscaled unscaled = {};  // of DoRA
+
+  [[nodiscard]] bool keeps_input() const { return trains_weight || trains_adapter; }
+};
+
+// db = sum of dy over rows, dW = dy^T x, dx = dy W; of the adapter dB = dy^T low, dA = (s dy B)^T
+// drop(x) and dx += drop'(s dy B A). `input`: x, undefined if it was not kept.
+void give_gradients(Product& product, Tensor input, Tensor gradient, Pass& p) {
+  const Matrix& matrix = product.matrix;
+  if (p.trains(product.bias)) p.add_sum_of_rows(product.bias, rows_of(gradient));
+  if (matrix.is_dora()) {
+    gradient = give_magnitude(matrix.lora->magnitude, std::exchange(product.unscaled, {}),
+                              std::move(gradient), !p.trains(product.bias), p);
+  }
+  const Tensor dy = rows_of(gradient);
+  if (product.trains_weight) {
+    const Tensor x = rows_of(input);
+    p.add_product(matrix.weight, matrix.is_transposed ? x : dy, matrix.is_transposed ? dy : x);
+  }
+  const Tensor d_low = matrix.lora ? low_gradient(*matrix.lora, dy, p) : Tensor();
+  if (product.trains_adapter) p.add_product(matrix.lora->b, dy, std::exchange(product.low, {}));
+  const bool is_together =
+      product.trains_adapter && kernels::has_adapter_products(input, p.factor(matrix.lora->a));
+  if (is_together) {
+    give_adapter_together(matrix, std::exchange(input, {}), d_low, product.dx.get(), p);
+  } else if (product.trains_adapter) {
+    p.add_product(matrix.lora->a, d_low, rows_of(masked(input, matrix.dropout(), p)));
+  }
+  if (!product.dx) return;
+  Slot& dx = *product.dx;
+  const Tensor spare = dx.has_gradient()
+                           ? Tensor()
+                           : memory_for(std::exchange(input, {}), product.shape, product.options);
+  give_input(matrix, dy, product.shape, spare, dx, p);
+  if (matrix.lora && !is_together) give_adapter(matrix, d_low, product.shape, dx, p);
+}
+
+// y = x W^T + b, and of an adapter y += s drop(x) A^T B^T.
+Value product_with(Matrix matrix, const Weight& bias, Value x, Pass& p) {
+  if (p.options().without_adapter) matrix.lora.reset();
   if (p.is_plain()) return plain_product(matrix, bias, x, p);
-  const Weight& weight = matrix.weight;
-  const bool completes = !matrix.is_again;
-  std::vector<int64_t> sizes = x.tensor.sizes().vec();
-  sizes.back() = weight.size(matrix.is_transposed ? 1 : 0);
-  const bool has_trained_weight = p.trains(weight);
-  const bool has_trained_adapter =
-      matrix.lora &&
-      (p.trains(matrix.lora->a) || p.trains(matrix.lora->b) || p.trains(matrix.lora->magnitude));
-  const bool keeps_input = has_trained_weight || has_trained_adapter;
-  const bool needs_gradient = p.trains(bias) || keeps_input || x.slot;
+  const std::optional<LoraTerm>& lora = matrix.lora;
+  Product product{.matrix = matrix,
+                  .bias = bias,
+                  .trains_weight = p.trains(matrix.weight),
+                  .trains_adapter =
+                      lora && (p.trains(lora->a) || p.trains(lora->b) || p.trains(lora->magnitude)),
+                  .shape = x.tensor.sizes().vec(),
+                  .options = x.tensor.options(),
+                  .dx = x.slot};
+  std::vector<int64_t> sizes = product.shape;
+  sizes.back() = matrix.weight.size(matrix.is_transposed ? 1 : 0);
   // A view keeps the tensor that it is of, also without gradients, and would not own its memory.
   Value y = p.result(
       product_of(matrix, matrix.is_dora() ? Tensor() : p.factor(bias), rows_of(x.tensor), p)
           .view(sizes)
           .detach(),
-      needs_gradient);
-  Tensor low;
-  if (matrix.lora) low = add_adapter(matrix, x.tensor, y.tensor, p);
-  Unscaled unscaled;
+      p.trains(bias) || product.keeps_input() || x.slot);
+  if (lora) product.low = add_adapter(matrix, x.tensor, y.tensor, p);
   if (matrix.is_dora()) {
-    const bool keeps = y.slot && p.trains(matrix.lora->magnitude);
-    unscaled = scale_by_magnitude(matrix, bias, keeps, y.tensor, p);
+    const bool keeps = y.slot && p.trains(lora->magnitude);
+    product.unscaled = scale_by_magnitude(matrix, bias, keeps, y.tensor, p);
   }
-  if (!y.slot) {
-    x = {};  // frees a temporary before the caller's expression ends
-    return y;
-  }
-  const std::shared_ptr<Slot> dx = x.slot;
-  const at::TensorOptions options = x.tensor.options();
-  std::vector<int64_t> shape = x.tensor.sizes().vec();
-  if (!keeps_input) x = {};  // dx = dy W needs only its shape
-  p.record(y, [&p, matrix, bias, dx, completes, has_trained_weight, has_trained_adapter, options,
-               shape = std::move(shape), low = std::move(low), unscaled = std::move(unscaled),
-               kept = p.keep(std::move(x))](Tensor gradient) mutable {
-    Tensor input = kept.take();  // undefined if it was not kept
-    if (p.trains(bias)) p.add_sum_of_rows(bias, rows_of(gradient));
-    if (matrix.is_dora()) {
-      gradient = give_magnitude(matrix.lora->magnitude, std::exchange(unscaled, {}),
-                                std::move(gradient), !p.trains(bias), p);
-    }
-    const Tensor dy = rows_of(gradient);
-    if (has_trained_weight && matrix.is_transposed) {
-      p.add_product(matrix.weight, rows_of(input), dy);
-    } else if (has_trained_weight) {
-      p.add_product(matrix.weight, dy, rows_of(input));
-    }
-    // dB = dy^T low, dA = (s dy B)^T drop(x).
-    const Tensor d_low = matrix.lora ? low_gradient(*matrix.lora, dy, p) : Tensor();
-    if (has_trained_adapter) {
-      p.add_product(matrix.lora->b, dy, std::exchange(low, {}));
-    }
-    const bool is_together =
-        has_trained_adapter && kernels::has_adapter_products(input, p.factor(matrix.lora->a));
-    if (is_together) {
-      give_adapter_together(matrix, std::exchange(input, {}), d_low, dx.get(), p);
-    } else if (has_trained_adapter) {
-      p.add_product(matrix.lora->a, d_low, rows_of(masked(input, matrix.dropout(), p)));
-    }
-    if (dx) {
-      const Tensor spare =
-          dx->has_gradient() ? Tensor() : memory_for(std::exchange(input, {}), shape, options);
-      give_input(matrix, dy, shape, spare, *dx, p);
-      if (matrix.lora && !is_together) give_adapter(matrix, d_low, shape, *dx, p);
-    }
-    if (!completes) return;
-    p.complete({matrix.weight, bias});
-    if (matrix.lora) p.complete({matrix.lora->a, matrix.lora->b, matrix.lora->magnitude});
-  });
+  // Frees a temporary before the caller's expression ends; dx = dy W needs only its shape.
+  if (!y.slot || !product.keeps_input()) x = {};
+  if (!y.slot) return y;
+  p.record(
+      y, [&p, product = std::move(product), kept = p.keep(std::move(x))](Tensor gradient) mutable {
+        give_gradients(product, kept.take(), std::move(gradient), p);
+        const Matrix& own = product.matrix;
+        if (own.is_again) return;  // the first call completes them
+        p.complete({own.weight, product.bias});
+        if (own.lora) p.complete({own.lora->a, own.lora->b, own.lora->magnitude});
+      });
   return y;
 }
 

@@ -404,6 +404,33 @@ TEST(LoraTargets, TrainTheBiasesOfAdaptedLayersAlone) {
   }
 }
 
+// The reference of losses that compare a model with its start.
+TEST_P(LoraModel, WithoutItsAdapterIsItsBase) {
+  const ModelConfig config = config_of(GetParam(), with_embeddings());
+  ModelConfig base = config;
+  base.lora.reset();
+  const auto alone = make_model(std::nullopt, base, 7, kLoraDevice, {.fused = true});
+  const ModelOptions formats{.fused = true, .base = {.weights = WeightFormat::kFloat32}};
+  const auto model = make_model(std::nullopt, config, 7, kLoraDevice, formats);
+  draw_second_factors(*model);
+  ModelInput input = input_with(0.0);
+  const Tensor adapted = model->logits(input, kPositions).detach();
+  input.without_adapter = true;
+  const Tensor logits = model->logits(input, kPositions);
+  EXPECT_FALSE(logits.requires_grad());
+  EXPECT_TRUE(logits.equal(alone->logits(input_with(0.0), kPositions)));
+  EXPECT_FALSE(logits.equal(adapted));
+}
+
+TEST(LoraModel, ThatTrainsModulesWholeHasNoBase) {
+  nn::LoraConfig lora{.r = 2, .target_modules = {{"q_proj"}}, .modules_to_save = {"lm_head"}};
+  const auto model =
+      make_model(std::nullopt, config_of("llama", lora), 7, kLoraDevice, {.fused = true});
+  ModelInput input = input_with(0.0);
+  input.without_adapter = true;
+  EXPECT_THROW((void)model->encode(input), std::logic_error);
+}
+
 // For each token r values of the adapter, and the streams of layers below q_proj.
 TEST_P(LoraModel, OfAnEmbeddingIsPlanned) {
   const auto kept = [&](const nn::LoraConfig& lora) {

@@ -36,6 +36,9 @@ struct ModelInput {
   // For evaluation of a causal model, else null: keys and values of the tokens before input_ids [1,
   // T]; the pass appends its own.
   KeyValueCache* cache = nullptr;
+  // The pass is one of the base, without the adapter and its gradients: the reference of losses
+  // that compare a model with its start. Not of a model whose adapter trains modules whole.
+  bool without_adapter = false;
 };
 
 // The hidden states of a pass over [B, T]: [B, T, C], or [1, N, C] with a layout.
@@ -83,7 +86,7 @@ struct Vocabulary {
 
 // A transformer with a head: it encodes, and losses are made of what it returns (task/). Parameters
 // have the names that transformers uses in checkpoints. A pass records its backward pass if grad
-// mode is on, and has the precision of training if the input has dropout.
+// mode is on, and has the precision of training if the input has dropout or leaves out the adapter.
 class Model {
  public:
   virtual ~Model() = default;

@@ -93,6 +93,7 @@ struct PassOptions {
   KeyValueCache* cache = nullptr;        // kEval: attention also reads the tokens in the cache
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
   ActivationCheckpointing checkpointing = {};
+  bool without_adapter = false;  // layers compute as their base does
 };
 
 // One forward and backward pass over one equation: mode, options and, in kTrain, the tape.
