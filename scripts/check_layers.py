@@ -39,9 +39,12 @@ FOLDERS = {
     "config": ["keys", "reading", "rules", "writing"],
     "tokenizer": ["unicode", "regex", "steps", "models", "pipeline", "sentencepiece", "training"],
     "data": ["readers", "cache", "columns", "streaming", "samples", "loading", "pretraining"],
+    "task": ["loss", "metrics", "predict", "generate", "setup"],
     "train": ["setup", "folder", "session", "save", "loop"],
     "cli": ["process", "commands"],
 }
+# Areas whose other folders may include those of FOLDERS, and none of them another.
+SIBLINGS = {"task"}
 # Includes that are kept to some areas: (pattern, areas whose sources may, whether headers may).
 KEPT = [
     (r"torch/(nn|torch\.h|optim|data)\b", set(), False),
@@ -77,6 +80,8 @@ def folder_complaint(area, path, include, folders):
         return None
     if own and other and order.index(other) > order.index(own):
         return f"{area}/{own} may not include {area}/{other}"
+    if area in SIBLINGS and ours[1] and ours[1] not in order and ours[1] != path.parent.name:
+        return f"{area}/{path.parent.name} may not include {area}/{ours[1]}: move what they share to a folder of all"
     return None
 
 
@@ -157,7 +162,7 @@ def check_members(root):
 # Sources and headers of src/ and include/, and their lines, at most. A feature that needs more raises them in
 # its own commit, with the reason; what becomes shorter lowers them.
 # 2026-11: TPU (tensor/tpu, train/accelerator); dry runs of an update (kernels/meta, plan/dry_update).
-MOST_FILES, MOST_LINES = 1207, 129280
+MOST_FILES, MOST_LINES = 1213, 129400
 
 
 def check_weight(root):

@@ -18,6 +18,8 @@
 #include "task/multiple_choice/multiple_choice.h"
 #include "task/sequence_classification/sequence_classification.h"
 #include "task/token_classification/token_classification.h"
+#include "task/loss/words_task.h"
+#include "task/metrics/class_metrics.h"
 
 namespace finetune {
 namespace {

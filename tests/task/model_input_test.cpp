@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "task/model_input.h"
+#include "task/loss/model_input.h"
 
 #include <gmock/gmock.h>
 

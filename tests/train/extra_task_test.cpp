@@ -22,9 +22,10 @@
 #include "finetune/train/run.h"
 #include "support/golden.h"
 #include "support/paths.h"
-#include "task/labelled_setup.h"
+#include "task/setup/labelled_setup.h"
 #include "task/sequence_classification/sequence_classification.h"
-#include "task/setup_columns.h"
+#include "task/setup/setup_columns.h"
+#include "task/metrics/class_metrics.h"
 
 namespace finetune {
 namespace {

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "task/clm/clm.h"
 
-namespace finetune {
+#include "task/generate/text_generation.h"
 
-const Pipeline& text_generation_pipeline() {
-  static const Pipeline pipeline = {.name = "text-generation",
-                                    .class_suffix = "ForCausalLM",
-                                    .other_suffix = "LMHeadModel",
-                                    .make_predictor = make_text_generator};
-  return pipeline;
-}
+namespace finetune {
 
 const TaskDescriptor& causal_lm_descriptor() {
   static const TaskDescriptor descriptor = {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "task/masked_lm/masked_lm.h"
 
+#include "task/predict/fill_mask.h"
+
 namespace finetune {
 
 const TaskDescriptor& masked_lm_descriptor() {

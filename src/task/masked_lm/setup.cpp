@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include "task/loss/words_task.h"
 #include "task/masked_lm/masked_lm.h"
-#include "task/text_setup.h"
+#include "task/setup/text_setup.h"
 
 namespace finetune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "task/multiple_choice/multiple_choice.h"
-#include "task/result_lines.h"
+#include "task/predict/result_lines.h"
 
 namespace finetune {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "task/head_task.h"
+#include "task/loss/head_task.h"
 #include "task/multiple_choice/multiple_choice.h"
 
 namespace finetune {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "task/multiple_choice/multiple_choice.h"
 
-#include "task/sequence_classification/sequence_classification.h"
+#include "task/metrics/class_metrics.h"
 
 namespace finetune {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "finetune/base/error.h"
-#include "task/head_runner.h"
 #include "task/multiple_choice/multiple_choice.h"
+#include "task/predict/head_runner.h"
 
 namespace finetune {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/data/multiple_choice_dataset.h"
-#include "task/labelled_setup.h"
 #include "task/multiple_choice/multiple_choice.h"
+#include "task/setup/labelled_setup.h"
 
 namespace finetune {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "finetune/task/words_loss.h"
 #include "finetune/tensor/device.h"
-#include "task/head_task.h"
-#include "task/masked_lm/masked_words.h"
-#include "task/model_input.h"
+#include "task/loss/head_task.h"
+#include "task/loss/masked_words.h"
+#include "task/loss/model_input.h"
 #include "task/pretraining/pretraining.h"
 
 namespace finetune {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "task/pretraining/pretraining.h"
 
-#include "task/masked_lm/masked_lm.h"
+#include "task/predict/fill_mask.h"
 
 namespace finetune {
 namespace {

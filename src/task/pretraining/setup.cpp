@@ -7,9 +7,9 @@
 #include "finetune/data/document_examples.h"
 #include "finetune/data/mixed_pretraining.h"
 #include "finetune/data/shard_examples.h"
-#include "task/masked_lm/masked_lm.h"
+#include "task/loss/words_task.h"
 #include "task/pretraining/pretraining.h"
-#include "task/setup_columns.h"
+#include "task/setup/setup_columns.h"
 
 namespace finetune {
 namespace {

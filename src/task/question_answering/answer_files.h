@@ -6,8 +6,8 @@
 
 #include "finetune/data/question_answering_dataset.h"
 #include "finetune/task/prediction_files.h"
+#include "task/predict/worst_samples.h"
 #include "task/question_answering/answers.h"
-#include "task/worst_samples.h"
 
 namespace finetune {
 

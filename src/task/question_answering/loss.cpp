@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 
-#include "task/head_task.h"
-#include "task/model_input.h"
+#include "task/loss/head_task.h"
+#include "task/loss/model_input.h"
 #include "task/question_answering/question_answering.h"
 
 namespace finetune {

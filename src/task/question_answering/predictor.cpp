@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "task/code_points.h"
-#include "task/head_runner.h"
+#include "task/predict/code_points.h"
+#include "task/predict/head_runner.h"
 #include "task/question_answering/question_answering.h"
 
 namespace finetune {

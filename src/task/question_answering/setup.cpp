@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/error.h"
 #include "finetune/data/question_answering_dataset.h"
-#include "task/labelled_setup.h"
 #include "task/question_answering/answer_files.h"
 #include "task/question_answering/question_answering.h"
+#include "task/setup/labelled_setup.h"
 
 namespace finetune {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "task/result_lines.h"
+#include "task/predict/result_lines.h"
 #include "task/sequence_classification/sequence_classification.h"
 
 namespace finetune {

@@ -3,8 +3,8 @@
 #include <ATen/ops/mse_loss.h>
 
 #include "finetune/base/error.h"
-#include "task/head_task.h"
-#include "task/model_input.h"
+#include "task/loss/head_task.h"
+#include "task/loss/model_input.h"
 #include "task/sequence_classification/sequence_classification.h"
 
 namespace finetune {

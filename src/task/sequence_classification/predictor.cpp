@@ -7,7 +7,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/task/tasks.h"
-#include "task/head_runner.h"
+#include "task/predict/head_runner.h"
 #include "task/sequence_classification/sequence_classification.h"
 
 namespace finetune {

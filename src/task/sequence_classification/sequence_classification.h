@@ -33,29 +33,12 @@ const TaskDescriptor& sequence_classification_descriptor();
                                                                       ProblemType problem,
                                                                       const LossOptions& options);
 
-// Computes metrics as scikit-learn and SciPy do. Without names:
-// - one label: accuracy, f1 (of class 1 if there are two classes, else the mean over the classes
-//   that occur), matthews_correlation. On request roc_auc: of class 1 if there are two classes,
-//   else the mean over the classes, each against the rest (scikit-learn's multi_class="ovr");
-// - several labels (predicted if the logit is above 0): f1 over all decisions (micro), accuracy (of
-//   complete samples). On request roc_auc, the mean over the labels;
-// - a number: mse, and for one output pearson, spearmanr and their mean, combined_score.
-// `metric_names` are some of these, precision or recall (averaged as f1 is), or a task of GLUE for
-// what run_glue reports there: "mrpc" is accuracy, f1 and combined_score. Throws Error(kConfig) for
-// a name that the problem does not have.
-[[nodiscard]] std::unique_ptr<Metrics> make_sequence_classification_metrics(
-    ProblemType problem, const std::vector<std::string>& metric_names);
-
 // Writes predict_results.txt of run_glue and run_classification: "index<TAB>prediction" and a line
 // for each sample with the name of the label, the list of names whose logit is above 0 (multi
 // label, as Python prints lists), or a number with three decimals (a list if a sample has several).
 // `labels` are the names of the classes in order; unused in regression.
 [[nodiscard]] std::unique_ptr<PredictionFiles> make_classification_files(
     ProblemType problem, std::vector<std::string> labels);
-
-// Computes some of accuracy, f1, precision, recall, roc_auc and matthews_correlation for samples
-// with one class each.
-[[nodiscard]] std::unique_ptr<Metrics> make_class_metrics(std::vector<std::string> names);
 
 [[nodiscard]] std::unique_ptr<Predictor> make_text_classification(const std::string& folder,
                                                                   const PredictOptions& options);

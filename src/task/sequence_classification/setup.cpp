@@ -3,8 +3,9 @@
 #include "finetune/base/text.h"
 #include "finetune/config/class_weights.h"
 #include "finetune/data/classification_dataset.h"
-#include "task/labelled_setup.h"
+#include "task/metrics/class_metrics.h"
 #include "task/sequence_classification/sequence_classification.h"
+#include "task/setup/labelled_setup.h"
 
 namespace finetune {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "task/clm/generator.h"
+#include "task/generate/generator.h"
 
 namespace finetune {
 

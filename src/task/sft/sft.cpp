@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "task/sft/sft.h"
 
-#include "task/clm/clm.h"
+#include "task/generate/text_generation.h"
 
 namespace finetune {
 

@@ -7,8 +7,8 @@
 
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "task/predict/worst_samples.h"
 #include "task/token_classification/token_classification.h"
-#include "task/worst_samples.h"
 
 namespace finetune {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "task/head_task.h"
+#include "task/loss/head_task.h"
 #include "task/token_classification/token_classification.h"
 
 namespace finetune {

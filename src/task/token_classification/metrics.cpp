@@ -5,7 +5,7 @@
 #include <span>
 
 #include "finetune/base/error.h"
-#include "task/sequence_classification/class_counts.h"
+#include "task/metrics/class_counts.h"
 #include "task/token_classification/entities.h"
 #include "task/token_classification/token_classification.h"
 

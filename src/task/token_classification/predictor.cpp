@@ -10,8 +10,8 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
-#include "task/code_points.h"
-#include "task/head_runner.h"
+#include "task/predict/code_points.h"
+#include "task/predict/head_runner.h"
 #include "task/token_classification/entity_groups.h"
 #include "task/token_classification/token_classification.h"
 

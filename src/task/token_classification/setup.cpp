@@ -2,7 +2,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/data/token_classification_dataset.h"
-#include "task/labelled_setup.h"
+#include "task/setup/labelled_setup.h"
 #include "task/token_classification/token_classification.h"
 
 namespace finetune {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "task/clm/generation_config.h"
+#include "task/generate/generation_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,9 @@
 #include "finetune/task/task.h"
 #include "task/clm/clm.h"
 #include "task/gradients_of.h"
-#include "task/masked_lm/masked_words.h"
-#include "task/model_input.h"
+#include "task/loss/masked_words.h"
+#include "task/loss/model_input.h"
+#include "task/loss/words_task.h"
 
 namespace finetune {
 namespace {

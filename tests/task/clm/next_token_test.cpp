@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "task/clm/next_token.h"
+#include "task/generate/next_token.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "task/clm/streamed_text.h"
+#include "task/generate/streamed_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,6 +10,7 @@
 #include "finetune/task/task.h"
 #include "task/gradients_of.h"
 #include "task/masked_lm/masked_lm.h"
+#include "task/loss/words_task.h"
 
 namespace finetune {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "task/masked_lm/masked_words.h"
+#include "task/loss/masked_words.h"
 
 #include <gmock/gmock.h>
 

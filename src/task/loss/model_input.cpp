@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#include "task/loss/model_input.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+
+#include "finetune/task/task.h"
+#include "finetune/tensor/device.h"
+
+namespace finetune {
+namespace {
+
+// Copies through pinned memory to a GPU without waiting: torch keeps the pinned block until the
+// copy is done and then reuses it.
+template <class T>
+Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device device,
+               at::ScalarType type) {
+  const auto size = static_cast<int64_t>(values.size());
+  if (!device.is_cpu()) {
+    const Tensor pinned = at::empty({size}, host_options(stored, device));
+    std::copy_n(values.data(), values.size(), static_cast<T*>(pinned.data_ptr()));
+    const bool is_pinned = features_of(device).pinned;
+    return pinned.to(device, stored, /*non_blocking=*/is_pinned, /*copy=*/true).to(type);
+  }
+  // from_blob has no const overload; the data is copied
+  auto* data = const_cast<T*>(values.data());
+  return at::from_blob(data, {size}, at::TensorOptions().dtype(stored))
+      .to(device, type, false, true);
+}
+
+// Returns null if no row ends in padding.
+std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device device) {
+  // Where operators are compiled for shapes, rows stay padded: each number of tokens would be
+  // another.
+  if (batch.tokens == batch.rows * batch.length || compiles_shapes(device)) return nullptr;
+  std::vector<int64_t> lengths;
+  int64_t tokens = 0;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const auto begin = static_cast<size_t>(row * batch.length);
+    const auto is_padding = [&](int64_t t) {
+      const size_t cell = begin + static_cast<size_t>(t);
+      return batch.attention_mask[cell] == 0 &&
+             (batch.labels.empty() || batch.labels[cell] == kIgnoredLabel);
+    };
+    int64_t length = batch.length;
+    while (length > 1 && is_padding(length - 1)) --length;
+    lengths.push_back(length);
+    tokens += length;
+  }
+  if (tokens == batch.rows * batch.length) return nullptr;
+  const std::shared_ptr<TokenLayout> layout = make_token_layout(lengths, batch.length, device);
+  if (tokens != batch.tokens) {
+    const Tensor mask = copy_of(batch.attention_mask, at::kByte, device, at::kBool);
+    layout->mask = mask.index_select(0, layout->cells).view({1, 1, 1, tokens});
+  }
+  return layout;
+}
+
+}  // namespace
+
+Batch with_full_rows(const Batch& batch) {
+  Batch full = batch;
+  const bool has_padding = batch.tokens != batch.rows * batch.length;
+  const auto end = static_cast<size_t>(batch.rows * batch.length);
+  const auto begin = end - static_cast<size_t>(batch.length);
+  for (; full.rows < full.full_rows; ++full.rows) {
+    const auto add_row = [&](auto& values) {
+      for (size_t cell = begin; cell < end && !values.empty(); ++cell)
+        values.push_back(values[cell]);
+    };
+    add_row(full.input_ids);
+    add_row(full.attention_mask);
+    add_row(full.token_type_ids);
+  }
+  if (!has_padding) full.tokens = full.rows * full.length;
+  return full;
+}
+
+Tensor real_rows(const Tensor& outputs, const Batch& batch) {
+  return outputs.size(0) == batch.rows ? outputs : outputs.narrow(0, 0, batch.rows);
+}
+
+Tensor to_device(const std::vector<int64_t>& values, c10::Device device) {
+  return copy_of(values, at::kLong, device, at::kLong);
+}
+
+Tensor to_device(const std::vector<float>& values, c10::Device device) {
+  return copy_of(values, at::kFloat, device, at::kFloat);
+}
+
+ModelInput make_model_input(const Batch& batch, c10::Device device,
+                            const std::optional<DropoutStream>& dropout) {
+  if (compiles_shapes(device) && batch.rows > 0 && batch.rows < batch.full_rows) {
+    return make_model_input(with_full_rows(batch), device, dropout);
+  }
+  const std::vector<int64_t> shape = {batch.rows, batch.length};
+  ModelInput input;
+  input.input_ids = to_device(batch.input_ids, device).view(shape);
+  if (batch.tokens != batch.rows * batch.length) {
+    input.attention_mask = copy_of(batch.attention_mask, at::kByte, device, at::kBool).view(shape);
+  }
+  const auto& types = batch.token_type_ids;
+  if (std::any_of(types.begin(), types.end(), [](uint8_t type) { return type != 0; })) {
+    input.token_type_ids = copy_of(types, at::kByte, device, at::kLong).view(shape);
+  }
+  input.layout = layout_of(batch, device);
+  input.dropout = dropout;
+  return input;
+}
+
+}  // namespace finetune

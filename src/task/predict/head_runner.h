@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "finetune/model/model.h"
+#include "finetune/tensor/device.h"
+#include "task/predict/text_encoder.h"
+
+namespace finetune {
+
+// Throws Error(kData) if tensors are missing, because an untrained head would answer at random.
+void require_whole(const LoadReport& report, const std::string& folder, const std::string& what);
+
+// Throws Error(kData) if a model's outputs are NaN or Inf, because an answer would be made from
+// them. `folder`: the model's, for the message; may be empty.
+void require_finite(const Tensor& logits, const std::string& folder);
+
+// A trained encoder with a head, and its tokenizer.
+class HeadRunner {
+ public:
+  // `what` is the task's name, for messages. Throws Error(kConfig | kData).
+  HeadRunner(Head head, const std::string& what, const std::string& folder, bool use_cpu);
+
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  [[nodiscard]] TextEncoder& encoder() { return encoder_; }
+  [[nodiscard]] const Tokenizer& tokenizer() const { return encoder_.tokenizer(); }
+  [[nodiscard]] const ModelConfig& config() const { return model_->config(); }
+
+  // Calls `take` for each row in order with its logits in float32 on the CPU: [labels], or [T,
+  // labels] for heads over tokens, where T is the number of the row's tokens without padding.
+  void run(std::span<const ModelText> rows, int64_t batch_size,
+           const std::function<void(size_t row, const Tensor& logits)>& take);
+
+ private:
+  std::string folder_;
+  c10::Device device_;
+  std::unique_ptr<Model> model_;
+  TextEncoder encoder_;
+};
+
+}  // namespace finetune
