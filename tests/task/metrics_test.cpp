@@ -14,12 +14,12 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "support/paths.h"
+#include "task/loss/words_task.h"
 #include "task/masked_lm/masked_lm.h"
+#include "task/metrics/class_metrics.h"
 #include "task/multiple_choice/multiple_choice.h"
 #include "task/sequence_classification/sequence_classification.h"
 #include "task/token_classification/token_classification.h"
-#include "task/loss/words_task.h"
-#include "task/metrics/class_metrics.h"
 
 namespace finetune {
 namespace {

@@ -22,10 +22,10 @@
 #include "finetune/train/run.h"
 #include "support/golden.h"
 #include "support/paths.h"
-#include "task/setup/labelled_setup.h"
-#include "task/sequence_classification/sequence_classification.h"
-#include "task/setup/setup_columns.h"
 #include "task/metrics/class_metrics.h"
+#include "task/sequence_classification/sequence_classification.h"
+#include "task/setup/labelled_setup.h"
+#include "task/setup/setup_columns.h"
 
 namespace finetune {
 namespace {

@@ -9,8 +9,8 @@
 #include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
 #include "task/gradients_of.h"
-#include "task/masked_lm/masked_lm.h"
 #include "task/loss/words_task.h"
+#include "task/masked_lm/masked_lm.h"
 
 namespace finetune {
 namespace {
