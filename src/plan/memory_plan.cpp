@@ -93,6 +93,7 @@ class Prediction {
     parts.gradients += (gradient_copies() - 1) * gradient_bytes();
     parts.temporaries = temporaries + slack(parts.activations + parts.head + temporaries);
     parts.temporaries += work_.workspace;
+    if (work_.compiles) parts.temporaries += 4 * largest_;
     if (work_.is_device) {
       parts.host = host();
     } else {

@@ -42,12 +42,14 @@ struct MemoryWorkload {
   bool has_kernels = false;       // of that device; else torch's operators compute everything
   bool has_flash = false;         // of causal and long rows; see attention_in_use()
   bool has_tiles = false;         // of other rows in 16 bits; see has_tiled_attention()
-  int64_t workspace = 0;          // of the device's library of matrix products
-  int64_t threads = 1;            // of the CPU's kernels
-  int64_t processes = 1;          // that train together (ranks)
-  bool divides_states = false;    // sharded optimizer states (zero_stage: 1)
-  bool sums_shards = false;       // each rank has its own gradients (full_determinism)
-  int64_t batches_at_once = 1;    // each computed by one thread (full_determinism on the CPU)
+  // Operators are compiled (compiles_shapes()): what one changes in place is there twice meanwhile.
+  bool compiles = false;
+  int64_t workspace = 0;        // of the device's library of matrix products
+  int64_t threads = 1;          // of the CPU's kernels
+  int64_t processes = 1;        // that train together (ranks)
+  bool divides_states = false;  // sharded optimizer states (zero_stage: 1)
+  bool sums_shards = false;     // each rank has its own gradients (full_determinism)
+  int64_t batches_at_once = 1;  // each computed by one thread (full_determinism on the CPU)
 };
 
 // How the model is trained: decided by keys or by memory_budget.

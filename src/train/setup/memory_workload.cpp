@@ -72,6 +72,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
       .threads = num_threads(),
       .processes = processes_of(args, parts)};
   workload.has_kernels = has_compiled_kernels(parts.device);
+  workload.compiles = compiles_shapes(parts.device);
   workload.has_flash = attention_in_use(parts.device) != std::string_view("row");
   workload.has_tiles = has_tiled_attention(parts.device);
   workload.divides_states = args.zero_stage > 0;

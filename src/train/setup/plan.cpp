@@ -85,6 +85,7 @@ constexpr int64_t kGpuWorkspace = int64_t{40} << 20;  // of cuBLAS
 
 Json longest_rows_on_gpus(MemoryWorkload workload, const MemoryChoices& choices) {
   workload.is_device = workload.has_kernels = workload.has_flash = workload.has_tiles = true;
+  workload.compiles = false;
   workload.workspace = kGpuWorkspace;
   std::vector<int64_t> bytes;
   for (const NamedGpu& gpu : kGpus) bytes.push_back(gpu.mebibytes << 20);
@@ -183,6 +184,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   MemoryWorkload elsewhere = workload;
   elsewhere.is_device = !workload.is_device;
   elsewhere.has_kernels = elsewhere.has_flash = elsewhere.has_tiles = elsewhere.is_device;
+  elsewhere.compiles = false;
   plan["peak_elsewhere"] = predict_memory(elsewhere, choices).peak();
   plan["longest_rows"] = longest_rows_on_gpus(workload, choices);
   add_bucket(args, needed, plan);
