@@ -5,11 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
-#include <mutex>
 
 #include "finetune/base/error.h"
-#include "finetune/base/text.h"
 #include "finetune/distributed/owned_tensors.h"
 #include "finetune/distributed/shard_sum.h"
 #include "finetune/kernels/dry_device.h"
@@ -25,43 +22,12 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 // Fraction of temporary memory lost to fragmentation; measured.
 constexpr double kHoles = 0.02;
 
-// What of an adapter decides about parameters and memory.
-std::string text_of(const nn::LoraConfig& lora) {
-  const int64_t flags = int64_t{lora.lora_dropout > 0} + 2 * int64_t{lora.use_dora} +
-                        4 * int64_t{lora.ensure_weight_tying};
-  std::string text = format_text("{} {} {}", lora.r, flags, lora.bias);
-  for (const std::vector<std::string>* names :
-       {&lora.target_modules.names, &lora.exclude_modules.names, &lora.modules_to_save}) {
-    text += "; " + join(*names);
-  }
-  for (const auto& [pattern, rank] : lora.rank_pattern)
-    text += format_text("; {} {}", pattern, rank);
-  for (const int64_t layer : lora.layers_to_transform) text += format_text("; {}", layer);
-  return text;
-}
-
-// The parameters of a workload's model. Cached, because every step of a search asks for the same.
-std::shared_ptr<const std::vector<ParameterShape>> shapes_of(const MemoryWorkload& work) {
-  static std::mutex mutex;
-  static std::string measured;
-  static std::shared_ptr<const std::vector<ParameterShape>> shapes;
-  const int64_t head = work.head ? static_cast<int64_t>(*work.head) : -1;
-  const std::string asked =
-      format_text("{} {} {} {}", model_config_json(work.model, ""),
-                  work.model.lora ? text_of(*work.model.lora) : "", join(work.freeze), head);
-  const std::lock_guard lock(mutex);
-  if (asked != measured) {
-    shapes = std::make_shared<const std::vector<ParameterShape>>(
-        parameter_shapes(work.model, work.head, work.freeze));
-    measured = asked;
-  }
-  return shapes;
-}
-
 class Prediction {
  public:
   Prediction(const MemoryWorkload& workload, const MemoryChoices& choices)
-      : work_(workload), choices_(choices), all_(shapes_of(workload)), shapes_(*all_) {
+      : work_(workload),
+        choices_(choices),
+        shapes_(parameter_shapes(workload.model, workload.head, workload.freeze)) {
     for (const ParameterShape& shape : shapes_) {
       largest_ = std::max(largest_, shape.count());
       if (shape.trains) trained_ += shape.count();
@@ -189,8 +155,7 @@ class Prediction {
 
   const MemoryWorkload& work_;
   const MemoryChoices& choices_;
-  std::shared_ptr<const std::vector<ParameterShape>> all_;
-  const std::vector<ParameterShape>& shapes_;
+  std::vector<ParameterShape> shapes_;
   int64_t trained_ = 0;
   int64_t largest_ = 0;
 };
