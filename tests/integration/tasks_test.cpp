@@ -448,5 +448,48 @@ TEST(LabelledTasks, GoOnWhereAnEvaluationsFilesCannotBeWritten) {
   EXPECT_GT(read_file(run.out("eval_predictions.json")).size(), 20U);
 }
 
+// Many decoders name no padding: rows are filled with the end of the text, and the last token
+// before it is read, in a batch as alone.
+TEST(LabelledTasks, ADecoderWithoutPaddingClassifiesTheEndOfEachText) {
+  const TinyRun::Keys tiny = {
+      {"max_steps", "4"}, {"eval_strategy", "\"no\""}, {"validation_file", ""}, {"eval_steps", ""}};
+  TinyRun base(tiny);
+  const std::string tokenizer = base.folder() / "tokenizer";
+  std::filesystem::copy(source_dir() + "/tests/fixtures/tokenizers/causal", tokenizer);
+  Json names = parse_json(read_file(tokenizer + "/tokenizer_config.json"), "tokenizer");
+  names.erase("pad_token");
+  write_file(tokenizer + "/tokenizer_config.json", names.dump());
+  base.set({{"task", "clm"},
+            {"model_type", "llama"},
+            {"tokenizer_name", tokenizer},
+            {"config_overrides",
+             "{num_hidden_layers: 1, num_attention_heads: 2, hidden_size: 32, "
+             "intermediate_size: 64, max_position_embeddings: 64, initializer_range: 0.5}"}});
+  ASSERT_EQ(base.train().code, 0);
+  ASSERT_FALSE(parse_json(read_file(base.out() + "/config.json"), "config")
+                   .value("pad_token_id", Json())
+                   .is_number());
+  TinyRun run(tiny);
+  run.set({{"task", "sequence_classification"},
+           {"model_type", ""},
+           {"config_overrides", ""},
+           {"tokenizer_name", ""},
+           {"max_seq_length", "48"},
+           {"model_name_or_path", base.out()},
+           {"train_file", kTasks + "weather-train.jsonl"}});
+  const ProcessResult trained = run.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Json config = parse_json(read_file(run.out() + "/config.json"), "config");
+  EXPECT_EQ(config.at("pad_token_id"), config.at("eos_token_id"));
+  const auto answers = [&](const std::vector<std::string>& texts) {
+    std::vector<std::string> words = {"predict", run.out()};
+    for (const std::string& text : texts) words.insert(words.end(), {"--text", text});
+    return finetune(words).out;
+  };
+  const std::string brief = "Calm.";
+  const std::string longer = "A storm broke the glass of the lamp.";
+  EXPECT_EQ(answers({brief, longer}), answers({brief}) + answers({longer}));
+}
+
 }  // namespace
 }  // namespace finetune::testing

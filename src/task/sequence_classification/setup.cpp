@@ -53,9 +53,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
                                             : survey_.labels.names();
     model.problem_type = kProblemNames[static_cast<size_t>(survey_.problem)];
     // transformers' classifiers on decoders find the last token by it.
-    std::optional<int64_t>& padding = model.decoder.pad_token_id;
-    const auto& pad = context().tokenizer.special_tokens().pad;
-    if (is_causal(model) && !padding && pad) padding = model.pad_token_id = pad->id;
+    if (is_causal(model)) model.decoder.pad_token_id = model.pad_token_id = padding_id();
     return model;
   }
 

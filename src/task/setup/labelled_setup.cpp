@@ -47,9 +47,18 @@ SplitFiles LabelledSetup::files_of(Split split) const {
   return files;
 }
 
+int64_t LabelledSetup::padding_id() const {
+  const ModelConfig& model = context_.model;
+  if (!is_causal(model) || model.decoder.pad_token_id) return model.pad_token_id;
+  const SpecialTokens& special = context_.tokenizer.special_tokens();
+  return (special.pad ? special.pad : special.eos)->id;
+}
+
+// Rows of decoders end in padding: a token before the text would have a position.
 std::shared_ptr<const Collator> LabelledSetup::make_collator() const {
-  PaddingOptions options = PaddingOptions::from(context_.tokenizer);
-  options.pad_id = static_cast<int32_t>(context_.model.pad_token_id);
+  PaddingOptions options =
+      is_causal(context_.model) ? PaddingOptions() : PaddingOptions::from(context_.tokenizer);
+  options.pad_id = static_cast<int32_t>(padding_id());
   set_lengths(options, context_, max_seq_length_);
   return std::make_shared<PaddingCollator>(options);
 }

@@ -22,7 +22,9 @@ std::vector<nlohmann::ordered_json> TaskSetup::generate_samples(Model&, c10::Dev
 std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
   const LoadedConfig& config = context.config;
   const TaskDescriptor& task = task_of(config.args);
-  if (task.pads && !context.tokenizer.special_tokens().pad) {
+  const SpecialTokens& special = context.tokenizer.special_tokens();
+  const bool has_padding = special.pad || (is_causal(context.model) && special.eos);
+  if (task.pads && !has_padding) {
     refuse_key(config, "tokenizer_name", "the tokenizer names no padding token");
   }
   return task.make_setup(context);
