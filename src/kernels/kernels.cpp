@@ -39,10 +39,10 @@ const Kernels& kernels_of(KernelTable table) {
 
 }  // namespace
 
-DryRun::DryRun(const DryDevice& device) {
+DryRun::DryRun(const DryDevice& device) : device_(device) {
   FT_CHECK(dry_device_of_thread == nullptr, "one dry run at a time");
   register_meta_operators();
-  dry_device_of_thread = &device;
+  dry_device_of_thread = &device_;
 }
 
 DryRun::~DryRun() { dry_device_of_thread = nullptr; }

@@ -198,14 +198,16 @@ DecoderNorm DecoderFamily::last_norm(const nn::Scope& backbone, const ModelConfi
 std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
                                                     const ModelConfig& config,
                                                     std::optional<Head> head) const {
-  if (head && !has_head(*head)) {
+  const bool of_tokens = head == Head::kTokenClassification;
+  const bool is_there =
+      !head || head == Head::kSequenceClassification || (of_tokens && has_token_classifier());
+  if (!is_there) {
     throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
                                         "' has no head for this task, as in transformers; use "
                                         "another task, or an encoder");
   }
   DecoderNorm norm = last_norm(root / backbone_name(), config);
   if (!head) return std::make_unique<CausalLmHead>(root, std::move(norm), config);
-  const bool of_tokens = *head == Head::kTokenClassification;
   return std::make_unique<DecoderClassifier>(
       std::move(norm), root / (of_tokens ? token_classifier_name() : "score"), config, of_tokens);
 }

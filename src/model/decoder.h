@@ -141,10 +141,9 @@ class DecoderFamily : public Architecture {
       const ModelConfig& /*config*/) const {
     return {};
   }
-  // Whether transformers has a class of the family with this head.
-  [[nodiscard]] virtual bool has_head(Head head) const {
-    return head == Head::kSequenceClassification || head == Head::kTokenClassification;
-  }
+  // Whether transformers has a class of the family that classifies tokens; all have one for
+  // sequences, and none for other heads.
+  [[nodiscard]] virtual bool has_token_classifier() const { return true; }
   [[nodiscard]] virtual const char* token_classifier_name() const { return "score"; }
   [[nodiscard]] virtual DecoderNorm last_norm(const nn::Scope& backbone,
                                               const ModelConfig& config) const;

@@ -155,9 +155,7 @@ class Gemma3 final : public Gemma2Family {
   }
 
  protected:
-  [[nodiscard]] bool has_head(Head head) const override {
-    return head == Head::kSequenceClassification;
-  }
+  [[nodiscard]] bool has_token_classifier() const override { return false; }
   [[nodiscard]] std::vector<std::string> fresh_layer_types(
       const ModelConfig& config) const override {
     return layer_types(config, [&](int64_t layer) {

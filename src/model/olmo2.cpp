@@ -30,9 +30,7 @@ class Olmo2 final : public DecoderFamily {
   }
 
  protected:
-  [[nodiscard]] bool has_head(Head head) const override {
-    return head == Head::kSequenceClassification;
-  }
+  [[nodiscard]] bool has_token_classifier() const override { return false; }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
     options.norms = {.before_attention = nullptr,

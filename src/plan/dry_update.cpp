@@ -230,8 +230,7 @@ int64_t kept_of(const Trace& trace) {
 
 DryUpdate dry_update(const MemoryWorkload& work, const MemoryChoices& choices,
                      int64_t micro_batches) {
-  const kernels::DryDevice device = device_of(work);
-  const kernels::DryRun dry(device);
+  const kernels::DryRun dry(device_of(work));
   const Trace trace = trace_update(work, choices);
   // Several micro-batches at once take turns in the pool in no order that could be followed.
   const bool follows_pool = !work.is_device && micro_batches == 1;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "finetune/base/error.h"
 #include "finetune/plan/memory_text.h"
@@ -101,11 +102,16 @@ struct Candidate {
   MemoryWorkload workload;
   MemoryChoices choices;
   double time = 0.0;
+  std::optional<int64_t> predicted = std::nullopt;
 
+  // Predicted once: a prediction runs an update without data.
+  int64_t peak() {
+    if (!predicted) predicted = predict_memory(workload, choices).peak();
+    return *predicted;
+  }
   // With the margin that choices leave.
-  [[nodiscard]] int64_t peak() const {
-    return static_cast<int64_t>(static_cast<double>(predict_memory(workload, choices).peak()) *
-                                (1.0 + kMemoryMargin));
+  int64_t peak_with_margin() {
+    return static_cast<int64_t>(static_cast<double>(peak()) * (1.0 + kMemoryMargin));
   }
 };
 
@@ -154,27 +160,28 @@ void search(std::vector<Candidate> candidates, int64_t budget, Search& found) {
   const auto [fewest_rows, all_rows] = std::ranges::minmax(candidates, {}, rows_of);
   const auto [smallest, largest] = std::ranges::minmax(candidates, {}, batch_of);
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const Candidate& one : candidates) {
+  for (Candidate& one : candidates) {
     const bool is_end = batch_of(one) == batch_of(smallest) || batch_of(one) == batch_of(largest);
-    if (is_end && rows_of(one) == rows_of(fewest_rows)) least = std::min(least, one.peak());
+    if (is_end && rows_of(one) == rows_of(fewest_rows))
+      least = std::min(least, one.peak_with_margin());
   }
   found.least = std::min(found.least, least);
   if (least > budget) return;
   std::ranges::stable_sort(candidates, {}, &Candidate::time);
-  std::vector<Candidate> too_large;
-  for (const Candidate& one : candidates) {
+  std::vector<const Candidate*> too_large;
+  for (Candidate& one : candidates) {
     // More rows take more, but for those of the whole update.
-    const bool is_larger = std::ranges::any_of(too_large, [&](const Candidate& other) {
-      return batch_of(one) > batch_of(other) && batch_of(one) < one.workload.effective_batch &&
-             are_alike(one, other);
+    const bool is_larger = std::ranges::any_of(too_large, [&](const Candidate* other) {
+      return batch_of(one) > batch_of(*other) && batch_of(one) < one.workload.effective_batch &&
+             are_alike(one, *other);
     });
     if (is_larger) continue;
-    if (one.peak() > budget) {
-      too_large.push_back(one);
+    if (one.peak_with_margin() > budget) {
+      too_large.push_back(&one);
       continue;
     }
     found.fastest = one.choices;
-    found.predicted = predict_memory(one.workload, one.choices).peak();
+    found.predicted = one.peak();
     return;
   }
 }

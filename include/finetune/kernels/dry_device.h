@@ -31,12 +31,15 @@ class DryRun {
   ~DryRun();
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
+
+ private:
+  DryDevice device_;
 };
 
 // Values of a parameter that update_in_chunks() converts to float32 at a time.
 [[nodiscard]] int64_t chunk_values(KernelTable table);
 
-// That of this thread's DryRun; the CPU with one thread where there is none.
+// The device of this thread's DryRun; without one, the CPU with one thread.
 [[nodiscard]] const DryDevice& dry_device();
 
 }  // namespace finetune::kernels
