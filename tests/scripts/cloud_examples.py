@@ -6,7 +6,6 @@ However training ends, the machine that is paid for must end, and a group of mac
 only if the run is finished. Needs no binary.
 """
 
-import atexit
 import os
 import pathlib
 import re
@@ -73,12 +72,16 @@ while :; do sleep 0.05; done
 NAMES = (*BEHAVIOR, "shutdown", "poweroff", "sky", "kubectl", "aws", "sudo")
 
 
-def end_group(first):
-    """Ends what a script left: its watcher polls until the machine is gone."""
-    try:
-        os.killpg(first, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+groups = []  # of processes, one a machine
+
+
+def end_groups():
+    """Ends what the scripts left: their watchers poll, and so write, until the machine is gone."""
+    for first in groups:
+        try:
+            os.killpg(first, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
 
 class Machine:
@@ -112,7 +115,7 @@ class Machine:
         self.output = open(self.folder / "output", "w")
         self.process = subprocess.Popen(["bash", BATCH / name], env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL,
                                         stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
-        atexit.register(end_group, self.process.pid)
+        groups.append(self.process.pid)
 
     def wait_ready(self):
         deadline = time.monotonic() + 60
@@ -354,11 +357,15 @@ def others(folder):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        for example in (google, skypilot, kubernetes, others):
-            path = pathlib.Path(folder, example.__name__)
-            path.mkdir()
-            example(path)
+    # A killed process may still end a write while the folder is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        try:
+            for example in (google, skypilot, kubernetes, others):
+                path = pathlib.Path(folder, example.__name__)
+                path.mkdir()
+                example(path)
+        finally:
+            end_groups()
 
 
 if __name__ == "__main__":
