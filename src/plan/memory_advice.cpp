@@ -5,6 +5,7 @@
 
 #include "finetune/base/text.h"
 #include "finetune/plan/memory_text.h"
+#include "plan/memory_techniques.h"
 
 namespace finetune {
 
@@ -17,32 +18,11 @@ std::vector<MemorySaving> memory_savings(const MemoryWorkload& workload,
     const int64_t saved = peak - predict_memory(less_work, other).peak();
     if (saved >= int64_t{1} << 20) savings.push_back({.change = text, .bytes = saved});
   };
-  const auto with = [&](const std::string& text, const auto& change) {
+  for (const MemoryTechnique& technique : memory_techniques()) {
+    if (!technique.save) continue;
     MemoryChoices other = choices;
-    change(other);
+    const std::string text = technique.save(workload, other);
     if (other != choices) try_change(text, workload, other);
-  };
-  if (choices.micro_batch > 1) {
-    const int64_t rows = choices.micro_batch / 2;
-    if (choices.micro_batch % 2 == 0 && workload.effective_batch % rows == 0) {
-      with(format_text("per_device_train_batch_size: {} and gradient_accumulation_steps: {}", rows,
-                       workload.effective_batch / rows),
-           [&](MemoryChoices& other) { other.micro_batch = rows; });
-    }
-  }
-  with("gradient_checkpointing: true",
-       [](MemoryChoices& other) { other.checkpointing = {.enabled = true}; });
-  with("optim: adamw_8bit", [](MemoryChoices& other) {
-    if (other.optimizer.kind == "adamw") other.optimizer = {.kind = "adamw_8bit"};
-  });
-  with("grad_accum_dtype: bfloat16",
-       [](MemoryChoices& other) { other.gradients = GradientFormat::kBFloat16; });
-  with("param_dtype: bfloat16", [](MemoryChoices& other) {
-    if (other.weights == WeightFormat::kFloat32) other.weights = WeightFormat::kBFloat16;
-  });
-  if (choices.micro_batch == workload.effective_batch) {
-    with("optimizer_in_backward: true",
-         [](MemoryChoices& other) { other.optimizer_in_backward = true; });
   }
   if (workload.length >= 32) {
     MemoryWorkload shorter = workload;

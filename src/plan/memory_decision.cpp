@@ -6,78 +6,63 @@
 
 #include "finetune/base/error.h"
 #include "finetune/plan/memory_text.h"
+#include "plan/memory_techniques.h"
 
 namespace finetune {
 namespace {
-
-// The storage formats; other formats change results a little.
-struct Formats {
-  GradientFormat gradients;
-  WeightFormat weights;
-  OptimizerChoice optimizer;
-  bool four_bits = false;
-};
 
 bool is_one_threaded(const MemoryWorkload& workload) {
   return workload.sums_shards && !workload.is_device;
 }
 
-bool is_set(const LoadedConfig& config, std::initializer_list<const char*> keys) {
-  return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return config.is_set(key); });
-}
-
-// Returns the formats that the keys ask for, then those with gradients, states or both in fewer
-// bits (the faster first), then those with weights in fewer bits too; where the base may have
-// `four_bits`, then the same with them.
-std::vector<std::vector<Formats>> allowed_formats(const LoadedConfig& config,
-                                                  const MemoryChoices& asked, bool four_bits) {
-  std::vector<GradientFormat> gradients = {asked.gradients};
-  if (!is_set(config, {"grad_accum_dtype"})) gradients.push_back(GradientFormat::kBFloat16);
-  std::vector<OptimizerChoice> optimizers = {asked.optimizer};
-  if (!is_set(config, {"optim", "optim_args"})) {
-    optimizers.push_back({.kind = "adamw_companded_8bit"});
-  }
-  std::vector<WeightFormat> weights = {asked.weights};
-  if (!is_set(config, {"param_dtype"})) weights.push_back(WeightFormat::kSplit);
-  const Formats first = {asked.gradients, asked.weights, asked.optimizer};
-  std::vector<std::vector<Formats>> steps = {{first}};
-  for (const WeightFormat weight : weights) {
-    steps.emplace_back();
-    for (const OptimizerChoice& optimizer : optimizers) {
-      for (const GradientFormat gradient : gradients) {
-        steps.back().push_back({gradient, weight, optimizer});
+// All combinations of `choices` with the values that the techniques of a stage may have. The first
+// technique's values change fastest.
+std::vector<MemoryChoices> combined(std::vector<MemoryChoices> choices, Stage stage,
+                                    const MemoryWorkload& workload, const MemoryOptions& options) {
+  for (const MemoryTechnique& technique : memory_techniques()) {
+    if (technique.stage != stage || options.is_fixed(technique.name)) continue;
+    std::vector<MemoryChoices> values = {choices.front()};
+    technique.others(workload, values);
+    std::vector<MemoryChoices> all;
+    for (const MemoryChoices& value : values) {
+      for (MemoryChoices one : choices) {
+        technique.copy(value, one);
+        all.push_back(std::move(one));
       }
     }
+    choices = std::move(all);
   }
-  if (four_bits) {
-    const std::vector<std::vector<Formats>> others = steps;
-    for (std::vector<Formats> step : others) {
-      for (Formats& formats : step) formats.four_bits = true;
-      steps.push_back(step);
-    }
+  return choices;
+}
+
+// Formats in the order in which they are tried: those that the keys ask for, then those with
+// gradients, states or both in fewer bits (the faster first), then those with weights in fewer bits
+// too; where the base may have four bits, then the same with them.
+std::vector<std::vector<MemoryChoices>> allowed_formats(const MemoryWorkload& workload,
+                                                        const MemoryOptions& options) {
+  std::vector<std::vector<MemoryChoices>> steps = {{options.asked}};
+  for (const MemoryChoices& one : combined({options.asked}, Stage::kWeights, workload, options)) {
+    steps.push_back(combined({one}, Stage::kFormats, workload, options));
+  }
+  const std::vector<std::vector<MemoryChoices>> whole = steps;
+  for (const std::vector<MemoryChoices>& step : whole) {
+    const std::vector<MemoryChoices> both = combined(step, Stage::kBase, workload, options);
+    if (both.size() == step.size()) continue;
+    steps.emplace_back(both.begin() + static_cast<int64_t>(step.size()), both.end());
   }
   return steps;
 }
 
-std::vector<int64_t> allowed_cuts(const LoadedConfig& config, const MemoryChoices& asked,
-                                  int64_t effective_batch) {
+std::vector<int64_t> allowed_cuts(const MemoryOptions& options, int64_t effective_batch) {
   // A gradient that is freed at once cannot be accumulated over micro-batches.
-  if (asked.optimizer_in_backward) return {effective_batch};
+  if (options.asked.optimizer_in_backward) return {effective_batch};
   const int64_t most =
-      is_set(config, {"per_device_train_batch_size"}) ? asked.micro_batch : effective_batch;
+      options.is_fixed("micro_batch") ? options.asked.micro_batch : effective_batch;
   std::vector<int64_t> sizes;
   for (int64_t size = std::min(most, effective_batch); size > 0; --size) {
     if (effective_batch % size == 0) sizes.push_back(size);
   }
   return sizes;
-}
-
-std::vector<ActivationCheckpointing> allowed_checkpointings(const LoadedConfig& config,
-                                                            const MemoryChoices& asked) {
-  if (is_set(config, {"activation_checkpointing", "gradient_checkpointing"})) {
-    return {asked.checkpointing};
-  }
-  return {{}, {.enabled = true, .selective = true}, {.enabled = true}};
 }
 
 // Time of an update relative to one large batch: recomputation, and the fixed cost of each
@@ -115,27 +100,19 @@ struct Candidate {
   }
 };
 
-// All choices that give the same results with these formats.
-std::vector<Candidate> candidates_of(const MemoryWorkload& workload, const LoadedConfig& config,
-                                     MemoryChoices choices, int64_t budget) {
-  std::vector<Candidate> found;
-  const MemoryChoices asked = choices;
-  for (const int64_t cut : allowed_cuts(config, asked, workload.effective_batch)) {
+// Adds all choices that give the same results with these formats.
+void add_candidates(const MemoryWorkload& workload, const MemoryOptions& options,
+                    MemoryChoices choices, int64_t budget, std::vector<Candidate>& found) {
+  for (const int64_t cut : allowed_cuts(options, workload.effective_batch)) {
     choices.micro_batch = cut;
-    for (const auto& checkpointing : allowed_checkpointings(config, asked)) {
-      choices.checkpointing = checkpointing;
-      for (const int64_t rows : {128, 64, 32}) {
-        if (rows != 128 && workload.head) continue;
-        choices.head_rows_per_chunk = rows;
-        Candidate& one = found.emplace_back(Candidate{.workload = workload, .choices = choices});
-        if (is_one_threaded(workload)) {
-          one.workload.batches_at_once = largest_batches_at_once(workload, choices, budget);
-        }
-        one.time = relative_time(one.workload, choices);
+    for (const MemoryChoices& same : combined({choices}, Stage::kEqualResults, workload, options)) {
+      Candidate& one = found.emplace_back(Candidate{.workload = workload, .choices = same});
+      if (is_one_threaded(workload)) {
+        one.workload.batches_at_once = largest_batches_at_once(workload, same, budget);
       }
+      one.time = relative_time(one.workload, same);
     }
   }
-  return found;
 }
 
 struct Search {
@@ -188,32 +165,24 @@ void search(std::vector<Candidate> candidates, int64_t budget, Search& found) {
 
 }  // namespace
 
-MemoryDecision decide_memory(const MemoryWorkload& workload, const LoadedConfig& config,
+MemoryDecision decide_memory(const MemoryWorkload& workload, const MemoryOptions& options,
                              int64_t budget) {
-  MemoryDecision decision{.asked = choices_of(config.args),
-                          .budget = budget,
-                          .effective_batch = workload.effective_batch};
   Search found;
-  const auto steps = allowed_formats(config, decision.asked, workload.four_bits.has_value());
-  for (const std::vector<Formats>& step : steps) {
+  for (const std::vector<MemoryChoices>& step : allowed_formats(workload, options)) {
     std::vector<Candidate> candidates;
-    for (const Formats& formats : step) {
-      MemoryChoices choices = decision.asked;
-      choices.gradients = formats.gradients;
-      choices.weights = formats.weights;
-      choices.optimizer = formats.optimizer;
-      choices.four_bits = formats.four_bits;
-      const std::vector<Candidate> some = candidates_of(workload, config, choices, budget);
-      candidates.insert(candidates.end(), some.begin(), some.end());
+    for (const MemoryChoices& formats : step) {
+      add_candidates(workload, options, formats, budget, candidates);
     }
     search(std::move(candidates), budget, found);
     if (!found.fastest) continue;
-    decision.choices = *found.fastest;
-    decision.predicted = found.predicted;
-    return decision;
+    return {.asked = options.asked,
+            .choices = *found.fastest,
+            .budget = budget,
+            .effective_batch = workload.effective_batch,
+            .predicted = found.predicted};
   }
   throw Error(ErrorKind::kConfig,
-              config.where("memory_budget") + ": memory_budget: " + mebibytes(budget) +
+              options.where + ": memory_budget: " + mebibytes(budget) +
                   " is not enough; the other keys need at least " + mebibytes(found.least) +
                   ": set memory_budget to that, lower max_seq_length, or leave out keys of "
                   "formats, recomputation and batch size");

@@ -232,19 +232,6 @@ std::vector<int64_t> longest_rows(MemoryWorkload workload, MemoryChoices choices
   return longest;
 }
 
-MemoryChoices choices_of(const TrainingArgs& args) {
-  MemoryChoices choices{.micro_batch = args.per_device_train_batch_size,
-                        .checkpointing = checkpointing_of(args),
-                        .optimizer = optimizer_of(args),
-                        .optimizer_in_backward = args.optimizer_in_backward};
-  if (args.param_dtype == "bfloat16") choices.weights = WeightFormat::kBFloat16;
-  if (args.param_dtype == "bfloat16+int8") choices.weights = WeightFormat::kSplit;
-  if (args.grad_accum_dtype == "bfloat16") choices.gradients = GradientFormat::kBFloat16;
-  if (args.bf16) choices.precision = Precision::kBFloat16;
-  if (args.fp16) choices.precision = Precision::kFloat16;
-  return choices;
-}
-
 std::vector<std::pair<std::string, int64_t>> named_parts(const MemoryParts& parts) {
   return {{"weights", parts.weights},
           {"gradients", parts.gradients},

@@ -293,8 +293,9 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
   Parts parts = assemble_data(config, request, progress);
   parts.session = session;
   const std::optional<MemoryDecision> decision = apply_memory_budget(config, parts, saved);
-  const LoadedConfig budgeted = decision ? decision->recorded_in(config) : config;
+  LoadedConfig budgeted = config;
   if (decision) {
+    decision->record_in(budgeted.args);
     parts.memory = decision->to_json();
     request.memory = decision->choices;
     if (parts.four_bits) choose_base_format(budgeted, parts);

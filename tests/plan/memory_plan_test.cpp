@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/config/load.h"
 #include "support/golden.h"
 
 namespace finetune {
@@ -203,7 +204,7 @@ TEST(LargestBatch, IsTheLastThatFits) {
 }
 
 MemoryDecision decide(const std::string& text, int64_t budget) {
-  return decide_memory(esperanto(), config_of(text), budget);
+  return decide_memory(esperanto(), memory_options(config_of(text)), budget);
 }
 
 TEST(MemoryBudget, ChangesNothingWhereThereIsEnough) {
@@ -259,7 +260,8 @@ TEST(MemoryBudget, TakesFourBitsForTheBaseOnlyWhere16DoNotFit) {
   const std::string text = "per_device_train_batch_size: 64\nuse_peft: true\nmemory_budget: ";
   const auto least_of = [&] {
     try {
-      (void)decide_memory(workload, config_of(text + "16MiB\n"), 16 * kMiB);
+      (void)decide_memory(workload, memory_options(config_of(text + "16MiB\nload_in_4bit: auto\n")),
+                          16 * kMiB);
     } catch (const Error& error) {
       const std::string message = error.what();
       return int64_t{std::stoll(message.substr(message.find("at least ") + 9))} * kMiB;
@@ -270,12 +272,13 @@ TEST(MemoryBudget, TakesFourBitsForTheBaseOnlyWhere16DoNotFit) {
   workload.four_bits = WeightFormat::kNf4;
   EXPECT_LT(least_of(), least_with_16 - 40 * kMiB);
   const auto decide = [&](int64_t budget) {
-    const LoadedConfig config = config_of(text + std::to_string(budget) + "\nload_in_4bit: auto\n");
-    MemoryDecision decision = decide_memory(workload, config, budget);
-    EXPECT_EQ(decision.recorded_in(config).args.load_in_4bit,
-              decision.choices.four_bits ? "true" : "false");
+    LoadedConfig config = config_of(text + std::to_string(budget) + "\nload_in_4bit: auto\n");
+    const MemoryOptions options = memory_options(config);
+    MemoryDecision decision = decide_memory(workload, options, budget);
+    decision.record_in(config.args);
+    EXPECT_EQ(config.args.load_in_4bit, decision.choices.four_bits ? "true" : "false");
     EXPECT_EQ(MemoryDecision::from_json(decision.to_json(), "state").choices, decision.choices);
-    EXPECT_TRUE(decision.is_for(config, 64));
+    EXPECT_TRUE(decision.is_for(options, 64));
     return decision;
   };
   EXPECT_FALSE(decide(least_with_16 + kMiB).choices.four_bits);
@@ -304,9 +307,10 @@ TEST(MemoryBudget, SaysTheLeastThatCanBeReached) {
 
 TEST(MemoryDecision, IsAppliedAsKeys) {
   const LoadedConfig config = config_of("per_device_train_batch_size: 64\nmemory_budget: 900MiB\n");
-  const MemoryDecision decision = decide_memory(esperanto(), config, 900 * kMiB);
+  const MemoryDecision decision = decide_memory(esperanto(), memory_options(config), 900 * kMiB);
   ASSERT_NE(decision.choices, decision.asked);
-  const LoadedConfig applied = decision.recorded_in(config);
+  LoadedConfig applied = config;
+  decision.record_in(applied.args);
   MemoryChoices read = choices_of(applied.args);
   read.head_rows_per_chunk = decision.choices.head_rows_per_chunk;
   EXPECT_EQ(read, decision.choices);
@@ -318,29 +322,31 @@ TEST(MemoryDecision, IsAppliedAsKeys) {
 TEST(MemoryDecision, IsKeptAndUsedAgain) {
   const std::string text = "per_device_train_batch_size: 64\nmemory_budget: 900MiB\n";
   const LoadedConfig config = config_of(text);
-  const MemoryDecision decision = decide_memory(esperanto(), config, 900 * kMiB);
+  const MemoryDecision decision = decide_memory(esperanto(), memory_options(config), 900 * kMiB);
   const MemoryDecision again = MemoryDecision::from_json(decision.to_json(), "state");
   EXPECT_EQ(again.choices, decision.choices);
   EXPECT_EQ(again.asked, decision.asked);
   EXPECT_EQ(again.line(), decision.line());
-  EXPECT_TRUE(again.is_for(config, 64));
-  EXPECT_FALSE(again.is_for(config, 32));
-  EXPECT_FALSE(again.is_for(config_of(text + "bf16: true\n"), 64));
-  EXPECT_FALSE(again.is_for(config_of("per_device_train_batch_size: 64\n"), 64));
+  EXPECT_TRUE(again.is_for(memory_options(config), 64));
+  EXPECT_FALSE(again.is_for(memory_options(config), 32));
+  EXPECT_FALSE(again.is_for(memory_options(config_of(text + "bf16: true\n")), 64));
+  EXPECT_FALSE(again.is_for(memory_options(config_of("per_device_train_batch_size: 64\n")), 64));
   const auto with_budget = [](const std::string& budget) {
     return config_of("per_device_train_batch_size: 64\nmemory_budget: " + budget + "\n");
   };
-  EXPECT_TRUE(again.is_for(with_budget("2000MiB"), 64)) << "equal bits rather than less time";
-  EXPECT_TRUE(again.is_for(with_budget(std::to_string(decision.predicted)), 64));
-  EXPECT_FALSE(again.is_for(with_budget(std::to_string(decision.predicted - 1)), 64));
+  EXPECT_TRUE(again.is_for(memory_options(with_budget("2000MiB")), 64))
+      << "equal bits rather than less time";
+  EXPECT_TRUE(again.is_for(memory_options(with_budget(std::to_string(decision.predicted))), 64));
+  EXPECT_FALSE(
+      again.is_for(memory_options(with_budget(std::to_string(decision.predicted - 1))), 64));
   ASSERT_NE(decision.choices.gradients, decision.asked.gradients);
-  EXPECT_FALSE(again.is_for(config_of(text + "grad_accum_dtype: float32\n"), 64))
+  EXPECT_FALSE(again.is_for(memory_options(config_of(text + "grad_accum_dtype: float32\n")), 64))
       << "what the user sets wins";
 }
 
 TEST(MemoryDecision, RefusesWhatIsDamaged) {
   const LoadedConfig config = config_of("per_device_train_batch_size: 64\nmemory_budget: 900MiB\n");
-  const auto good = decide_memory(esperanto(), config, 900 * kMiB).to_json();
+  const auto good = decide_memory(esperanto(), memory_options(config), 900 * kMiB).to_json();
   const auto refuses = [&](const char* part, const char* key, const nlohmann::ordered_json& value) {
     auto bad = good;
     (*part == '\0' ? bad : bad[part])[key] = value;

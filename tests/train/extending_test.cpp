@@ -134,7 +134,7 @@ TEST_F(Extending, IsInTheMemoryPlan) {
   MemoryChoices adamw = choices;
   adamw.optimizer = {};
   EXPECT_EQ(2 * predict_memory(workload, choices).states, predict_memory(workload, adamw).states);
-  const MemoryDecision decision = decide_memory(workload, loaded, int64_t{8} << 30);
+  const MemoryDecision decision = decide_memory(workload, memory_options(loaded), int64_t{8} << 30);
   EXPECT_EQ(decision.choices.optimizer, choices.optimizer);
   EXPECT_EQ(MemoryDecision::from_json(decision.to_json(), "x").choices.optimizer,
             choices.optimizer);

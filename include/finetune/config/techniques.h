@@ -27,6 +27,10 @@ struct OptimizerChoice {
 };
 [[nodiscard]] OptimizerChoice optimizer_of(const TrainingArgs& args);
 
+// load_in_4bit. kAuto: memory_budget decides.
+enum class FourBits { kNo, kYes, kAuto };
+[[nodiscard]] FourBits four_bits_of(const TrainingArgs& args);
+
 // memory_budget in bytes.
 [[nodiscard]] std::optional<int64_t> memory_budget_of(const TrainingArgs& args);
 

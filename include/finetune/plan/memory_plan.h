@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "finetune/config/load.h"
 #include "finetune/config/techniques.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/model/model.h"
@@ -17,6 +16,8 @@
 // Predicts the memory of a run before anything is allocated: by an update on the meta device
 // (src/plan/dry_update.h). All sizes are bytes.
 namespace finetune {
+
+struct LoadedConfig;
 
 // Predictions are accurate to this share; choices leave about as much of the budget free.
 constexpr double kMemoryMargin = 0.05;
@@ -104,8 +105,18 @@ struct MemoryParts {
 [[nodiscard]] int64_t largest_batches_at_once(MemoryWorkload workload, const MemoryChoices& choices,
                                               int64_t bytes);
 
-// Returns the choices given by the keys, ignoring memory_budget.
-[[nodiscard]] MemoryChoices choices_of(const TrainingArgs& args);
+// What the keys say of memory.
+struct MemoryOptions {
+  MemoryChoices asked = {};            // without memory_budget
+  std::optional<int64_t> budget = {};  // memory_budget
+  std::vector<std::string> fixed =
+      {};                  // techniques (src/plan/memory_techniques.h) that keys decide
+  std::string where = {};  // memory_budget stands: "run.yaml:12"
+
+  [[nodiscard]] bool is_fixed(const std::string& technique) const;
+};
+[[nodiscard]] MemoryOptions memory_options(const LoadedConfig& config);
+[[nodiscard]] MemoryChoices choices_of(const TrainingArgs& args);  // MemoryOptions::asked
 
 // The choices that memory_budget made for a configuration.
 struct MemoryDecision {
@@ -119,11 +130,11 @@ struct MemoryDecision {
   [[nodiscard]] std::string line() const;
   // Whether a resumed run reuses the decision: the keys and the batch are unchanged, none of the
   // chosen keys was set meanwhile, and the peak is within the current budget.
-  [[nodiscard]] bool is_for(const LoadedConfig& config, int64_t batch) const;
-  // Returns the configuration with the choices as its keys, as checkpoints record and messages
-  // compare it: batch, accumulation, checkpointing, formats and optimizer. The model itself is made
-  // from `choices`, because head_rows_per_chunk has no key.
-  [[nodiscard]] LoadedConfig recorded_in(const LoadedConfig& config) const;
+  [[nodiscard]] bool is_for(const MemoryOptions& options, int64_t batch) const;
+  // Sets the keys to the choices, as checkpoints record and messages compare them: batch,
+  // accumulation, checkpointing, formats and optimizer. The model itself is made from `choices`,
+  // because head_rows_per_chunk has no key.
+  void record_in(TrainingArgs& args) const;
 
   // For finetune_state.json.
   [[nodiscard]] nlohmann::ordered_json to_json() const;
@@ -139,7 +150,7 @@ struct MemoryDecision {
 // base). Throws Error(kConfig) with the smallest peak that is
 // possible.
 [[nodiscard]] MemoryDecision decide_memory(const MemoryWorkload& workload,
-                                           const LoadedConfig& config, int64_t budget);
+                                           const MemoryOptions& options, int64_t budget);
 
 // Returns the table of a plan: a name and the bytes of each part.
 [[nodiscard]] std::vector<std::pair<std::string, int64_t>> named_parts(const MemoryParts& parts);

@@ -10,6 +10,7 @@
 #include "finetune/base/text.h"
 #include "finetune/config/adapter_keys.h"
 #include "finetune/config/fields.h"
+#include "finetune/config/techniques.h"
 
 namespace finetune {
 namespace {
@@ -82,7 +83,7 @@ class AdapterRules {
                           "an adapter, or use_peft: false to train all weights without it");
       }
     }
-    if (args_.load_in_4bit != "false") {
+    if (four_bits_of(args_) != FourBits::kNo) {
       add("load_in_4bit",
           "is for the frozen weights under an adapter: weights of four bits cannot be trained; set "
           "use_peft: true, or save memory with param_dtype and memory_budget");

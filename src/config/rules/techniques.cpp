@@ -147,6 +147,11 @@ OptimizerChoice optimizer_of(const TrainingArgs& args) {
   return read_or_throw(args, read_optimizer);
 }
 
+FourBits four_bits_of(const TrainingArgs& args) {
+  if (args.load_in_4bit == "auto") return FourBits::kAuto;
+  return args.load_in_4bit == "true" ? FourBits::kYes : FourBits::kNo;
+}
+
 std::optional<int64_t> memory_budget_of(const TrainingArgs& args) {
   return read_or_throw(args, read_budget);
 }

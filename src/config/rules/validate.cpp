@@ -15,6 +15,7 @@
 #include "finetune/config/fields.h"
 #include "finetune/config/schedule_names.h"
 #include "finetune/config/tasks.h"
+#include "finetune/config/techniques.h"
 
 namespace finetune {
 namespace {
@@ -58,7 +59,7 @@ class Validator {
 
  private:
   void check_choice_of_bits() {
-    if (!args_.use_peft || args_.load_in_4bit != "auto" || args_.memory_budget) return;
+    if (!args_.use_peft || four_bits_of(args_) != FourBits::kAuto || args_.memory_budget) return;
     add({"load_in_4bit"},
         "load_in_4bit: auto lets memory_budget choose four bits; set memory_budget, or true or "
         "false here");

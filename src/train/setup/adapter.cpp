@@ -14,6 +14,7 @@
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/config/adapter_keys.h"
+#include "finetune/config/techniques.h"
 #include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/model/parameter_shapes.h"
@@ -183,7 +184,8 @@ void note_tied_embedding(const ModelConfig& config, std::optional<Head> head,
 
 // GPT-2's matrices are stored as [in, out], which bitsandbytes does not quantise either.
 void check_four_bits(const LoadedConfig& config, const Parts& parts) {
-  if (!has_transposed_linear(parts.model_config) || config.args.load_in_4bit == "auto") return;
+  if (!has_transposed_linear(parts.model_config) || four_bits_of(config.args) == FourBits::kAuto)
+    return;
   refuse_key(config, "load_in_4bit",
              "is not available for " + parts.model_config.model_type +
                  ", whose matrices are stored as [in, out]; dtype: bfloat16 halves the base");
@@ -311,7 +313,8 @@ std::unique_ptr<Optimizer> make_run_optimizer(const TrainingArgs& args, Model& m
 
 void choose_base_format(const LoadedConfig& config, Parts& parts) {
   const TrainingArgs& args = config.args;
-  const bool is_auto = args.load_in_4bit == "auto";
+  const FourBits four_bits = four_bits_of(args);
+  const bool is_auto = four_bits == FourBits::kAuto;
   BaseFormat& base = parts.base_format;
   base = base_format(parts.model_config, parts.pretrained);
   // The keys decide, or what the run of the folder did.
@@ -322,11 +325,11 @@ void choose_base_format(const LoadedConfig& config, Parts& parts) {
   for (const char* key : {"use_bnb_nested_quant", "llm_int8_skip_modules"}) {
     if (!config.is_set(key)) continue;
     if (parts.model_config.is_nf4) check_same_quantization(config, key, parts);
-    if (args.load_in_4bit == "false") {
+    if (four_bits == FourBits::kNo) {
       log::warning(config.where(key) + ": no effect where load_in_4bit is not true: " + key);
     }
   }
-  if (args.load_in_4bit == "false" || parts.model_config.is_nf4) return;
+  if (four_bits == FourBits::kNo || parts.model_config.is_nf4) return;
   check_four_bits(config, parts);
   if (has_transposed_linear(parts.model_config)) return;
   const std::optional<WeightFormat> before = base.matrices;

@@ -29,17 +29,17 @@ std::optional<MemoryDecision> saved_decision(const LoadedConfig& config, const R
                                              int64_t processes) {
   if (saved.memory.empty()) return std::nullopt;
   MemoryDecision decision = MemoryDecision::from_json(saved.memory, checkpoint::kFinetuneStateFile);
-  if (!decision.is_for(config, effective_batch(config.args, &saved, processes)))
-    return std::nullopt;
+  const int64_t batch = effective_batch(config.args, &saved, processes);
+  if (!decision.is_for(memory_options(config), batch)) return std::nullopt;
   return decision;
 }
 
 // Measurements differ slightly between processes, so the first process decides for all.
-MemoryDecision decide_as_one(const MemoryWorkload& workload, const LoadedConfig& config,
-                             int64_t budget, World* world) {
-  if (world == nullptr || world->size() == 1) return decide_memory(workload, config, budget);
-  const std::string decided = world->broadcast(
-      world->is_first() ? decide_memory(workload, config, budget).to_json().dump() : "");
+MemoryDecision decide_as_one(const MemoryWorkload& workload, const MemoryOptions& options,
+                             World* world) {
+  const auto decide = [&] { return decide_memory(workload, options, options.budget.value()); };
+  if (world == nullptr || world->size() == 1) return decide();
+  const std::string decided = world->broadcast(world->is_first() ? decide().to_json().dump() : "");
   return MemoryDecision::from_json(parse_json(decided, "memory_budget"), "memory_budget");
 }
 
@@ -56,15 +56,16 @@ std::optional<MemoryDecision> kept_decision(const LoadedConfig& config, const Ru
 
 std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, const Parts& parts,
                                                   const RunState* saved) {
-  const std::optional<int64_t> budget = memory_budget_of(config.args);
-  if (!budget) return std::nullopt;
+  const MemoryOptions options = memory_options(config);
+  if (!options.budget) return std::nullopt;
   const int64_t processes = processes_of(config.args, parts);
   Environment now = current_environment(parts.device);
   now.processes = processes;
   if (saved != nullptr) {
     std::string why;
     if (const std::optional<MemoryDecision> decision = kept_decision(config, *saved, now, why)) {
-      const std::string kept = decision->budget == *budget ? "" : ", kept at " + mebibytes(*budget);
+      const std::string kept =
+          decision->budget == *options.budget ? "" : ", kept at " + mebibytes(*options.budget);
       log::info(decision->line() + kept);
       return decision;
     }
@@ -72,7 +73,7 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
   }
   const MemoryWorkload workload =
       workload_of(config, parts, effective_batch(config.args, saved, processes));
-  const MemoryDecision decision = decide_as_one(workload, config, *budget, parts.world.get());
+  const MemoryDecision decision = decide_as_one(workload, options, parts.world.get());
   log::info(decision.line());
   const std::optional<MemoryDecision> before =
       saved != nullptr ? saved_decision(config, *saved, processes) : std::nullopt;
@@ -106,7 +107,9 @@ int64_t batches_at_once(const LoadedConfig& config, const Parts& parts, const Ru
 LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved) {
   const std::optional<MemoryDecision> decision =
       saved_decision(config, saved, saved.environment.processes);
-  return decision ? decision->recorded_in(config) : config;
+  LoadedConfig recorded = config;
+  if (decision) decision->record_in(recorded.args);
+  return recorded;
 }
 
 }  // namespace finetune

@@ -144,11 +144,12 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   const int64_t effective = asked_effective_batch(args, processes);
   MemoryWorkload workload = workload_of(config, parts, std::max<int64_t>(1, effective / processes));
   Json plan;
-  MemoryChoices choices = choices_of(args);
-  std::optional<int64_t> budget = memory_budget_of(args);
+  const MemoryOptions memory_keys = memory_options(config);
+  MemoryChoices choices = memory_keys.asked;
+  std::optional<int64_t> budget = memory_keys.budget;
   if (!budget && parts.four_bits) budget = options.memory.value_or(device_memory(parts.device));
   if (budget) {
-    const MemoryDecision decision = decide_memory(workload, config, *budget);
+    const MemoryDecision decision = decide_memory(workload, memory_keys, *budget);
     choices = decision.choices;
     plan["decision"] = decision.to_json();
     plan["decision_line"] = decision.line();

@@ -131,11 +131,10 @@ void check_fixed_keys(const RunState& saved, const LoadedConfig& config, const F
 
 LoadedConfig with_decided_keys(const LoadedConfig& config, const RunState& saved) {
   LoadedConfig decided = config;
-  std::string& four_bits = decided.args.load_in_4bit;
-  if (four_bits != "auto") return decided;
+  if (four_bits_of(config.args) != FourBits::kAuto) return decided;
   const auto stored = saved.config.find("load_in_4bit");
   const bool is_true = stored != saved.config.end() && (*stored == true || *stored == "true");
-  four_bits = is_true ? "true" : "false";
+  decided.args.load_in_4bit = is_true ? "true" : "false";
   log::info(std::string("load_in_4bit: this run keeps its base ") +
             (is_true ? "in four bits" : "whole") + ", as it began");
   return decided;
