@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "finetune/base/child_process.h"
 #include "finetune/base/error.h"
-#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 

@@ -3,8 +3,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,10 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "finetune/base/child_process.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
-#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 
@@ -46,6 +44,12 @@ constexpr double kReadTimeout = 60;
 constexpr std::array kForeignSettings = {
     "RCLONE_VERBOSE", "RCLONE_QUIET",   "RCLONE_LOG_LEVEL",    "RCLONE_LOG_FILE",
     "RCLONE_SYSLOG",  "RCLONE_DRY_RUN", "RCLONE_USE_JSON_LOG", "RCLONE_INTERACTIVE"};
+
+// The mirror tries each call again, with growing pauses.
+constexpr std::array kArguments = {
+    "rcd",    "--rc-addr",      "127.0.0.1:0", "--rc-serve", "--log-level",
+    "NOTICE", "--ignore-times", "--retries",   "1",          "--low-level-retries",
+    "3",      "--contimeout",   "15s",         "--timeout",  "60s"};
 
 std::string base64(std::string_view text) {
   constexpr std::string_view kDigits =
@@ -103,6 +107,30 @@ std::string program() {
   return path;
 }
 
+// Only the variables of this process and of the configured remote, and no file with secrets.
+std::vector<std::string> environment_of_rclone(const Rclone::Environment& more,
+                                               const std::string& password) {
+  std::map<std::string, std::string> variables;
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view text = *one;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    variables[std::string(text.substr(0, equals))] = text.substr(equals + 1);
+  }
+  for (const auto& [name, value] : more) variables[name] = value;
+  for (const char* name : kForeignSettings) variables.erase(name);
+  variables["RCLONE_RC_USER"] = kUser;
+  variables["RCLONE_RC_PASS"] = password;
+  // rclone 1.60 fails with AWS_CA_BUNDLE; its own name for it serves all versions.
+  if (const auto bundle = variables.find("AWS_CA_BUNDLE"); bundle != variables.end()) {
+    variables.try_emplace("RCLONE_CA_CERT", bundle->second);
+    variables.erase(bundle);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : variables) texts.push_back(name + "=" + value);
+  return texts;
+}
+
 // From "NOTICE: Serving remote control on http://127.0.0.1:36107/"; 0: not there yet.
 uint16_t port_in(const std::string& log) {
   constexpr std::string_view kBefore = "http://127.0.0.1:";
@@ -151,9 +179,7 @@ Rclone::~Rclone() {
 
 void Rclone::stop() {
   if (process_ <= 0) return;
-  ::kill(process_, SIGKILL);
-  while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  kill_and_wait(process_);
   process_ = 0;
 }
 
@@ -178,85 +204,32 @@ std::string Rclone::scratch_folder() {
   return scratch_;
 }
 
-// Only the variables of this process and of the configured remote, and no file with secrets.
 void Rclone::start() {
   const std::string path = program();
   const std::string log = join_path(scratch_, "rclone.log");
-  std::map<std::string, std::string> variables;
-  for (char** one = environ; *one != nullptr; ++one) {
-    const std::string_view text = *one;
-    const size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    variables[std::string(text.substr(0, equals))] = text.substr(equals + 1);
-  }
-  for (const auto& [name, value] : more_) variables[name] = value;
-  for (const char* name : kForeignSettings) variables.erase(name);
-  variables["RCLONE_RC_USER"] = kUser;
-  variables["RCLONE_RC_PASS"] = password_;
-  // rclone 1.60 fails with AWS_CA_BUNDLE; its own name for it serves all versions.
-  if (const auto bundle = variables.find("AWS_CA_BUNDLE"); bundle != variables.end()) {
-    variables.try_emplace("RCLONE_CA_CERT", bundle->second);
-    variables.erase(bundle);
-  }
-  std::vector<std::string> texts;
-  for (const auto& [name, value] : variables) texts.push_back(name + "=" + value);
-  std::vector<char*> environment;
-  for (std::string& text : texts) environment.push_back(text.data());
-  environment.push_back(nullptr);
-  // Each call is tried again by the mirror, with growing pauses.
-  std::vector<std::string> words = {path,
-                                    "rcd",
-                                    "--rc-addr",
-                                    "127.0.0.1:0",
-                                    "--rc-serve",
-                                    "--log-level",
-                                    "NOTICE",
-                                    "--ignore-times",
-                                    "--retries",
-                                    "1",
-                                    "--low-level-retries",
-                                    "3",
-                                    "--contimeout",
-                                    "15s",
-                                    "--timeout",
-                                    "60s"};
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
   const int output = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (output < 0) {
     throw Error(ErrorKind::kIo, "cannot write '" + log + "': " + std::strerror(errno), errno);
   }
-  const pid_t parent = ::getpid();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    // Between fork and exec only what is safe in a signal handler.
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(127);
-    ::setpgid(0, 0);  // interrupts from the terminal are this program's alone
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    ::signal(SIGPIPE, SIG_DFL);
-    const int nothing = ::open("/dev/null", O_RDWR);
-    ::dup2(nothing, STDIN_FILENO);
-    ::dup2(output, STDOUT_FILENO);
-    ::dup2(output, STDERR_FILENO);
-    ::execve(path.c_str(), arguments.data(), environment.data());
-    ::_exit(127);
-  }
-  const int problem = errno;
+  ChildProgram rclone = {.words = {path},
+                         .file = path,
+                         .streams = {kNullStream, output, output},
+                         .environment = environment_of_rclone(more_, password_),
+                         .group = ChildGroup::kOwn,  // only this program handles interrupts
+                         .death_signal = SIGKILL};
+  rclone.words.insert(rclone.words.end(), kArguments.begin(), kArguments.end());
+  const int problem = start_program(rclone, process_);
   ::close(output);
-  if (child < 0) {
+  if (problem != 0) {
     throw Error(ErrorKind::kIo, "cannot start rclone: " + std::string(std::strerror(problem)),
                 problem);
   }
-  process_ = child;
   const auto end = std::chrono::steady_clock::now() + kLongestStart;
   while (true) {
     port_ = port_in(read_log(log));
     if (port_ != 0) break;
-    const bool is_gone = ::waitpid(child, nullptr, WNOHANG) == child;
+    int status = 0;
+    const bool is_gone = has_ended(process_, status);
     if (is_gone) process_ = 0;
     if (is_gone || std::chrono::steady_clock::now() > end) {
       const std::string said = shortened_reason(read_log(log));
@@ -270,7 +243,8 @@ void Rclone::start() {
 }
 
 void Rclone::ensure_running() {
-  if (process_ > 0 && ::waitpid(process_, nullptr, WNOHANG) == 0) return;
+  int status = 0;
+  if (process_ > 0 && !has_ended(process_, status)) return;
   process_ = 0;
   start();
   if (has_known_version_) return log::debug("rclone was started again");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/report/trackers.h"
 
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,10 +16,10 @@
 #include <thread>
 #include <vector>
 
+#include "finetune/base/child_process.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/mount.h"
-#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 #include "report/tracker_script.h"
 
@@ -81,14 +80,12 @@ struct ScriptResult {
 
 pid_t start_python(const std::string& python, const char* script, const MemoryStream& input,
                    const MemoryStream& output) {
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_adddup2(&files, input.descriptor(), STDIN_FILENO);
-  ::posix_spawn_file_actions_adddup2(&files, output.descriptor(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&files, output.descriptor(), STDERR_FILENO);
   pid_t process = -1;
-  const int problem = start_in_own_group({python, "-c", script}, files, process);
-  ::posix_spawn_file_actions_destroy(&files);
+  const int problem =
+      start_program({.words = {python, "-c", script},
+                     .streams = {input.descriptor(), output.descriptor(), output.descriptor()},
+                     .group = ChildGroup::kOwn},
+                    process);
   if (problem == 0) return process;
   throw Error(ErrorKind::kIo, "'" + python + "' cannot be started: " + std::strerror(problem));
 }
@@ -102,13 +99,12 @@ ScriptResult run_python(const std::string& python, const char* script, const std
   const pid_t process = start_python(python, script, in, out);
   ScriptResult result;
   int status = 0;
-  while (true) {
-    const pid_t ended = ::waitpid(process, &status, result.was_ended ? 0 : WNOHANG);
-    if (ended == process || (ended < 0 && errno != EINTR)) break;
-    if (!result.was_ended && gives_up()) {
+  while (!has_ended(process, status)) {
+    if (gives_up()) {
       result.was_ended = true;
       ::kill(-process, SIGKILL);
-      continue;
+      wait_for_end(process, status);
+      break;
     }
     std::this_thread::sleep_for(kTrackerPause);
   }

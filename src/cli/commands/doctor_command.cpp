@@ -11,10 +11,10 @@
 
 #include "cli/process/command_line.h"
 #include "cli/process/commands.h"
+#include "finetune/base/child_process.h"
 #include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
-#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
 #include "finetune/checkpoint/bucket.h"

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "cli/process/hook.h"
 
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 
+#include "finetune/base/child_process.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
-
-extern char** environ;
 
 namespace finetune::cli {
 namespace {
@@ -50,13 +46,6 @@ std::string shown(const std::vector<std::string>& command) {
   return text;
 }
 
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> list;
-  for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
-  list.push_back(nullptr);
-  return list;
-}
-
 std::vector<std::string> environment_of(const Ending& ending) {
   std::vector<std::string> list;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -75,25 +64,14 @@ std::vector<std::string> environment_of(const Ending& ending) {
 
 // Returns 0, or the errno of the failure.
 int start(const std::vector<std::string>& command, const Ending& ending, pid_t& process) {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
-  ::posix_spawnattr_init(&attributes);
   // SIGHUP and SIGPIPE stay ignored: the command must also work without a terminal. With on_sighup:
   // stop, SIGHUP has a handler in this process, which the command would not inherit.
   ::signal(SIGHUP, SIG_IGN);
-  sigset_t none;
-  sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
-  const std::vector<std::string> environment = environment_of(ending);
-  const int problem = ::posix_spawnp(&process, command[0].c_str(), &files, &attributes,
-                                     pointers(command).data(), pointers(environment).data());
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&files);
-  return problem;
+  return start_program({.words = command,
+                        .streams = {kNullStream, STDERR_FILENO, kInheritedStream},
+                        .environment = environment_of(ending),
+                        .group = ChildGroup::kOwnSession},
+                       process);
 }
 
 // Returns false if the process did not end in time.
@@ -101,8 +79,7 @@ bool ends_within(pid_t process, double seconds, int& status) {
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 20'000'000};
   const double end = interrupt::seconds_since_boot() + seconds;
   while (true) {
-    const pid_t ended = ::waitpid(process, &status, WNOHANG);
-    if (ended == process || (ended < 0 && errno != EINTR)) return true;
+    if (has_ended(process, status)) return true;
     if (interrupt::seconds_since_boot() >= end) return false;
     ::nanosleep(&kPause, nullptr);
   }

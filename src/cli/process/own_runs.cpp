@@ -2,7 +2,6 @@
 #include "cli/process/own_runs.h"
 
 #include <signal.h>
-#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -12,12 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "finetune/base/child_process.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
-
-extern char** environ;
 
 namespace finetune::cli {
 namespace {
@@ -32,11 +30,10 @@ std::string& own_program() {
 void set_own_program(std::string file) { own_program() = std::move(file); }
 
 OwnRun run_self(const Arguments& arguments, const std::string& purpose) {
-  std::vector<char*> words = {const_cast<char*>("finetune")};
-  for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
+  ChildProgram program = {.words = {"finetune"}, .file = own_program()};
+  program.words.insert(program.words.end(), arguments.begin(), arguments.end());
   pid_t child = 0;
-  if (::posix_spawn(&child, own_program().c_str(), nullptr, nullptr, words.data(), environ) != 0) {
+  if (start_program(program, child) != 0) {
     throw Error(ErrorKind::kIo, "cannot start finetune again " + purpose);
   }
   int status = 0;

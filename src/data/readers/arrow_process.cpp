@@ -2,21 +2,19 @@
 #include "data/readers/arrow_process.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 
 #include "data/readers/arrow_script.h"
+#include "finetune/base/child_process.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
-#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 
 namespace finetune {
@@ -43,14 +41,11 @@ ArrowProcess::ArrowProcess(const std::string& python, const std::string& path,
     throw Error(ErrorKind::kIo,
                 "'" + path + "': no pipe to read it through: " + std::strerror(errno));
   }
-  posix_spawn_file_actions_t files;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  const int problem = start_in_own_group(
-      {python, "-c", kArrowScript, path, kind, std::to_string(first)}, files, process_);
-  ::posix_spawn_file_actions_destroy(&files);
+  const int problem =
+      start_program({.words = {python, "-c", kArrowScript, path, kind, std::to_string(first)},
+                     .streams = {kNullStream, ends[1], kNullStream},
+                     .group = ChildGroup::kOwn},
+                    process_);
   ::close(ends[1]);
   pipe_ = ends[0];
   if (problem == 0) return;
@@ -61,10 +56,7 @@ ArrowProcess::ArrowProcess(const std::string& python, const std::string& path,
 
 ArrowProcess::~ArrowProcess() {
   ::close(pipe_);
-  if (process_ < 0) return;
-  ::kill(process_, SIGKILL);
-  while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  if (process_ >= 0) kill_and_wait(process_);
 }
 
 size_t ArrowProcess::read(void* data, size_t size) {
@@ -82,9 +74,7 @@ size_t ArrowProcess::read(void* data, size_t size) {
 
 std::string ArrowProcess::ending() {
   int status = 0;
-  while (::waitpid(process_, &status, 0) < 0) {
-    if (errno != EINTR) return "it is not known how";
-  }
+  if (!wait_for_end(process_, status)) return "it is not known how";
   process_ = -1;
   if (WIFSIGNALED(status)) return format_text("signal {}", WTERMSIG(status));
   return format_text("exit code {}", WEXITSTATUS(status));
