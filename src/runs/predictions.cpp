@@ -40,34 +40,15 @@ std::vector<std::string> predictions_in(const std::string& path) {
   return predictions;
 }
 
-struct Counted {
-  std::vector<std::string> labels;
-  std::map<std::pair<size_t, size_t>, int64_t> counts;  // (true, predicted)
-  Json mistakes = Json::array();
+std::string source_of(const TestRows& test) {
+  return "predict_results.txt compared with the labels of " + file_name(test.files.front());
+}
 
-  size_t index(const std::string& label) {
-    const auto found = std::ranges::find(labels, label);
-    if (found != labels.end()) return static_cast<size_t>(found - labels.begin());
-    labels.push_back(label);
-    return labels.size() - 1;
-  }
-};
-
-Json confusion_json(const Counted& counted, const std::string& source) {
-  const size_t size = counted.labels.size();
-  Json rows = Json::array();
-  for (size_t i = 0; i < size; ++i) {
-    Json row = Json::array();
-    for (size_t j = 0; j < size; ++j) {
-      const auto found = counted.counts.find({i, j});
-      row.push_back(found == counted.counts.end() ? 0 : found->second);
-    }
-    rows.push_back(std::move(row));
-  }
-  return {{"labels", counted.labels},
-          {"counts", std::move(rows)},
-          {"worst", counted.mistakes},
-          {"source", source}};
+size_t index_of(const std::string& label, std::vector<std::string>& labels) {
+  const auto found = std::ranges::find(labels, label);
+  const auto index = static_cast<size_t>(found - labels.begin());
+  if (found == labels.end()) labels.push_back(label);
+  return index;
 }
 
 std::vector<std::string> files_in(const Json& config, const char* key) {
@@ -95,28 +76,32 @@ bool visit_predictions(const TestRows& test, const std::vector<std::string>& pre
   return continues && row == predictions.size();
 }
 
-Json count_classes(const TestRows& test, const std::vector<std::string>& predictions,
-                   const Json& names) {
-  Counted counted;
-  for (const auto& item : names.items()) counted.index(plain_text_of(item.value()));
+void count_classes(const TestRows& test, const std::vector<std::string>& predictions,
+                   RunReport& report) {
+  std::vector<std::string> labels;
+  std::map<std::pair<size_t, size_t>, int64_t> counts;  // (true, predicted)
+  std::vector<RunReport::Sample> mistakes;
+  for (const auto& item : report.label_names.items()) index_of(plain_text_of(item.value()), labels);
   const bool is_complete =
       visit_predictions(test, predictions, [&](const Json& columns, const std::string& predicted) {
         const Json label = member(columns, *test.columns.label_column);
         if (label.is_null()) return false;
-        const std::string name = name_of_label(label, names);
-        ++counted.counts[{counted.index(name), counted.index(predicted)}];
-        if (name != predicted && counted.mistakes.size() < kMostMistakes) {
+        const std::string name = name_of_label(label, report.label_names);
+        const size_t row = index_of(name, labels);
+        ++counts[{row, index_of(predicted, labels)}];
+        if (name != predicted && mistakes.size() < kMostMistakes) {
           const Json text = member(columns, test.columns.text_column.value_or(""));
-          counted.mistakes.push_back({{"text", shown_text(plain_text_of(text))},
-                                      {"label", name},
-                                      {"predicted", predicted}});
+          mistakes.push_back({shown_text(plain_text_of(text)), name, predicted});
         }
-        return counted.labels.size() <= kMostClasses;
+        return labels.size() <= kMostClasses;
       });
   // Else these are other rows than those that were predicted.
-  if (!is_complete) return nullptr;
-  return confusion_json(
-      counted, "predict_results.txt compared with the labels of " + file_name(test.files.front()));
+  if (!is_complete) return;
+  report.counts.assign(labels.size(), std::vector<int64_t>(labels.size()));
+  for (const auto& [cell, count] : counts) report.counts[cell.first][cell.second] = count;
+  report.labels = std::move(labels);
+  report.mistakes = std::move(mistakes);
+  report.predictions_source = source_of(test);
 }
 
 // The items of a list as Python prints it: ['a', "it's"].
@@ -144,20 +129,21 @@ struct LabelCounts {
   int64_t predicted = 0;
   int64_t labelled = 0;
 
-  [[nodiscard]] Json to_json(const std::string& label) const {
+  [[nodiscard]] RunReport::LabelScore score(const std::string& label) const {
     const auto share = [](int64_t part, int64_t whole) {
       return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
     };
-    return {{"label", label},
-            {"precision", share(both, predicted)},
-            {"recall", share(both, labelled)},
-            {"f1", share(2 * both, predicted + labelled)},
-            {"samples", labelled}};
+    return {.label = label,
+            .precision = share(both, predicted),
+            .recall = share(both, labelled),
+            .f1 = share(2 * both, predicted + labelled),
+            .samples = labelled};
   }
 };
 
-Json score_labels(const TestRows& test, const std::vector<std::string>& predictions,
-                  const Json& names) {
+void score_labels(const TestRows& test, const std::vector<std::string>& predictions,
+                  RunReport& report) {
+  const Json& names = report.label_names;
   std::vector<std::string> labels;
   for (const auto& item : names.items()) labels.push_back(plain_text_of(item.value()));
   std::map<std::string, LabelCounts> counts;
@@ -175,27 +161,20 @@ Json score_labels(const TestRows& test, const std::vector<std::string>& predicti
         for (const std::string& label : found) ++counts[label].predicted;
         return true;
       });
-  if (!is_complete) return nullptr;
-  Json rows = Json::array();
-  for (const std::string& label : labels) rows.push_back(counts[label].to_json(label));
-  return {{"scores", std::move(rows)},
-          {"source",
-           "predict_results.txt compared with the labels of " + file_name(test.files.front())}};
+  if (!is_complete) return;
+  for (const std::string& label : labels) report.label_scores.push_back(counts[label].score(label));
+  report.predictions_source = source_of(test);
 }
 
-std::string problem_of(const RunFolder& run) {
-  return plain_text_of(member(model_fields_of(run.path), "problem_type"));
-}
-
-Json compare_with_labels(const RunFolder& run, const Json& names) {
+void compare_with_labels(const RunFolder& run, RunReport& report) {
   const std::vector<std::string> predictions =
       predictions_in(join_path(run.path, "predict_results.txt"));
   const std::optional<TestRows> test = test_rows_of(run);
-  if (predictions.empty() || !test || !test->columns.label_column) return nullptr;
-  const std::string problem = problem_of(run);
-  if (problem == "regression") return nullptr;
-  if (problem == "multi_label_classification") return score_labels(*test, predictions, names);
-  return count_classes(*test, predictions, names);
+  if (predictions.empty() || !test || !test->columns.label_column) return;
+  const Json problem = member(model_fields_of(run.path), "problem_type");
+  if (problem == "regression") return;
+  if (problem == "multi_label_classification") return score_labels(*test, predictions, report);
+  count_classes(*test, predictions, report);
 }
 
 }  // namespace
@@ -237,12 +216,11 @@ std::string shown_text(const std::string& text) {
   return printable(shortened(text, kLongestExample));
 }
 
-Json predictions_of(const RunFolder& run, const Json& label_names) {
-  if (member(run.config(), "task") != "sequence_classification") return nullptr;
+void add_predictions(const RunFolder& run, RunReport& report) {
+  if (member(run.config(), "task") != "sequence_classification") return;
   try {
-    return compare_with_labels(run, label_names);
+    compare_with_labels(run, report);
   } catch (const Error&) {  // moved or changed since: the report does without
-    return nullptr;
   }
 }
 

@@ -1,32 +1,28 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "finetune/data/columns.h"
 #include "finetune/data/rows.h"
-#include "finetune/runs/run_folder.h"
+#include "finetune/runs/run_facts.h"
 
 namespace finetune {
 
 // What a run predicted of its test file, for the report.
 
-// Of a classifier with one label for each text that has predicted a test file with labels:
-// {"labels", "counts" (a row for each true label), "worst" (the first mistakes with their text),
-// "source"}. With several labels for each text: {"scores" ([{"label", "precision", "recall", "f1",
-// "samples"}]), "source"}. Null where predictions, labels or the test file are missing.
-[[nodiscard]] nlohmann::ordered_json predictions_of(const RunFolder& run,
-                                                    const nlohmann::ordered_json& label_names);
+// Compares a classifier's predictions of a test file with its labels, by `report.label_names`: adds
+// label_scores, or labels, counts and mistakes, and predictions_source. Adds nothing where
+// predictions, labels or the test file are missing.
+void add_predictions(const RunFolder& run, RunReport& report);
 
-// The samples that were predicted worst, by the run's worst_samples.json: {"measure", "title",
-// "source", "samples", "worst": [{"sample", "score", "text", "label", "predicted"}]}, all texts
-// shortened and printable. Where the texts cannot be read any more, "source" says why. Null where
-// the run has no such file, or a damaged one.
-[[nodiscard]] nlohmann::ordered_json worst_of(const RunFolder& run,
-                                              const nlohmann::ordered_json& label_names);
+// The samples that were predicted worst, by the run's worst_samples.json, all texts shortened and
+// printable. Where the texts cannot be read any more, `source` says why. Nothing where the run has
+// no such file, or a damaged one.
+[[nodiscard]] std::optional<RunReport::Worst> worst_of(const RunFolder& run,
+                                                       const nlohmann::ordered_json& label_names);
 
 // The rows that the run predicted: files, columns and how they are read.
 struct TestRows {

@@ -102,7 +102,7 @@ Json short_time(double seconds, double duration) {
   return std::round(seconds * unit) / unit;
 }
 
-Json curves_json(const Log& log, size_t points) {
+Json series_of(const Log& log, size_t points) {
   Json series = Json::object();
   for (const std::string& name : log.names) {
     Json steps = Json::array();
@@ -128,60 +128,58 @@ Json curves_json(const Log& log, size_t points) {
   return series;
 }
 
-Json rollback_json(const Json& event) {
-  return {{"time", member(event, "time")},
-          {"from", member(event, "from")},
-          {"to", member(event, "to")},
-          {"reason", member(event, "reason")}};
-}
-
 // Completes a session without an end event: it was killed, or is running; it lasted at least as
 // long as its log. `next`: the start event of the session after it, or null. That session cut the
 // log at the step that it resumed from, and recorded how far the log had been.
-void close_session(const Log& log, bool is_running, const Json& next, Json& session) {
-  session["ending"] = is_running ? "running" : "killed";
-  const auto reached = log.sessions.find(whole_number_in(session, "session").value_or(-1));
-  const double start = number_in(session, "start").value_or(0);
+void close_session(const Log& log, bool is_running, const Json& next, RunReport::Session& session) {
+  session.ending = is_running ? "running" : "killed";
+  const auto reached = log.sessions.find(whole_number_of(session.session).value_or(-1));
+  const auto next_start = number_in(next, "time");
+  const double start = number_of(session.start).value_or(0);
   double end = is_running ? unix_seconds() : start;
   if (reached != log.sessions.end()) {
     end = std::max(end, reached->second.time);
-    session["last_step"] = reached->second.step;
+    session.last_step = reached->second.step;
   }
   if (const auto logged = whole_number_in(next, "logged_step")) {
     const auto from = whole_number_in(next, "step");
-    const int64_t last = std::max(whole_number_in(session, "last_step").value_or(-1), *logged);
-    session["last_step"] = last;
-    if (from && *from < last) session["resumed_from"] = *from;
+    const int64_t last = std::max(whole_number_of(session.last_step).value_or(-1), *logged);
+    session.last_step = last;
+    if (from && *from < last) session.resumed_from = *from;
     end = std::max(end, number_in(next, "logged_time").value_or(end));
   }
-  if (const auto next_start = number_in(next, "time")) end = std::min(end, *next_start);
-  session["end"] = end;
+  session.end = std::min(end, next_start.value_or(end));
 }
 
-Json sessions_json(const RunFolder& run, const Log& log) {
-  Json sessions = Json::array();
+std::vector<RunReport::Session> sessions_of(const RunFolder& run, const Log& log) {
+  std::vector<RunReport::Session> sessions;
   bool is_open = false;
   for (const Json& event : run.events) {
     const Json name = member(event, "event");
+    const Json time = member(event, "time");
+    const Json step = member(event, "step");
+    const Json reason = member(event, "reason");
     if (name == "start") {
       if (is_open) close_session(log, false, event, sessions.back());
-      sessions.push_back({{"session", member(event, "session")},
-                          {"start", member(event, "time")},
-                          {"first_step", member(event, "step")},
-                          {"last_step", member(event, "step")},
-                          {"host", member(event, "host")},
-                          {"device", member(event, "device")},
-                          {"rollbacks", Json::array()}});
+      sessions.push_back({.session = member(event, "session"),
+                          .start = time,
+                          .first_step = step,
+                          .host = member(event, "host"),
+                          .device = member(event, "device"),
+                          .last_step = step});
       is_open = true;
     } else if (is_open && name == "rollback") {
-      sessions.back()["rollbacks"].push_back(rollback_json(event));
+      sessions.back().rollbacks.push_back({{"time", time},
+                                           {"from", member(event, "from")},
+                                           {"to", member(event, "to")},
+                                           {"reason", reason}});
     } else if (is_open && (name == "end" || name == "error")) {
-      Json& session = sessions.back();
-      const bool is_finished = member(event, "code") == 0 || member(event, "code") == 4;
-      session["ending"] = name == "error" ? "error" : is_finished ? "finished" : "stopped";
-      session["reason"] = name == "error" ? member(event, "message") : member(event, "reason");
-      session["end"] = member(event, "time");
-      if (const auto reached = whole_number_in(event, "step")) session["last_step"] = *reached;
+      RunReport::Session& session = sessions.back();
+      const Json code = member(event, "code");
+      session.ending = name == "error" ? "error" : code == 0 || code == 4 ? "finished" : "stopped";
+      session.reason = name == "error" ? member(event, "message") : reason;
+      session.end = time;
+      if (whole_number_of(step)) session.last_step = *whole_number_of(step);
       is_open = false;
     }
   }
@@ -189,22 +187,20 @@ Json sessions_json(const RunFolder& run, const Log& log) {
   return sessions;
 }
 
-Json changes_json(const RunFolder& run) {
-  Json changes = Json::array();
+std::vector<RunReport::Change> changes_of(const RunFolder& run) {
+  std::vector<RunReport::Change> changes;
   Json before;
   for (const Json& event : run.events) {
     const Json config = member(event, "config");
     if (!config.is_object()) continue;
-    if (before.is_object()) {
-      for (const auto& [key, value] : config.items()) {
-        const Json old = member(before, key);
-        if (old == value || key == "resume_from_checkpoint") continue;
-        changes.push_back({{"session", member(event, "session")},
-                           {"step", member(event, "step")},
-                           {"key", key},
-                           {"before", old},
-                           {"after", value}});
-      }
+    for (const auto& [key, value] : config.items()) {
+      const Json old = member(before, key);
+      if (before.is_null() || old == value || key == "resume_from_checkpoint") continue;
+      changes.push_back({.session = member(event, "session"),
+                         .step = member(event, "step"),
+                         .key = key,
+                         .before = old,
+                         .after = value});
     }
     before = config;
   }
@@ -213,20 +209,18 @@ Json changes_json(const RunFolder& run) {
 
 // Returns the keys that the last session's configuration set; of a run of an older version, those
 // that differ from their defaults.
-Json set_keys(const RunFolder& run, const Json& config) {
+std::vector<std::string> set_keys(const RunFolder& run, const Json& config) {
   Json recorded;
   for (const Json& event : run.events) {
-    const Json& names = member(event, "set_keys");
+    const Json names = member(event, "set_keys");
     if (names.is_array()) recorded = names;
   }
-  if (recorded.is_array()) {
-    std::erase_if(recorded.get_ref<Json::array_t&>(), [&](const Json& name) {
-      return !name.is_string() || !config.contains(name.get<std::string>());
-    });
-    return recorded;
+  std::vector<std::string> names;
+  for (const Json& name : recorded) {
+    if (name.is_string() && config.contains(name.get<std::string>())) names.push_back(name);
   }
+  if (recorded.is_array()) return names;
   const Json defaults = to_json(TrainingArgs());
-  Json names = Json::array();
   for (const auto& [key, value] : config.items()) {
     if (member(defaults, key) != value) names.push_back(key);
   }
@@ -234,7 +228,7 @@ Json set_keys(const RunFolder& run, const Json& config) {
 }
 
 // Returns the values of all_results.json, else the newest values of the log.
-Json results_json(const RunFolder& run, const Log& log) {
+Json results_of(const RunFolder& run, const Log& log) {
   Json results = Json::object();
   const std::string path = join_path(run.path, kAllResultsFile);
   if (run.files->type(path) == FileType::kFile) {
@@ -266,22 +260,8 @@ Json label_names(const RunFolder& run) {
   return Json::object();
 }
 
-void add_predictions(const RunFolder& run, Json& report) {
-  const Json& names = report["label_names"];
-  const Json worst = worst_of(run, names);
-  Json predictions = predictions_of(run, names);
-  // The worst by score say more than the first mistakes.
-  if (!worst.is_null() && predictions.is_object()) predictions.erase("worst");
-  if (predictions.contains("scores")) {
-    report["class_scores"] = std::move(predictions);
-  } else if (!predictions.is_null()) {
-    report["confusion"] = std::move(predictions);
-  }
-  if (!worst.is_null()) report["worst"] = worst;
-}
-
-Json notes_json(const RunFolder& run, const Log& log, const Json& status) {
-  Json notes = Json::array();
+std::vector<std::string> notes_of(const RunFolder& run, const Log& log, const RunStatus& status) {
+  std::vector<std::string> notes;
   const auto note_lines = [&](int64_t lines, const std::string& file) {
     if (lines == 0) return;
     notes.push_back(lines == 1
@@ -297,22 +277,18 @@ Json notes_json(const RunFolder& run, const Log& log, const Json& status) {
                                     : format_text("{} corrupt checkpoints were", run.quarantined)));
   }
   if (run.is_foreign) notes.push_back("written by transformers' Trainer: no sessions, no times");
-  const Json model = member(status, "model");
-  if (model.is_string() && model != "valid" && model != "no checksums") {
-    notes.push_back("the finished model is damaged: " + model.get<std::string>());
+  const std::string model = status.model.value_or("valid");
+  if (model != "valid" && model != "no checksums") {
+    notes.push_back("the finished model is damaged: " + model);
   }
-  const Json mirror = member(status, "mirror");
-  if (mirror.is_object()) {
-    const std::string folder = mirror["folder"].get<std::string>();
-    const bool is_reachable = member(mirror, "reachable") == true;
-    notes.push_back("mirror " + folder + ": " +
-                    (!is_reachable             ? "not reachable from here"
-                     : mirror.contains("step") ? "has step " + mirror["step"].dump()
-                                               : std::string("has no checkpoint")) +
-                    (member(mirror, "has_model") == true ? " and the finished model" : ""));
+  if (const auto& mirror = status.mirror) {
+    notes.push_back("mirror " + mirror->folder + ": " +
+                    (!mirror->is_reachable ? "not reachable from here"
+                     : mirror->step        ? format_text("has step {}", *mirror->step)
+                                           : std::string("has no checkpoint")) +
+                    (mirror->has_model.value_or(false) ? " and the finished model" : ""));
   }
-  const Json bucket = member(status, "bucket_text");
-  if (bucket.is_string()) notes.push_back("the bucket so far: " + bucket.get<std::string>());
+  if (!status.bucket_text.empty()) notes.push_back("the bucket so far: " + status.bucket_text);
   return notes;
 }
 
@@ -331,50 +307,46 @@ int64_t for_each_logged_line(const RunFolder& run, const std::function<void(cons
   return run.is_running() ? std::max<int64_t>(0, unusable - 1) : unusable;
 }
 
-Json run_report(const RunFolder& run, size_t points) {
+RunReport report_of(const RunFolder& run, size_t points) {
   const Log log = read_log(run);
-  const Json status = status_json(run);
-  const Json config = run.config();
-  Json report = {{"name", file_name(run.path)}, {"path", run.path}, {"status", status}};
-  report["series"] = curves_json(log, points);
-  report["sessions"] = sessions_json(run, log);
-  report["config"] = config;
-  report["set_keys"] = set_keys(run, config);
-  report["changes"] = changes_json(run);
-  report["results"] = results_json(run, log);
-  report["label_names"] = label_names(run);
+  RunReport report;
+  report.name = file_name(run.path);
+  report.path = run.path;
+  report.status = status_of(run);
+  report.series = series_of(log, points);
+  report.sessions = sessions_of(run, log);
+  report.config = run.config();
+  report.set_keys = set_keys(run, report.config);
+  report.changes = changes_of(run);
+  report.results = results_of(run, log);
+  report.label_names = label_names(run);
+  report.worst = worst_of(run, report.label_names);
   add_predictions(run, report);
-  report["notes"] = notes_json(run, log, status);
-  report["data"] = Json::object();
-  for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
-    if (member(*event, "event") != "start") continue;
-    if (member(*event, "data").is_object()) report["data"] = (*event)["data"];
-    report["parameters"] = member(*event, "parameters");
-    report["device"] = member(*event, "device");
-    break;
+  report.notes = notes_of(run, log, report.status);
+  const auto is_start = [](const Json& event) { return member(event, "event") == "start"; };
+  const auto start = std::find_if(run.events.rbegin(), run.events.rend(), is_start);
+  if (start != run.events.rend()) {
+    const Json data = member(*start, "data");
+    if (data.is_object()) report.data = data;
+    report.parameters = member(*start, "parameters");
+    report.device = report.status.device;
   }
-  const Json model = member(config, "model_name_or_path");
-  report["model"] = model.is_string() ? model : member(config, "model_type");
-  if (const auto seconds = number_in(run.state, "seconds")) report["seconds"] = *seconds;
-  if (log.peak_memory) report["peak_memory_mib"] = *log.peak_memory;
-  if (member(status, "cost").is_string()) report["cost_text"] = status["cost"];
+  const Json model = member(report.config, "model_name_or_path");
+  report.model = model.is_string() ? model : member(report.config, "model_type");
+  report.peak_memory_mib = log.peak_memory;
   return report;
 }
 
-Json differing_keys(const Json& runs) {
-  Json differences = Json::array();
-  std::vector<std::string> keys;
-  for (const Json& run : runs) {
-    for (const auto& item : run["config"].items()) {
-      if (std::ranges::find(keys, item.key()) == keys.end()) keys.push_back(item.key());
-    }
-  }
-  for (const std::string& key : keys) {
-    Json values = Json::array();
-    for (const Json& run : runs) values.push_back(member(run["config"], key));
+std::vector<Report::Difference> differing_keys(const std::vector<RunReport>& runs) {
+  std::vector<Report::Difference> differences;
+  Json keys = Json::object();
+  for (const RunReport& run : runs) keys.update(run.config);
+  for (const auto& item : keys.items()) {
+    std::vector<Json> values;
+    for (const RunReport& run : runs) values.push_back(member(run.config, item.key()));
     const bool differs =
         std::ranges::any_of(values, [&](const Json& value) { return value != values.front(); });
-    if (differs) differences.push_back({{"key", key}, {"values", std::move(values)}});
+    if (differs) differences.push_back({.key = item.key(), .values = std::move(values)});
   }
   return differences;
 }

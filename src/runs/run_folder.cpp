@@ -213,16 +213,22 @@ Json member(const Json& object, const std::string& name) {
   return found == object.end() ? Json(nullptr) : *found;
 }
 
+std::optional<double> number_of(const Json& value) {
+  return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+
+std::optional<int64_t> whole_number_of(const Json& value) {
+  const std::optional<double> number = number_of(value);
+  if (!number || !(*number >= 0 && *number <= 9007199254740992.0)) return std::nullopt;
+  return static_cast<int64_t>(*number);
+}
+
 std::optional<double> number_in(const Json& object, const std::string& name) {
-  const Json value = member(object, name);
-  if (!value.is_number()) return std::nullopt;
-  return value.get<double>();
+  return number_of(member(object, name));
 }
 
 std::optional<int64_t> whole_number_in(const Json& object, const std::string& name) {
-  const std::optional<double> value = number_in(object, name);
-  if (!value || !(*value >= 0 && *value <= 9007199254740992.0)) return std::nullopt;
-  return static_cast<int64_t>(*value);
+  return whole_number_of(member(object, name));
 }
 
 void for_each_history_entry(const RunFolder& run, const std::function<void(const Json&)>& take) {

@@ -27,6 +27,8 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kTailBytes = uint64_t{1} << 18;  // of metrics.jsonl: hundreds of lines
 constexpr size_t kTailEntries = 1000;               // of log_history
 constexpr size_t kLongestError = 500;
+constexpr char kLossKey[] = "eval_loss";
+constexpr char kBucketKey[] = "bucket";
 
 // Returns the newest lines of the log, oldest first.
 std::vector<Json> newest_lines(const RunFolder& run) {
@@ -53,65 +55,64 @@ std::vector<Json> newest_lines(const RunFolder& run) {
   return lines;
 }
 
-void copy_member_as(const Json& from, const std::string& name, Json& to, const std::string& as) {
-  const Json value = member(from, name);
-  if (!value.is_null()) to[as] = value;
+// Returns the values of a step in a line of the log or in the progress record.
+StepValues step_values_in(const Json& line) {
+  StepValues values{.grad_norm = member(line, "grad_norm"),
+                    .learning_rate = member(line, "learning_rate"),
+                    .epoch = member(line, "epoch"),
+                    .tokens_per_second = member(line, "tokens_per_second"),
+                    .memory_mib = member(line, "memory_mib"),
+                    .loss = {},
+                    .memory_session = {}};
+  const auto loss = line.find("loss");  // null in the log if it is NaN or Inf
+  if (loss != line.end()) values.loss = loss->is_number() ? *loss : Json();
+  return values;
 }
 
-void copy_member(const Json& from, const std::string& name, Json& to) {
-  copy_member_as(from, name, to, name);
+RunStatus::Evaluation evaluation_in(const Json& line) {
+  RunStatus::Evaluation evaluation{.step = member(line, "step")};
+  for (const auto& [key, value] : line.items()) {
+    if (key.starts_with("eval_") && (value.is_number() || value.is_null()) &&
+        !key.ends_with("runtime") && !key.ends_with("per_second")) {
+      evaluation.metrics[key] = value;
+    }
+  }
+  return evaluation;
 }
 
-// A loss that is NaN or Inf is null in the log.
-void copy_loss(const Json& from, Json& status) {
-  if (from.contains("loss")) status["loss"] = from["loss"].is_number() ? from["loss"] : Json();
-}
-
-// Adds the best metric: by metric_for_best_model, else the lowest evaluation loss.
-void add_best(const RunFolder& run, const std::vector<Json>& lines, Json& status) {
-  copy_member(run.trainer, "best_metric", status);
-  if (status.contains("best_metric")) {
-    copy_member(run.trainer, "best_global_step", status);
+// Finds the best metric: by metric_for_best_model, else the lowest evaluation loss.
+void find_best(const RunFolder& run, const std::vector<Json>& lines, RunStatus& status) {
+  if (const Json metric = member(run.trainer, "best_metric"); !metric.is_null()) {
     const Json name = member(run.config(), "metric_for_best_model");
-    if (name.is_string()) status["best_metric_name"] = name;
+    status.best = {.metric = metric,
+                   .step = member(run.trainer, "best_global_step"),
+                   .name = name.is_string() ? name : Json()};
     return;
   }
   std::optional<RunFolder::BestLoss> best = run.best_loss;
   for (const Json& line : lines) note_evaluation(line, best);
   if (!best) return;
-  status["best_metric"] = best->value;
-  status["best_metric_name"] = "eval_loss";
-  status["best_global_step"] = best->step;
+  status.best = {.metric = best->value, .step = best->step, .name = kLossKey, .is_by_loss = true};
 }
 
-// Adds the values of the newest training step and of the newest evaluation in the log.
-void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& status) {
-  bool has_loss = false;
+// Finds the values of the newest training step and of the newest evaluation in the log.
+void find_metrics(const RunFolder& run, const std::vector<Json>& lines, RunStatus& status) {
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    if (!has_loss && line->contains("loss")) {
-      has_loss = true;
-      for (const char* name :
-           {"grad_norm", "learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
-        copy_member(*line, name, status);
-      }
-      copy_loss(*line, status);
-      status["logged_step"] = member(*line, "step");
-      if (status.contains("memory_mib")) copy_member_as(*line, "session", status, "memory_session");
-    }
-    if (line->contains("eval_loss") && !status.contains("evaluation")) {
-      Json& evaluation = status["evaluation"] = {{"step", member(*line, "step")}};
-      for (const auto& [key, value] : line->items()) {
-        if (key.starts_with("eval_") && (value.is_number() || value.is_null()) &&
-            !key.ends_with("runtime") && !key.ends_with("per_second")) {
-          evaluation[key] = value;
-        }
+    const StepValues values = step_values_in(*line);
+    if (!status.logged.loss && values.loss) {
+      status.logged = values;
+      status.logged_step = whole_number_in(*line, "step");
+      if (!values.memory_mib.is_null()) {
+        status.logged.memory_session = whole_number_in(*line, "session");
       }
     }
+    if (!status.evaluation && line->contains(kLossKey)) status.evaluation = evaluation_in(*line);
   }
-  add_best(run, lines, status);
+  status.newest = status.logged;
+  find_best(run, lines, status);
   // A stop saves steps that were not logged yet.
   const auto logged = lines.empty() ? std::nullopt : whole_number_in(lines.back(), "step");
-  if (logged && *logged > whole_number_in(status, "step").value_or(-1)) status["step"] = *logged;
+  status.step = std::max(status.saved_step, logged);
 }
 
 std::optional<Json> newest_event(const RunFolder& run, const std::string& name) {
@@ -131,140 +132,131 @@ std::string state_of_idle(const RunFolder& run) {
   return last == "start" || last == "rollback" ? "killed" : "stopped";
 }
 
-// Adds the progress of the running process, from the record that it writes every few seconds.
-void add_progress(const RunFolder& run, Json& status) {
+// Reads the record that the running process writes every few seconds.
+void read_progress(const RunFolder& run, RunStatus& status) {
   const Json& progress = run.progress;
   if (progress.empty()) return;
   const double age = std::max(0.0, unix_seconds() - number_in(progress, "time").value_or(0));
-  status["phase"] = member(progress, "phase");
-  status["updated_seconds_ago"] = age;
-  if (member(progress, "phase") != "train") {
-    status["phase_progress"] = progress;
+  const Json done = member(progress, "done");
+  status.phase = member(progress, "phase");
+  status.updated_seconds_ago = age;
+  if (status.phase != "train") {
+    status.phase_progress = progress;
+    status.phase_done = done;
+    status.phase_total = member(progress, "total");
+    status.phase_unit = member(progress, "unit");
     return;
   }
-  for (const char* name : {"ceiling_share", "cost", "session_seconds_left"}) {
-    copy_member(progress, name, status);
-  }
-  // The record is written every few seconds: a fast run has logged newer steps. The values of a
-  // step come from one of the two.
-  const double done = number_in(progress, "done").value_or(-1);
-  if (done > number_in(status, "step").value_or(-1)) {
-    for (const char* name : {"learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
-      copy_member(progress, name, status);
+  status.ceiling_share = member(progress, "ceiling_share");
+  status.expected_cost = member(progress, "cost");
+  status.session_seconds_left = member(progress, "session_seconds_left");
+  // A fast run has logged newer steps than its record has. The values of a step come from one of
+  // the two.
+  if (done.is_number() && done > status.step.value_or(-1)) {
+    StepValues values = step_values_in(progress);
+    values.grad_norm = nullptr;  // the logged one is of another step
+    for (const auto value : {&StepValues::learning_rate, &StepValues::epoch,
+                             &StepValues::tokens_per_second, &StepValues::memory_mib}) {
+      if ((values.*value).is_null()) values.*value = status.logged.*value;
     }
-    copy_loss(progress, status);
-    status.erase("grad_norm");  // it belongs to the logged step
-    status["step"] = member(progress, "done");
-    if (status.contains("session")) status["memory_session"] = status["session"];
+    if (!values.loss) values.loss = status.logged.loss;
+    values.memory_session = status.session ? status.session : status.logged.memory_session;
+    status.newest = values;
+    status.step = whole_number_in(progress, "done");
   }
-  if (const auto rate = number_in(progress, "per_second")) status["steps_per_second"] = *rate;
+  status.steps_per_second = number_in(progress, "per_second");
   if (const auto left = number_in(progress, "seconds_left")) {
-    status["seconds_left"] = std::max(0.0, *left - age);
+    status.seconds_left = std::max(0.0, *left - age);
   }
-  const auto next_save = number_in(progress, "next_save");
-  if (next_save && *next_save > number_in(status, "step").value_or(-1)) {
-    status["next_save"] = progress["next_save"];
-  }
+  const auto next_save = whole_number_in(progress, "next_save");
+  if (next_save > status.step) status.next_save = next_save;
 }
 
-// Adds estimates from the log if the process has written no record.
-void add_estimates(const std::vector<Json>& lines, Json& status) {
-  if (status.contains("seconds_left") || lines.size() < 2) return;
-  const Json& last = lines.back();
-  for (const Json& first : lines) {
-    const auto steps = number_in(last, "step").value_or(0) - number_in(first, "step").value_or(0);
-    if (member(first, "session") != member(last, "session") || steps <= 0) continue;
-    if (!number_in(first, "time") || !number_in(last, "time")) continue;
-    const double seconds = *number_in(last, "time") - *number_in(first, "time");
+// Estimates from the log what the process has not recorded.
+void estimate_left(const std::vector<Json>& lines, RunStatus& status) {
+  if (status.seconds_left || lines.size() < 2) return;
+  struct Point {
+    double step;
+    Json session;
+    std::optional<double> time;
+  };
+  const auto point_of = [](const Json& line) {
+    return Point{number_in(line, "step").value_or(0), member(line, "session"),
+                 number_in(line, "time")};
+  };
+  const Point last = point_of(lines.back());
+  for (const Json& line : lines) {
+    const Point first = point_of(line);
+    const double steps = last.step - first.step;
+    if (first.session != last.session || steps <= 0 || !first.time || !last.time) continue;
+    const double seconds = *last.time - *first.time;
     if (seconds <= 0) return;
-    status["steps_per_second"] = steps / seconds;
-    const double left = number_in(status, "max_steps").value_or(0) - *number_in(last, "step");
-    if (left > 0) status["seconds_left"] = left * seconds / steps;
+    status.steps_per_second = steps / seconds;
+    const double left = static_cast<double>(status.max_steps.value_or(0)) - last.step;
+    if (left > 0) status.seconds_left = left * seconds / steps;
     return;
   }
 }
 
-void add_next_save(const RunFolder& run, const Json& start, Json& status) {
-  if (status.contains("next_save")) return;
+void find_next_save(const RunFolder& run, const Json& start, RunStatus& status) {
   const auto every = whole_number_in(start, "save_steps");
-  const auto step = whole_number_in(status, "step");
-  const auto last = whole_number_in(status, "max_steps");
+  const auto step = status.step;
+  const auto last = status.max_steps;
   const bool is_by_steps = member(run.config(), "save_strategy") == "steps";
-  if (!is_by_steps || !every || !step || !last || *every < 1 || *step >= *last) return;
-  status["next_save"] = std::min(*last, (*step / *every + 1) * *every);
+  if (status.next_save || !is_by_steps || !every || !step || !last) return;
+  if (*every < 1 || *step >= *last) return;
+  status.next_save = std::min(*last, (*step / *every + 1) * *every);
 }
 
-Json checkpoint_json(const CheckpointEntry& entry) {
-  Json json = {{"step", entry.step}, {"bytes", entry.bytes}, {"valid", entry.whole}};
-  if (entry.created_unix > 0) json["created"] = entry.created_unix;
-  if (!entry.whole) json["problem"] = printable(shortened(entry.problem, kLongestError));
-  return json;
-}
-
-void add_checkpoints(const RunFolder& run, Json& status) {
-  Json& list = status["checkpoints"] = Json::array();
-  for (const CheckpointEntry& entry : run.checkpoints) list.push_back(checkpoint_json(entry));
-  if (run.quarantined > 0) status["quarantined_checkpoints"] = run.quarantined;
+void find_checkpoints(const RunFolder& run, RunStatus& status) {
+  status.checkpoints = run.checkpoints;
+  for (CheckpointEntry& entry : status.checkpoints) {
+    entry.problem = printable(shortened(entry.problem, kLongestError));
+  }
+  status.quarantined = run.quarantined;
   const CheckpointEntry* newest = run.newest_valid();
-  if (newest != nullptr) status["resume_step"] = newest->step;
+  if (newest != nullptr) status.resume_step = newest->step;
   if (!run.is_finished || run.is_foreign) return;
   const checkpoint::FinishedModel model =
       checkpoint::inspect_finished_model(*run.files, run.path, false);
-  status["model"] = !model.has_manifest_file ? "no checksums"
-                    : model.is_valid()       ? "valid"
-                                             : checkpoint::describe_damage(model);
+  status.model = !model.has_manifest_file ? "no checksums"
+                 : model.is_valid()       ? "valid"
+                                          : checkpoint::describe_damage(model);
 }
 
-void add_mirror(const RunFolder& run, Json& status) {
+std::optional<RunStatus::Mirror> mirror_of(const RunFolder& run) {
   const Json folder = member(run.config(), "mirror_dir");
-  if (!folder.is_string()) return;
-  Json& mirror = status["mirror"] = {{"folder", folder}};
-  const std::string path = folder.get<std::string>();
+  if (!folder.is_string()) return std::nullopt;
+  RunStatus::Mirror mirror{.folder = folder.get<std::string>()};
   try {
-    const std::shared_ptr<FileSystem> of_mirror = checkpoint::files_of_location(path);
-    FileSystem& files = *of_mirror;
-    mirror["reachable"] = files.exists(path);
-    if (mirror["reachable"] == false) return;
-    const auto entries = checkpoint::list_checkpoints(files, path, false);
-    for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-      if (!entry->whole) continue;
-      mirror["step"] = entry->step;
-      break;
+    const std::shared_ptr<FileSystem> files = checkpoint::files_of_location(mirror.folder);
+    mirror.is_reachable = files->exists(mirror.folder);
+    if (!mirror.is_reachable) return mirror;
+    for (const auto& entry : checkpoint::list_checkpoints(*files, mirror.folder, false)) {
+      if (entry.whole) mirror.step = entry.step;
     }
     if (run.is_finished) {
-      mirror["has_model"] = checkpoint::inspect_finished_model(files, path, false).is_valid();
+      mirror.has_model =
+          checkpoint::inspect_finished_model(*files, mirror.folder, false).is_valid();
     }
   } catch (const Error& error) {
-    mirror["reachable"] = false;
-    mirror["problem"] = error.what();
+    mirror.is_reachable = false;
+    mirror.problem = error.what();
   }
-}
-
-void add_owner(const RunFolder& run, const Json& start, Json& status) {
-  if (run.is_running()) {
-    status["process"] = {{"host", run.owner->host},
-                         {"pid", run.owner->pid},
-                         {"since", run.owner->since_unix},
-                         {"is_here", run.activity == RunActivity::kHere}};
-  }
-  for (const char* name : {"session", "device", "run_id"}) copy_member(start, name, status);
+  return mirror;
 }
 
 // What the run took so far, by its newest checkpoint.
-void add_totals(const RunFolder& run, Json& status) {
-  if (const auto seconds = number_in(run.state, "seconds")) status["trained_seconds"] = *seconds;
-  Json use = member(member(run.state, "session"), "bucket");
-  if (!run.events.empty() && member(run.events.back(), "bucket").is_object()) {
-    use = run.events.back()["bucket"];  // of the end, after the last save
-  }
-  const std::string bucket = bucket_use_text(use);
-  if (!bucket.empty()) {
-    status["bucket"] = use;
-    status["bucket_text"] = bucket;
-  }
-  const Json cost = member(member(run.state, "session"), "cost");
+void find_totals(const RunFolder& run, RunStatus& status) {
+  status.trained_seconds = number_in(run.state, "seconds");
+  const Json session = member(run.state, "session");
+  Json use = run.events.empty() ? Json() : member(run.events.back(), kBucketKey);
+  if (!use.is_object()) use = member(session, kBucketKey);  // else of the end, after the last save
+  status.bucket_text = bucket_use_text(use);
+  if (!status.bucket_text.empty()) status.bucket = use;
+  const Json cost = member(session, "cost");
   const auto units = number_in(cost, "units");
-  if (status.contains("cost") || !units) return;
+  if (!units) return;
   std::string text = format_number("%.2f units", *units);
   const Json money = member(cost, "money");
   if (money.is_object()) {
@@ -272,46 +264,53 @@ void add_totals(const RunFolder& run, Json& status) {
       if (sum.is_number()) text += format_number(" (%.2f ", sum.get<double>()) + currency + ")";
     }
   }
-  status["cost"] = text + " spent";
+  status.spent_cost = text + " spent";
 }
 
-void add_ends(const RunFolder& run, Json& status) {
+void find_ends(const RunFolder& run, RunStatus& status) {
   if (const std::optional<Json> error = newest_event(run, "error")) {
-    Json& last = status["last_error"] = Json::object();
-    copy_member(*error, "time", last);
-    const Json message = member(*error, "message");
+    Json message = member(*error, "message");
     if (message.is_string()) {
-      last["message"] = printable(shortened(message.get<std::string>(), kLongestError));
+      message = printable(shortened(message.get<std::string>(), kLongestError));
     }
+    status.last_error = {.time = member(*error, "time"),
+                         .message = message.is_string() ? message : Json()};
   }
   if (const std::optional<Json> end = newest_event(run, "end")) {
-    Json& last = status["last_end"] = Json::object();
-    for (const char* name : {"time", "code", "step", "reason"}) copy_member(*end, name, last);
+    status.last_end = {.time = member(*end, "time"),
+                       .code = member(*end, "code"),
+                       .step = member(*end, "step"),
+                       .reason = member(*end, "reason")};
   }
 }
 
 }  // namespace
 
-Json status_json(const RunFolder& run) {
-  Json status = {{"output_dir", run.path},
-                 {"state", run.is_running() ? "running" : state_of_idle(run)},
-                 {"is_foreign", run.is_foreign}};
+RunStatus status_of(const RunFolder& run) {
+  RunStatus status;
+  status.output_dir = run.path;
+  status.state = run.is_running() ? "running" : state_of_idle(run);
+  status.is_foreign = run.is_foreign;
+  if (run.is_running()) status.process = run.owner;
+  status.is_here = run.activity == RunActivity::kHere;
   const Json start = newest_event(run, "start").value_or(Json());
-  add_owner(run, start, status);
-  const Json steps = member(start.is_object() ? start : run.trainer, "max_steps");
-  if (steps.is_number() && steps > 0) status["max_steps"] = steps;
-  if (const auto step = whole_number_in(run.trainer, "global_step")) status["step"] = *step;
+  status.session = whole_number_in(start, "session");
+  status.device = member(start, "device");
+  status.run_id = member(start, "run_id");
+  status.max_steps = whole_number_in(start.is_object() ? start : run.trainer, "max_steps");
+  if (status.max_steps == 0) status.max_steps.reset();
+  status.saved_step = whole_number_in(run.trainer, "global_step");
   const std::vector<Json> lines = newest_lines(run);
-  add_metrics(run, lines, status);
-  add_checkpoints(run, status);
+  find_metrics(run, lines, status);
+  find_checkpoints(run, status);
   if (run.is_running()) {
-    add_progress(run, status);
-    add_estimates(lines, status);
-    add_next_save(run, start, status);
+    read_progress(run, status);
+    estimate_left(lines, status);
+    find_next_save(run, start, status);
   }
-  add_totals(run, status);
-  add_mirror(run, status);
-  add_ends(run, status);
+  find_totals(run, status);
+  status.mirror = mirror_of(run);
+  find_ends(run, status);
   return status;
 }
 

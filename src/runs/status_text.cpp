@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
@@ -9,142 +8,132 @@
 #include "finetune/base/text.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
-#include "finetune/runs/run_folder.h"
-#include "finetune/runs/run_text.h"
+#include "finetune/runs/run_facts.h"
 
 namespace finetune {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::string number_text(const Json& value) {
+std::string number_text(const FileValue& value) {
   if (value.is_number_integer()) return value.dump();
   return value.is_number() ? figure_text(value.get<double>()) : "NaN";
 }
 
-std::string text_in(const Json& object, const std::string& name) {
-  const Json value = member(object, name);
+std::string text_or_empty(const FileValue& value) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-std::string step_text(const Json& status) {
-  const auto step = whole_number_in(status, "step");
-  const auto total = whole_number_in(status, "max_steps");
+std::string step_text(const RunStatus& status) {
+  const auto step = status.step;
+  const auto total = status.max_steps;
   if (!step) return "";
   std::string text = std::to_string(*step);
-  if (total && *total > 0) text += format_text(" of {} ({}%)", *total, 100 * *step / *total);
-  if (const auto epoch = number_in(status, "epoch")) {
-    text += ", epoch " + format_number("%.2f", *epoch);
-  }
+  if (total) text += format_text(" of {} ({}%)", *total, 100 * *step / *total);
+  const FileValue& epoch = status.newest.epoch;
+  if (epoch.is_number()) text += ", epoch " + format_number("%.2f", epoch.get<double>());
   return text;
 }
 
-std::string loss_text(const Json& status) {
-  if (!status.contains("loss")) return "";
-  std::string text = number_text(status["loss"]);
-  if (status.contains("learning_rate")) {
-    text += ", learning rate " + number_text(status["learning_rate"]);
+std::string loss_text(const StepValues& values) {
+  if (!values.loss) return "";
+  std::string text = number_text(*values.loss);
+  if (!values.learning_rate.is_null()) {
+    text += ", learning rate " + number_text(values.learning_rate);
   }
-  if (status.contains("grad_norm")) text += ", gradient norm " + number_text(status["grad_norm"]);
+  if (!values.grad_norm.is_null()) text += ", gradient norm " + number_text(values.grad_norm);
   return text;
 }
 
-std::string evaluation_text(const Json& status) {
-  const Json evaluation = member(status, "evaluation");
-  if (!evaluation.is_object()) return "";
+std::string evaluation_text(const RunStatus& status) {
+  if (!status.evaluation) return "";
   std::string text;
-  for (const auto& [key, value] : evaluation.items()) {
-    if (key != "step") text += (text.empty() ? "" : ", ") + key + " " + number_text(value);
+  for (const auto& [key, value] : status.evaluation->metrics.items()) {
+    text += (text.empty() ? "" : ", ") + key + " " + number_text(value);
   }
-  text += " at step " + number_text(evaluation["step"]);
-  if (status.contains("best_metric")) {
-    const std::string name = text_in(status, "best_metric_name");
-    text += "; best " + (name.empty() ? "" : name + " ") + number_text(status["best_metric"]);
-    if (status.contains("best_global_step")) {
-      text += " at step " + number_text(status["best_global_step"]);
-    }
+  text += " at step " + number_text(status.evaluation->step);
+  if (status.best) {
+    const std::string name = text_or_empty(status.best->name);
+    text += "; best " + (name.empty() ? "" : name + " ") + number_text(status.best->metric);
+    if (!status.best->step.is_null()) text += " at step " + number_text(status.best->step);
   }
   return text;
 }
 
-std::string speed_text(const Json& status) {
+std::string speed_text(const RunStatus& status) {
   std::vector<std::string> parts;
-  if (const auto rate = number_in(status, "steps_per_second")) {
+  if (const auto rate = status.steps_per_second) {
     parts.push_back(*rate >= 1 ? figure_text(*rate) + " steps/s"
                                : figure_text(1 / *rate) + " s/step");
   }
-  if (const auto rate = number_in(status, "tokens_per_second")) {
-    parts.push_back(format_number("%.0f", *rate) + " tokens/s");
+  const StepValues& values = status.newest;
+  if (values.tokens_per_second.is_number()) {
+    parts.push_back(format_number("%.0f", values.tokens_per_second.get<double>()) + " tokens/s");
   }
-  if (const auto share = number_in(status, "ceiling_share")) {
-    parts.push_back(format_number("%.0f", 100 * *share) + "% of the measured ceiling");
+  if (status.ceiling_share.is_number()) {
+    parts.push_back(format_number("%.0f", 100 * status.ceiling_share.get<double>()) +
+                    "% of the measured ceiling");
   }
-  if (status.contains("memory_mib")) {
-    std::string text = "peak memory " + number_text(status["memory_mib"]) + " MiB";
-    const auto session = number_in(status, "memory_session");
-    if (session && *session > 1) text += " of session " + number_text(status["memory_session"]);
+  if (!values.memory_mib.is_null()) {
+    std::string text = "peak memory " + number_text(values.memory_mib) + " MiB";
+    const int64_t session = values.memory_session.value_or(1);
+    if (session > 1) text += format_text(" of session {}", session);
     parts.push_back(std::move(text));
   }
   return join(parts);
 }
 
 // Of a run that is not running; else its sessions and the time left say it.
-std::string trained_text(const Json& status) {
-  const auto seconds = number_in(status, "trained_seconds");
-  if (!seconds || status["state"] == "running") return "";
-  std::string text = duration_text(*seconds);
-  if (const auto sessions = whole_number_in(status, "session")) {
-    text += *sessions == 1 ? " in 1 session" : format_text(" in {} sessions", *sessions);
+std::string trained_text(const RunStatus& status) {
+  if (!status.trained_seconds || status.is_running()) return "";
+  std::string text = duration_text(*status.trained_seconds);
+  if (status.session) {
+    text +=
+        *status.session == 1 ? " in 1 session" : format_text(" in {} sessions", *status.session);
   }
   return text;
 }
 
-std::string left_text(const Json& status) {
-  const auto left = number_in(status, "seconds_left");
+std::string left_text(const RunStatus& status) {
+  const auto left = status.seconds_left;
   if (!left) return "";
   std::string text = duration_text(*left) + ", ends " + local_time_text(unix_seconds() + *left);
-  if (const auto session = number_in(status, "session_seconds_left")) {
-    text += "; this session ends in " + duration_text(std::max(0.0, *session));
+  const FileValue& session = status.session_seconds_left;
+  if (session.is_number()) {
+    text += "; this session ends in " + duration_text(std::max(0.0, session.get<double>()));
   }
   return text;
 }
 
-std::string checkpoint_text(const Json& status) {
-  if (!status.contains("checkpoints")) return "";
-  const Json& list = status["checkpoints"];
+std::string checkpoint_text(const RunStatus& status) {
+  const auto& list = status.checkpoints;
   std::string text;
-  if (!status.contains("resume_step")) {
+  if (!status.resume_step) {
     text = list.empty() ? "none yet" : "none of " + std::to_string(list.size()) + " is valid";
   } else {
-    text = "step " + number_text(status["resume_step"]);
-    for (const Json& entry : list) {
-      if (entry["step"] != status["resume_step"] || !entry.contains("created")) continue;
-      text += ", " + duration_text(std::max(0.0, unix_seconds() - entry["created"].get<double>())) +
-              " ago";
+    text = "step " + std::to_string(*status.resume_step);
+    for (const auto& entry : list) {
+      if (entry.step != status.resume_step || entry.created_unix <= 0) continue;
+      const double age = unix_seconds() - static_cast<double>(entry.created_unix);
+      text += ", " + duration_text(std::max(0.0, age)) + " ago";
     }
   }
-  for (const Json& entry : list) {
-    if (entry["valid"] == true) continue;
-    text += "; step " + number_text(entry["step"]) + " is invalid: " + text_in(entry, "problem");
+  for (const auto& entry : list) {
+    if (!entry.whole) text += format_text("; step {} is invalid: {}", entry.step, entry.problem);
   }
-  if (status["state"] == "running" && status.contains("next_save")) {
-    text += "; next save at step " + number_text(status["next_save"]);
-  }
+  if (status.next_save) text += format_text("; next save at step {}", *status.next_save);
   return text;
 }
 
-std::string mirror_text(const Json& status) {
-  const Json mirror = member(status, "mirror");
-  if (!mirror.is_object()) return "";
-  std::string text = text_in(mirror, "folder");
-  if (member(mirror, "reachable") != true) return text + ": not reachable from here";
-  text += mirror.contains("step") ? ": step " + number_text(mirror["step"]) : ": no checkpoint yet";
-  if (mirror.contains("step") && status.contains("resume_step")) {
-    text += mirror["step"] >= status["resume_step"] ? ", up to date" : ", behind";
+std::string mirror_text(const RunStatus& status) {
+  if (!status.mirror) return "";
+  const RunStatus::Mirror& mirror = *status.mirror;
+  if (!mirror.is_reachable) return mirror.folder + ": not reachable from here";
+  std::string text = mirror.folder + (mirror.step ? format_text(": step {}", *mirror.step)
+                                                  : std::string(": no checkpoint yet"));
+  if (mirror.step && status.resume_step) {
+    text += *mirror.step >= *status.resume_step ? ", up to date" : ", behind";
   }
-  if (mirror.contains("has_model")) {
-    text +=
-        mirror["has_model"] == true ? ", with the finished model" : ", without the finished model";
+  if (mirror.has_model) {
+    text += *mirror.has_model ? ", with the finished model" : ", without the finished model";
   }
   return text;
 }
@@ -178,72 +167,62 @@ ErrorParts parts_of(const std::string& message) {
 }
 
 // A failed run shows the remedy as its next step.
-std::string error_text(const Json& status) {
-  const Json error = member(status, "last_error");
-  if (!error.is_object()) return "";
-  const auto time = number_in(error, "time");
-  const std::string message = text_in(error, "message");
-  return (time ? local_time_text(*time) + ": " : std::string()) +
-         (status["state"] == "failed" ? parts_of(message).cause : in_one_line(message));
+std::string error_text(const RunStatus& status) {
+  if (!status.last_error) return "";
+  const FileValue& time = status.last_error->time;
+  const std::string message = text_or_empty(status.last_error->message);
+  return (time.is_number() ? local_time_text(time.get<double>()) + ": " : std::string()) +
+         (status.state == "failed" ? parts_of(message).cause : in_one_line(message));
 }
 
-std::string headline(const Json& status) {
-  const std::string state = text_in(status, "state");
-  std::string text = text_in(status, "output_dir") + ": ";
-  const Json end = member(status, "last_end");
-  if (state == "running") {
-    const Json& process = status["process"];
-    text += "running, process " + number_text(process["pid"]) + " on '" + text_in(process, "host") +
-            "' since " + local_time_text(process["since"].get<double>());
-  } else if (state == "stopped" && status["is_foreign"] == true) {
+std::string headline(const RunStatus& status) {
+  std::string text = status.output_dir + ": ";
+  if (status.process) {
+    text += format_text("running, process {} on '{}' since ", status.process->pid,
+                        status.process->host) +
+            local_time_text(static_cast<double>(status.process->since_unix));
+  } else if (status.state == "stopped" && status.is_foreign) {
     text +=
         "not finished, written by transformers' Trainer, which leaves no sign of whether it "
         "is running";
-  } else if (state == "stopped" && !end.is_object()) {
-    text += "not running, without a record of its end";
-  } else if (state == "stopped") {
-    text += "stopped with everything saved (" + text_in(end, "reason") + ")";
-  } else if (state == "no_valid_checkpoint") {
+  } else if (status.state == "stopped") {
+    text += status.last_end
+                ? "stopped with everything saved (" + text_or_empty(status.last_end->reason) + ")"
+                : "not running, without a record of its end";
+  } else if (status.state == "no_valid_checkpoint") {
     text += "no valid checkpoint";
-  } else if (state == "killed") {
+  } else if (status.state == "killed") {
     text += "not running, the last session was killed";
   } else {
-    text += state;
+    text += status.state;
   }
-  if (status.contains("session")) text += ", session " + number_text(status["session"]);
+  if (status.session) text += format_text(", session {}", *status.session);
   return text;
 }
 
-// What failed once fails again unless something changes: the remedy of the error comes first.
-std::string remedy_of_failure(const Json& status) {
-  const std::string remedy = parts_of(text_in(member(status, "last_error"), "message")).remedy;
-  const std::string then =
-      status.contains("resume_step")
-          ? "the training command then resumes from step " + number_text(status["resume_step"])
-          : "nothing was saved yet, so the training command then starts from the beginning";
-  return (remedy.empty() ? "remove the cause of the last error" : remedy) + "; " + then;
-}
-
-std::string advice(const Json& status) {
-  const std::string state = text_in(status, "state");
-  if (state == "no_valid_checkpoint") {
-    return "`finetune checkpoints " + shell_word(text_in(status, "output_dir")) +
+std::string advice(const RunStatus& status) {
+  if (status.state == "no_valid_checkpoint") {
+    return "`finetune checkpoints " + shell_word(status.output_dir) +
            "` says what is damaged; --restart starts over";
   }
-  if (state == "killed" || state == "stopped" || state == "failed") {
-    if (status["is_foreign"] == true) return "";
-    if (state == "failed") return remedy_of_failure(status);
-    return status.contains("resume_step")
-               ? "run the same command again to resume from step " +
-                     number_text(status["resume_step"])
-               : "nothing was saved yet; the same command starts from the beginning";
+  if (status.is_running() || status.state == "finished" || status.is_foreign) return "";
+  if (status.state != "failed") {
+    return status.resume_step ? format_text("run the same command again to resume from step {}",
+                                            *status.resume_step)
+                              : "nothing was saved yet; the same command starts from the beginning";
   }
-  return "";
+  // What failed once fails again unless something changes: the remedy of the error comes first.
+  const FileValue message = status.last_error ? status.last_error->message : FileValue();
+  const std::string remedy = parts_of(text_or_empty(message)).remedy;
+  return (remedy.empty() ? "remove the cause of the last error" : remedy) + "; " +
+         (status.resume_step
+              ? format_text("the training command then resumes from step {}", *status.resume_step)
+              : "nothing was saved yet, so the training command then starts from the beginning");
 }
 
 }  // namespace
 
-std::string status_text(const Json& status) {
+std::string status_text(const RunStatus& status) {
   // Names in it come from files and may contain any byte.
   std::string text = printable_line(headline(status)) + "\n";
   const auto line = [&](const char* name, const std::string& value) {
@@ -251,23 +230,23 @@ std::string status_text(const Json& status) {
     text += "  " + std::string(name) + std::string(13 - std::string_view(name).size(), ' ') +
             printable_line(value) + "\n";
   };
-  const Json phase = member(status, "phase_progress");
-  if (phase.is_object()) {
-    line("phase", text_in(phase, "phase") + " " + number_text(member(phase, "done")) +
-                      (phase.contains("total") ? " of " + number_text(phase["total"]) : "") + " " +
-                      text_in(phase, "unit"));
+  if (!status.phase_progress.is_null()) {
+    line("phase",
+         text_or_empty(status.phase) + " " + number_text(status.phase_done) +
+             (status.phase_total.is_null() ? "" : " of " + number_text(status.phase_total)) + " " +
+             text_or_empty(status.phase_unit));
   }
   line("step", step_text(status));
-  line("loss", loss_text(status));
+  line("loss", loss_text(status.newest));
   line("evaluation", evaluation_text(status));
   line("speed", speed_text(status));
   line("time left", left_text(status));
   line("trained", trained_text(status));
-  line("cost", text_in(status, "cost"));
+  line("cost", text_or_empty(status.cost()));
   line("checkpoint", checkpoint_text(status));
-  line("model", text_in(status, "model"));
+  line("model", status.model.value_or(""));
   line("mirror", mirror_text(status));
-  line("bucket", text_in(status, "bucket_text"));
+  line("bucket", status.bucket_text);
   line("last error", error_text(status));
   line("next", advice(status));
   return text;

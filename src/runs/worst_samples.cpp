@@ -51,12 +51,15 @@ std::string joined_words(const Json& words) {
   return text;
 }
 
+// The words of a row of token classification.
+Json words_of_row(const TestRows& test, const Json& row) {
+  return member(row, test.columns.text_column.value_or("tokens"));
+}
+
 // What the model was shown of a row.
 std::string text_of_row(const TestRows& test, const std::string& task, const Json& row) {
   const ColumnNames& columns = test.columns;
-  if (task == "token_classification") {
-    return joined_words(member(row, columns.text_column.value_or("tokens")));
-  }
+  if (task == "token_classification") return joined_words(words_of_row(test, row));
   std::string text;
   for (const auto& column :
        {columns.context_column, columns.text_column, columns.text_pair_column}) {
@@ -126,45 +129,52 @@ class WorstTable {
   WorstTable(const RunFolder& run, const Json& names)
       : names_(names), task_(plain_text_of(member(run.config(), "task"))) {}
 
-  // Throws Error where the file is damaged.
-  Json make(const RunFolder& run, const Json& stored) {
-    std::vector<Json> entries;
-    std::vector<int64_t> samples;
-    for (const Json& entry : member(stored, "worst")) {
+  // Throws Error where the file is damaged. `listed`: its entries.
+  std::optional<RunReport::Worst> make(const RunFolder& run, const Json& stored,
+                                       const Json& listed) {
+    std::vector<Entry> entries;
+    for (const Json& entry : listed) {
       const std::optional<int64_t> sample = whole_number_in(entry, "sample");
       if (!sample || entries.size() == kMostWorst) continue;
-      entries.push_back(entry);
-      entries.back()["sample"] = *sample;
-      samples.push_back(*sample);
+      entries.push_back({.sample = *sample,
+                         .text = member(entry, "text"),
+                         .label = member(entry, "label"),
+                         .stored = entry});
     }
-    if (entries.empty()) return nullptr;
-    const bool has_texts = entries.front().contains("text");
-    std::string problem;
-    if (!has_texts) problem = find_rows(run, samples, entries);
-    Json rows = Json::array();
-    for (const Json& entry : entries) rows.push_back(row_json(entry));
-    const std::string split = plain_text_of(member(stored, "split"));
-    return {{"measure", member(stored, "measure")},
-            {"title", measure_title(member(stored, "measure"))},
-            {"source", split + " data" + (problem.empty() ? "" : "; without texts: " + problem)},
-            {"samples", member(stored, "samples")},
-            {"worst", std::move(rows)}};
+    if (entries.empty()) return std::nullopt;
+    const std::string problem = entries[0].text.is_null() ? find_rows(run, entries) : "";
+    RunReport::Worst worst{.measure = member(stored, "measure"),
+                           .title = "",
+                           .source = plain_text_of(member(stored, "split")) + " data",
+                           .samples = member(stored, "samples")};
+    worst.title = measure_title(worst.measure);
+    if (!problem.empty()) worst.source += "; without texts: " + problem;
+    for (const Entry& entry : entries) worst.samples_shown.push_back(shown(entry));
+    return worst;
   }
 
  private:
+  struct Entry {
+    int64_t sample = 0;
+    Json text;  // of question answering, else null
+    Json label;
+    Json stored;
+  };
+
   // Returns why there are none, or nothing.
-  std::string find_rows(const RunFolder& run, const std::vector<int64_t>& samples,
-                        const std::vector<Json>& entries) {
+  std::string find_rows(const RunFolder& run, const std::vector<Entry>& entries) {
     try {
       test_ = test_rows_of(run);
       if (!test_) return "the run's test_file is not known";
+      std::vector<int64_t> samples;
+      for (const Entry& entry : entries) samples.push_back(entry.sample);
       rows_ = rows_of_samples(*test_, samples);
     } catch (const Error& error) {
       return error.what();
     }
-    for (const Json& entry : entries) {
-      const auto row = rows_.find(entry["sample"].get<int64_t>());
-      if (row != rows_.end() && has_label(row->second, entry)) continue;
+    for (const Entry& entry : entries) {
+      const auto row = rows_.find(entry.sample);
+      if (row != rows_.end() && has_label(row->second, entry.label)) continue;
       rows_.clear();
       return "the rows of " + file_name(test_->files.front()) + " have changed since";
     }
@@ -172,42 +182,38 @@ class WorstTable {
   }
 
   // Whether the row can be the one that was predicted.
-  [[nodiscard]] bool has_label(const Json& row, const Json& entry) const {
-    const Json expected = member(entry, "label");
+  [[nodiscard]] bool has_label(const Json& row, const Json& expected) const {
     if (!expected.is_string() || !test_->columns.label_column) return true;
     const Json label = member(row, *test_->columns.label_column);
     return name_of_label(label, names_) == expected.get<std::string>();
   }
 
-  [[nodiscard]] Json row_json(const Json& entry) const {
-    const auto found = rows_.find(entry["sample"].get<int64_t>());
+  [[nodiscard]] RunReport::WorstSample shown(const Entry& entry) const {
+    const auto found = rows_.find(entry.sample);
     const Json row = found == rows_.end() ? Json() : found->second;
+    const Json prediction = member(entry.stored, "predicted");
     std::string text;
-    std::string label = label_text(member(entry, "label"));
-    std::string predicted = label_text(member(entry, "predicted"));
-    if (entry.contains("text")) {  // question answering
-      append(entry["text"], "", text);
-      append(member(entry, "context"), "\n", text);
+    std::string label = label_text(entry.label);
+    std::string predicted = label_text(prediction);
+    if (!entry.text.is_null()) {
+      append(entry.text, "", text);
+      append(member(entry.stored, "context"), "\n", text);
     } else if (!row.is_null()) {
       text = text_of_row(*test_, task_, row);
     }
     if (task_ == "multiple_choice" && !row.is_null()) {
-      label = choice_of(*test_, row, member(entry, "label"));
-      predicted = choice_of(*test_, row, member(entry, "predicted"));
+      label = choice_of(*test_, row, entry.label);
+      predicted = choice_of(*test_, row, prediction);
     }
     if (task_ == "token_classification") {
-      const Json words =
-          row.is_null() ? Json() : member(row, test_->columns.text_column.value_or("tokens"));
       label = "";
-      predicted = wrong_tokens(entry, words);
+      predicted = wrong_tokens(entry.stored, row.is_null() ? Json() : words_of_row(*test_, row));
     }
-    const auto share = number_in(entry, "predicted_score");
+    const auto share = number_in(entry.stored, "predicted_score");
     if (share) predicted += " (" + figure_text(*share) + ")";
-    return {{"sample", entry["sample"]},
-            {"score", member(entry, "score")},
-            {"text", shown_text(text)},
-            {"label", shown_text(label)},
-            {"predicted", shown_text(predicted)}};
+    return {{shown_text(text), shown_text(label), shown_text(predicted)},
+            entry.sample,
+            member(entry.stored, "score")};
   }
 
   const Json& names_;
@@ -218,16 +224,17 @@ class WorstTable {
 
 }  // namespace
 
-Json worst_of(const RunFolder& run, const Json& label_names) {
+std::optional<RunReport::Worst> worst_of(const RunFolder& run, const Json& label_names) {
   const std::string path = join_path(run.path, kWorstSamplesFile);
-  if (FileSystem::local().type(path) != FileType::kFile) return nullptr;
+  if (FileSystem::local().type(path) != FileType::kFile) return std::nullopt;
   try {
     const Json stored =
         read_json_file(path, ErrorKind::kData, {.max_bytes = kMostBytes, .allow_nan = true});
-    if (!member(stored, "worst").is_array()) return nullptr;
-    return WorstTable(run, label_names).make(run, stored);
+    const Json listed = member(stored, "worst");
+    if (!listed.is_array()) return std::nullopt;
+    return WorstTable(run, label_names).make(run, stored, listed);
   } catch (const Error&) {  // damaged, or being replaced: the report does without
-    return nullptr;
+    return std::nullopt;
   }
 }
 

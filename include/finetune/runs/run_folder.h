@@ -71,10 +71,12 @@ void note_evaluation(const nlohmann::ordered_json& line, std::optional<RunFolder
 // A member, or null; objects of files may lack anything.
 [[nodiscard]] nlohmann::ordered_json member(const nlohmann::ordered_json& object,
                                             const std::string& name);
-[[nodiscard]] std::optional<double> number_in(const nlohmann::ordered_json& object,
-                                              const std::string& name);
+[[nodiscard]] std::optional<double> number_of(const nlohmann::ordered_json& value);
 // A number as an integer, without its fraction; nullopt for one that is negative, NaN or above
 // 2^53.
+[[nodiscard]] std::optional<int64_t> whole_number_of(const nlohmann::ordered_json& value);
+[[nodiscard]] std::optional<double> number_in(const nlohmann::ordered_json& object,
+                                              const std::string& name);
 [[nodiscard]] std::optional<int64_t> whole_number_in(const nlohmann::ordered_json& object,
                                                      const std::string& name);
 

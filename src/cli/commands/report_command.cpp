@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/process/command_line.h"
@@ -12,11 +13,9 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
-#include "finetune/base/version.h"
 #include "finetune/report/html_report.h"
 #include "finetune/report/session_log.h"
 #include "finetune/runs/run_facts.h"
-#include "finetune/runs/run_text.h"
 
 namespace finetune::cli {
 namespace {
@@ -58,30 +57,22 @@ std::vector<RunFolder> read_runs(const std::vector<std::string>& folders, bool v
   return runs;
 }
 
-// Labels runs with equal folder names by their paths ("a/out" and "b/out").
-void name_apart(Json& runs) {
-  for (Json& run : runs) {
-    const auto same = std::ranges::count_if(
-        runs, [&](const Json& other) { return other["name"] == run["name"]; });
-    if (same > 1) run["label"] = run["path"];
-  }
-  for (Json& run : runs) {
-    if (run.contains("label")) run["name"] = run["label"];
-    run.erase("label");
+// Names runs with equal folder names by their paths ("a/out" and "b/out").
+void name_apart(std::vector<RunReport>& runs) {
+  std::map<std::string, int> uses;
+  for (const RunReport& run : runs) ++uses[run.name];
+  for (RunReport& run : runs) {
+    if (uses[run.name] > 1) run.name = run.path;
   }
 }
 
-Json report_json(const std::vector<RunFolder>& folders, bool verify) {
+Report report_on(const std::vector<RunFolder>& folders, bool verify) {
   const size_t points = std::clamp(kPointsOfAll / folders.size(), size_t{100}, kMostPoints);
-  Json runs = Json::array();
-  for (const RunFolder& run : folders) runs.push_back(run_report(run, points));
-  name_apart(runs);
-  Json differences = runs.size() > 1 ? differing_keys(runs) : Json::array();
-  return {{"version", kVersion},
-          {"created", unix_seconds()},
-          {"verified", verify},
-          {"runs", std::move(runs)},
-          {"differences", std::move(differences)}};
+  Report report{.runs = {}, .differences = {}, .is_verified = verify};
+  for (const RunFolder& run : folders) report.runs.push_back(report_of(run, points));
+  name_apart(report.runs);
+  report.differences = differing_keys(report.runs);
+  return report;
 }
 
 // Files in a run's folder belong to the run, except those with a report's name.
@@ -180,10 +171,11 @@ int report_command(const Arguments& arguments) {
   if (format == "csv") {
     text = csv_report(runs);
   } else {
-    const Json report = report_json(runs, verify);
-    if (format == "json") text = report.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
+    const Report report = report_on(runs, verify);
+    const Json json = to_json(report);
+    if (format == "json") text = json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
     if (format == "md") text = markdown_report(report);
-    if (format == "html") text = html_page(report, title_of(folders), markdown_report(report));
+    if (format == "html") text = html_page(json, title_of(folders), markdown_report(report));
   }
   if (prints) {
     std::cout << text << std::flush;

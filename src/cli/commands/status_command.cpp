@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/process/command_line.h"
@@ -13,12 +12,9 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/runs/run_facts.h"
-#include "finetune/runs/run_text.h"
 
 namespace finetune::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr double kWatchSeconds = 2;
 constexpr int kExitRunning = 6;
@@ -37,16 +33,15 @@ Exit codes: 0 finished; 6 running; 75 stopped, failed or killed: the same traini
 command resumes it; 3 there are checkpoints, but none is valid; 2 no run in this folder.
 )";
 
-int status_code(const Json& status) {
-  const Json state = member(status, "state");
-  if (state == "running") return kExitRunning;
-  if (state == "finished") return kExitFinished;
-  return state == "no_valid_checkpoint" ? kExitNoValidCheckpoint : kExitStoppedEarly;
+int status_code(const RunStatus& status) {
+  if (status.is_running()) return kExitRunning;
+  if (status.state == "finished") return kExitFinished;
+  return status.state == "no_valid_checkpoint" ? kExitNoValidCheckpoint : kExitStoppedEarly;
 }
 
 // Escapes everything but ASCII: a name in it may contain any byte.
-std::string json_text(const Json& status, int indent) {
-  return status.dump(indent, ' ', true, Json::error_handler_t::replace) + "\n";
+std::string json_text(const RunStatus& status, int indent) {
+  return to_json(status).dump(indent, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 // Breaks the lines of status_text() between words where the terminal would break them anywhere;
@@ -77,7 +72,7 @@ int watch(const std::string& folder, bool as_json) {
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string before;
   while (true) {
-    const Json status = status_json(read_run_folder(folder));
+    const RunStatus status = status_of(read_run_folder(folder));
     const std::string text = as_json ? json_text(status, -1) : status_text(status);
     if (is_terminal && !as_json) {
       std::cout << "\x1b[H\x1b[2J" << wrapped(text, terminal_columns()) << std::flush;
@@ -107,7 +102,7 @@ int status_command(const Arguments& arguments) {
   }
   const std::string& folder = line.rest()[0];
   if (watches) return watch(folder, as_json);
-  const Json status = status_json(read_run_folder(folder));
+  const RunStatus status = status_of(read_run_folder(folder));
   std::cout << (as_json ? json_text(status, 2) : wrapped(status_text(status), terminal_columns()))
             << std::flush;
   return status_code(status);
