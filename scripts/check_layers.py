@@ -54,7 +54,7 @@ KEPT = [
     (r"yaml-cpp/", {"config", "data"}, False),  # data: the card of a data set
     (r"sentencepiece", {"tokenizer"}, False),
     (r"nlohmann/json\.hpp", set(ARROWS), False),
-    (r"finetune/config/training_args\.h", {"config", "task", "plan", "train", "cli"}, True),
+    (r"finetune/config/training_args\.h", {"config", "plan", "train", "cli"}, True),
 ]
 
 
@@ -162,7 +162,7 @@ def check_members(root):
 # Sources and headers of src/ and include/, and their lines, at most. A feature that needs more raises them in
 # its own commit, with the reason; what becomes shorter lowers them.
 # 2026-11: TPU (tensor/tpu, train/accelerator); dry runs of an update (kernels/meta, plan/dry_update).
-MOST_FILES, MOST_LINES = 1216, 129900
+MOST_FILES, MOST_LINES = 1218, 129950
 
 
 def check_weight(root):

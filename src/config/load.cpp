@@ -275,16 +275,16 @@ LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& p
 
 }  // namespace
 
-std::string LoadedConfig::where(std::string_view key) const {
+std::string KeyLocations::where(std::string_view key) const {
   const auto origin = origins.find(std::string(key));
   if (origin != origins.end()) return origin->second;
   return path.empty() ? "configuration" : path;
 }
 
-bool LoadedConfig::is_set(std::string_view key) const { return origins.contains(std::string(key)); }
+bool KeyLocations::is_set(std::string_view key) const { return origins.contains(std::string(key)); }
 
-void refuse_key(const LoadedConfig& config, std::string_view key, const std::string& why) {
-  throw Error(ErrorKind::kConfig, config.where(key) + ": " + std::string(key) + ": " + why);
+void refuse_key(const KeyLocations& locations, std::string_view key, const std::string& why) {
+  throw Error(ErrorKind::kConfig, locations.where(key) + ": " + std::string(key) + ": " + why);
 }
 
 std::string nearest_key(std::string_view name) {

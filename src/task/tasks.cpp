@@ -42,10 +42,10 @@ const TaskDescriptor* find_task(std::string_view name) {
   return nullptr;
 }
 
-const TaskDescriptor& task_of(const TrainingArgs& args) {
-  const TaskDescriptor* task = find_task(args.task);
+const TaskDescriptor& task_of(std::string_view name) {
+  const TaskDescriptor* task = find_task(name);
   FT_CHECK(task != nullptr,
-           "a task that the configuration lets through is in no table: " + args.task);
+           "a task that the configuration lets through is in no table: " + std::string(name));
   return *task;
 }
 

@@ -122,7 +122,7 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
     log::info(describe_metrics(metrics));
     metrics[predicts ? "predict_samples" : "eval_samples"] =
         (predicts ? parts.test_data : parts.validation_data)->size();
-    if (task_of(args).reports_perplexity)
+    if (task_of(args.task).reports_perplexity)
       metrics["perplexity"] = std::exp(metrics["eval_loss"].get<double>());
     if (parts.world->is_first() && (config.is_set("output_dir") || predicts)) {
       write_evaluation(args.output_dir, predicts ? "predict" : "eval", *result);

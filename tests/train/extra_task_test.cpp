@@ -44,7 +44,7 @@ const TaskKeys& text_length_keys() {
                                 .keys = {"do_predict", "test_file"},
                                 .metric_names = {"mse"},
                                 .metrics_depend_on_data = false,
-                                .learns_classes = [](const TrainingArgs&) { return false; }};
+                                .learns_classes = [](const TaskArgs&) { return false; }};
   return keys;
 }
 
@@ -118,7 +118,7 @@ const TaskDescriptor& text_length_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = text_length_keys(),
       .rows = RowTask::kText,
-      .head = [](const TrainingArgs&) { return std::optional(Head::kSequenceClassification); },
+      .head = [](const TaskArgs&) { return std::optional(Head::kSequenceClassification); },
       .make_setup = [](const SetupContext& context) -> std::unique_ptr<TaskSetup> {
         return std::make_unique<TextLengthSetup>(context);
       },

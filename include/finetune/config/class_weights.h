@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "finetune/config/training_args.h"
+#include "finetune/config/task_args.h"
 
 namespace finetune {
 
@@ -20,9 +20,9 @@ struct ClassWeightChoice {
 };
 
 // Throws Error(kConfig) if problem_of_class_weights() returns a problem.
-[[nodiscard]] ClassWeightChoice class_weights_of(const TrainingArgs& args);
+[[nodiscard]] ClassWeightChoice class_weights_of(const TaskArgs& args);
 // Returns what is wrong with the key, as a sentence that begins with it; nullopt if it is
 // well-formed.
-[[nodiscard]] std::optional<std::string> problem_of_class_weights(const TrainingArgs& args);
+[[nodiscard]] std::optional<std::string> problem_of_class_weights(const TaskArgs& args);
 
 }  // namespace finetune

@@ -1,30 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "finetune/config/key_locations.h"
 #include "finetune/config/training_args.h"
 
 namespace finetune {
 
 // The merged configuration of a file and the command line.
-struct LoadedConfig {
-  TrainingArgs args;
-  std::string path;                            // of the file; empty if there is none
-  std::map<std::string, std::string> origins;  // key -> "file:line" or "command line"
-  std::vector<std::string> notes;              // sentences to be printed as warnings
-
-  // Returns where the key was set; if it was not, the file's name (or "configuration").
-  [[nodiscard]] std::string where(std::string_view key) const;
-  [[nodiscard]] bool is_set(std::string_view key) const;
+struct LoadedConfig : KeyLocations {
+  TrainingArgs args = {};
+  std::vector<std::string> notes = {};  // sentences to be printed as warnings
 };
-
-// Throws Error(kConfig): "run.yaml:12: output_dir: <why>".
-[[noreturn]] void refuse_key(const LoadedConfig& config, std::string_view key,
-                             const std::string& why);
 
 // Reads a configuration: defaults < file < overrides. `path` names a YAML file, or a JSON file if
 // it ends in .json; empty if all keys are overrides. `overrides` are command-line words: "--key

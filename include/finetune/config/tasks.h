@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "finetune/config/training_args.h"
+#include "finetune/config/task_args.h"
 
 namespace finetune {
 
@@ -35,7 +35,7 @@ struct TaskKeys {
   // Samples have max_seq_length tokens: grouping by length is useless.
   bool samples_fill_length = false;
   // Whether the targets are classes, so that label smoothing applies. Unset: always.
-  bool (*learns_classes)(const TrainingArgs& args) = nullptr;
+  bool (*learns_classes)(const TaskArgs& args) = nullptr;
 };
 
 // Returns TaskKeys::yaml of a task that trains from scratch: `data`, and the keys of a new model.

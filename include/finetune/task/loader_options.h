@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "finetune/config/training_args.h"
+#include "finetune/config/data_args.h"
+#include "finetune/config/optimizer_args.h"
 #include "finetune/data/loader.h"
 
 namespace finetune {
 
-[[nodiscard]] SamplingStrategy sampling_strategy(const TrainingArgs& args);
+[[nodiscard]] SamplingStrategy sampling_strategy(const LoaderArgs& args);
 
 // Returns the number of samples that group_by_length sorts together, like transformers'
 // LengthGroupedSampler: the samples of fifty updates, but at most a quarter of the data.
@@ -14,7 +15,8 @@ namespace finetune {
 
 // Returns the loader's options from the keys. `micro_batches`: per update, in all processes. The
 // caller sets batch size, part and parts.
-[[nodiscard]] LoaderOptions loader_options(const TrainingArgs& args, int64_t micro_batches,
-                                           int64_t length_group, int64_t packed_length);
+[[nodiscard]] LoaderOptions loader_options(const LoaderArgs& args, const DurationArgs& duration,
+                                           int64_t micro_batches, int64_t length_group,
+                                           int64_t packed_length);
 
 }  // namespace finetune

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "finetune/chat/chat_template.h"
-#include "finetune/config/load.h"
 #include "finetune/data/collate.h"
 #include "finetune/data/columns.h"
 #include "finetune/data/data_record.h"
@@ -22,6 +21,7 @@
 #include "finetune/task/metrics.h"
 #include "finetune/task/prediction_files.h"
 #include "finetune/task/task.h"
+#include "finetune/task/task_options.h"
 #include "finetune/tokenizer/tokenizer.h"
 
 namespace finetune {
@@ -32,7 +32,7 @@ enum class Split { kTrain, kValidation, kTest };
 
 // The inputs of a task's setup, which copies this struct; what it refers to must outlive the setup.
 struct SetupContext {
-  const LoadedConfig& config;
+  TaskOptions options;
   const Tokenizer& tokenizer;
   ModelConfig model;      // from the model's folder or the keys, before the data is read
   bool model_is_trained;  // `model` comes from a folder, so its labels are meaningful
@@ -112,17 +112,17 @@ class TaskSetup {
 // Sets to which lengths rows are padded: by pad_to_max_length, and with few lengths to multiples of
 // a third of the longest.
 void set_lengths(PaddingOptions& options, const SetupContext& context, int64_t longest);
-[[nodiscard]] int64_t preprocessing_threads(const TrainingArgs& args);
-[[nodiscard]] bool replaces_broken_utf8(const TrainingArgs& args);
+[[nodiscard]] int64_t preprocessing_threads(const DataArgs& args);
+[[nodiscard]] bool replaces_broken_utf8(const DataArgs& args);
 // Returns delimiter, quoting and header; for word tagging, text files with tags are read as CoNLL.
-[[nodiscard]] ReadingOptions reading_options(const TrainingArgs& args);
+[[nodiscard]] ReadingOptions reading_options(const TaskOptions& args);
 // Returns how training samples are streamed; nullopt if they are read beforehand. `longest`: tokens
 // per sample.
 [[nodiscard]] std::optional<StreamOptions> stream_options(const SetupContext& context, Split split,
                                                           int64_t longest);
 // Prints that the data are streamed, so the number of samples is unknown. Returns false, printing
 // nothing, for other data.
-[[nodiscard]] bool announce_stream(const TrainingArgs& args, const std::string& what,
+[[nodiscard]] bool announce_stream(const TaskOptions& args, const std::string& what,
                                    const Dataset& data);
 // The files of a split and the key that names them. Throws Error(kConfig) if there are none.
 struct SplitFiles {
@@ -131,7 +131,7 @@ struct SplitFiles {
   std::optional<int64_t> max_samples;
   std::string what;  // "training"
 };
-[[nodiscard]] SplitFiles split_files(const LoadedConfig& config, Split split);
+[[nodiscard]] SplitFiles split_files(const TaskOptions& options, Split split);
 // Returns the files that are read now: for a mixture, those of one entry.
 [[nodiscard]] SplitFiles files_to_read(const SetupContext& context, Split split);
 // Shows steps of data/ that have no other progress display. `progress` must outlive the result.

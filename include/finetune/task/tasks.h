@@ -38,7 +38,7 @@ struct TaskDescriptor {
   const TaskKeys& keys;  // name, help, keys of the task
   RowTask rows;          // content of the rows: which columns to look for
   // Returns the head to train; nullopt: the language model's.
-  std::optional<Head> (*head)(const TrainingArgs& args);
+  std::optional<Head> (*head)(const TaskArgs& args);
   std::unique_ptr<TaskSetup> (*make_setup)(const SetupContext& context);
   Pipeline pipeline;
 
@@ -60,8 +60,8 @@ struct TaskDescriptor {
 // Returns the task of this value of the key 'task', or nullptr.
 [[nodiscard]] const TaskDescriptor* find_task(std::string_view name);
 
-// Returns the task of a configuration. Requires: the configuration has a valid one.
-[[nodiscard]] const TaskDescriptor& task_of(const TrainingArgs& args);
+// The same of a configuration that was loaded, which has a valid one.
+[[nodiscard]] const TaskDescriptor& task_of(std::string_view name);
 
 // Registers a task that is not built in, and its keys; see add_task_keys().
 void add_task(const TaskDescriptor& task);

@@ -17,7 +17,7 @@ constexpr NumberRange kWeights = {.low = 1e-6, .high = 1e6};
 
 }  // namespace
 
-ClassWeightChoice class_weights_of(const TrainingArgs& args) {
+ClassWeightChoice class_weights_of(const TaskArgs& args) {
   ClassWeightChoice choice;
   if (args.class_weights.empty()) return choice;
   const Json json = parse_json(args.class_weights.text, kKey, ErrorKind::kConfig);
@@ -51,7 +51,7 @@ ClassWeightChoice class_weights_of(const TrainingArgs& args) {
   return choice;
 }
 
-std::optional<std::string> problem_of_class_weights(const TrainingArgs& args) {
+std::optional<std::string> problem_of_class_weights(const TaskArgs& args) {
   try {
     (void)class_weights_of(args);
     return std::nullopt;

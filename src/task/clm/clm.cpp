@@ -9,7 +9,7 @@ const TaskDescriptor& causal_lm_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = causal_lm_keys(),
       .rows = RowTask::kText,
-      .head = [](const TrainingArgs&) -> std::optional<Head> { return std::nullopt; },
+      .head = [](const TaskArgs&) -> std::optional<Head> { return std::nullopt; },
       .make_setup = make_causal_lm_setup,
       .pipeline = text_generation_pipeline(),
       .learns_words = true,

@@ -12,7 +12,7 @@ class CausalLmSetup final : public TextSetup {
  public:
   explicit CausalLmSetup(const SetupContext& context) : TextSetup(context) {
     if (!is_causal(context.model)) {
-      refuse_key(context.config, "task",
+      refuse_key(context.options.locations, "task",
                  "a " + context.model.model_type +
                      " predicts masked words, not the next one; set task to mlm, or start from a "
                      "decoder");

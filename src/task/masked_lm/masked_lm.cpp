@@ -9,7 +9,7 @@ const TaskDescriptor& masked_lm_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = masked_lm_keys(),
       .rows = RowTask::kText,
-      .head = [](const TrainingArgs&) -> std::optional<Head> { return std::nullopt; },
+      .head = [](const TaskArgs&) -> std::optional<Head> { return std::nullopt; },
       .make_setup = make_masked_lm_setup,
       .pipeline = {.name = "fill-mask",
                    .class_suffix = "ForMaskedLM",

@@ -11,11 +11,11 @@ class MaskedLmSetup final : public TextSetup {
  public:
   explicit MaskedLmSetup(const SetupContext& context) : TextSetup(context) {
     if (!context.tokenizer.special_tokens().mask) {
-      refuse_key(context.config, "tokenizer_name",
+      refuse_key(context.options.locations, "tokenizer_name",
                  "the tokenizer names no mask token, which task 'mlm' needs");
     }
     if (is_causal(context.model)) {
-      refuse_key(context.config, "task",
+      refuse_key(context.options.locations, "task",
                  "a " + context.model.model_type +
                      " predicts the next word, not masked ones; set task to clm");
     }
@@ -23,7 +23,7 @@ class MaskedLmSetup final : public TextSetup {
     const int64_t longest_full = (5 + 2 * model.num_random_blocks) * model.block_size;
     if (args().packing && model.attention_type == "block_sparse" &&
         max_seq_length() > longest_full) {
-      refuse_key(context.config, "packing",
+      refuse_key(context.options.locations, "packing",
                  "block-sparse attention takes whole batches of one length, which " +
                      std::to_string(max_seq_length()) + " tokens ask for; set max_seq_length to " +
                      std::to_string(longest_full) + " or less, or leave packing out");

@@ -18,7 +18,7 @@ const TaskDescriptor& multiple_choice_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = multiple_choice_keys(),
       .rows = RowTask::kMultipleChoice,
-      .head = [](const TrainingArgs&) { return std::optional(Head::kMultipleChoice); },
+      .head = [](const TaskArgs&) { return std::optional(Head::kMultipleChoice); },
       .make_setup = make_multiple_choice_setup,
       .pipeline = {.name = "multiple-choice",
                    .class_suffix = "ForMultipleChoice",

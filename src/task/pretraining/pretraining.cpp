@@ -17,7 +17,7 @@ const TaskDescriptor& pretraining_descriptor() {
       .keys = pretraining_keys(),
       .rows = RowTask::kText,
       .head =
-          [](const TrainingArgs& args) {
+          [](const TaskArgs& args) {
             return args.use_nsp ? std::optional(Head::kPretraining) : std::nullopt;
           },
       .make_setup = make_pretraining_setup,

@@ -19,10 +19,10 @@ class PretrainingSetup final : public TaskSetup {
  public:
   explicit PretrainingSetup(const SetupContext& context)
       : context_(context),
-        args_(context.config.args),
+        args_(context_.options),
         max_seq_length_(sequence_length(context, context.model.max_length())) {
     if (args_.use_nsp && !has_next_sentence_head(context.model)) {
-      refuse_key(context.config, "use_nsp",
+      refuse_key(context.options.locations, "use_nsp",
                  "model_type '" + context.model.model_type +
                      "' has no head for the next sentence; set use_nsp: false");
     }
@@ -35,7 +35,7 @@ class PretrainingSetup final : public TaskSetup {
     const auto shards = std::ranges::count_if(names, is_tf_record);
     if (shards == 0) return read_documents_of(split, files);
     if (shards < std::ssize(names)) {
-      refuse_key(context_.config, files.key,
+      refuse_key(context_.options.locations, files.key,
                  "names TFRecord shards and other files; name either shards or documents");
     }
     return read_shards(files);
@@ -143,7 +143,7 @@ class PretrainingSetup final : public TaskSetup {
   }
 
   SetupContext context_;
-  const TrainingArgs& args_;
+  const TaskOptions& args_;
   int64_t max_seq_length_;
   DataRecord record_;
 };

@@ -30,7 +30,7 @@ const TaskKeys& question_answering_keys() {
                        "HasAns_total", "NoAns_exact", "NoAns_f1", "NoAns_total", "best_exact",
                        "best_exact_thresh", "best_f1", "best_f1_thresh"},
       .row_is_sample = false,
-      .learns_classes = [](const TrainingArgs&) { return false; }};
+      .learns_classes = [](const TaskArgs&) { return false; }};
   return keys;
 }
 

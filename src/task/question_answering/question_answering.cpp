@@ -7,7 +7,7 @@ const TaskDescriptor& question_answering_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = question_answering_keys(),
       .rows = RowTask::kQuestionAnswering,
-      .head = [](const TrainingArgs&) { return std::optional(Head::kQuestionAnswering); },
+      .head = [](const TaskArgs&) { return std::optional(Head::kQuestionAnswering); },
       .make_setup = make_question_answering_setup,
       .pipeline = {.name = "question-answering",
                    .class_suffix = "ForQuestionAnswering",

@@ -30,7 +30,7 @@ const TaskKeys& sequence_classification_keys() {
                "do_predict", "test_file", "validation_split_percentage"},
       .metric_names = {"accuracy", "f1", "matthews_correlation", "combined_score", "precision",
                        "recall", "roc_auc", "mse", "pearson", "spearmanr"},
-      .learns_classes = [](const TrainingArgs& args) {
+      .learns_classes = [](const TaskArgs& args) {
         return args.problem_type.value_or("single_label_classification") ==
                "single_label_classification";
       }};

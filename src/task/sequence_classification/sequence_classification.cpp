@@ -7,7 +7,7 @@ const TaskDescriptor& sequence_classification_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = sequence_classification_keys(),
       .rows = RowTask::kSequenceClassification,
-      .head = [](const TrainingArgs&) { return std::optional(Head::kSequenceClassification); },
+      .head = [](const TaskArgs&) { return std::optional(Head::kSequenceClassification); },
       .make_setup = make_sequence_classification_setup,
       .pipeline = {.name = "text-classification",
                    .aliases = {"sentiment-analysis"},

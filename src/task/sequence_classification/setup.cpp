@@ -31,7 +31,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
   std::shared_ptr<const Dataset> read(Split split) override {
     // Guesses the columns once: evaluation and prediction read the same columns as training.
     if (!columns_) columns_ = columns_of(split, RowTask::kSequenceClassification);
-    if (split == Split::kTrain) learn_from_data(split_files(context().config, split));
+    if (split == Split::kTrain) learn_from_data(split_files(context().options, split));
     ClassificationOptions options;
     options.text_column = columns_->text_column;
     options.text_pair_column = columns_->text_pair_column;
@@ -91,7 +91,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
       return LabelledSetup::loss_options(survey_.labels);
     }
     if (!class_weights_of(args()).empty()) {
-      refuse_key(context().config, "class_weights",
+      refuse_key(context().options.locations, "class_weights",
                  std::string("needs one label for each sample, but the labels are those of ") +
                      kProblemNames[static_cast<size_t>(survey_.problem)] + "; leave it out");
     }
@@ -127,7 +127,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
       survey_.labels = in_order_of_model(context(), survey_.labels);
     }
     if (args().label_smoothing_factor != 0 && survey_.problem != ProblemType::kSingleLabel) {
-      refuse_key(context().config, "label_smoothing_factor",
+      refuse_key(context().options.locations, "label_smoothing_factor",
                  std::string("needs labels that are classes, but the labels are those of ") +
                      kProblemNames[static_cast<size_t>(survey_.problem)] + "; set it to 0");
     }

@@ -16,7 +16,7 @@ std::shared_ptr<const Collator> make_causal_lm_collator(const SetupContext& cont
   return std::make_shared<CausalLmCollator>(options);
 }
 
-TaskSetup::Learner make_causal_lm_learner(const TrainingArgs& args, const ModelConfig& config,
+TaskSetup::Learner make_causal_lm_learner(const TaskOptions& args, const ModelConfig& config,
                                           c10::Device device, const ModelOptions& options,
                                           bool measures_entropy) {
   auto model = make_model(std::nullopt, config, static_cast<uint64_t>(args.seed), device, options);

@@ -34,7 +34,7 @@ std::vector<double> named_weights(const SetupContext& context, const LabelMap& l
   for (const auto& [label, weight] : choice.by_label) {
     const std::optional<int64_t> number = labels.find(label);
     if (!number) {
-      refuse_key(context.config, "class_weights",
+      refuse_key(context.options.locations, "class_weights",
                  "there is no label '" + label + "'; the labels are " + labels.list());
     }
     weights[static_cast<size_t>(*number)] = weight;
@@ -60,19 +60,19 @@ std::vector<double> balanced_weights(const std::vector<int64_t>& counts) {
 
 std::vector<double> find_class_weights(const SetupContext& context, const LabelMap& labels,
                                        const Dataset* train_data) {
-  const ClassWeightChoice choice = class_weights_of(context.config.args);
+  const ClassWeightChoice choice = class_weights_of(context.options);
   if (choice.empty()) return {};
   const auto size = static_cast<size_t>(labels.size());
   if (!choice.by_label.empty()) return named_weights(context, labels, choice);
   if (!choice.balanced) {
     if (choice.in_order.size() == size) return choice.in_order;
-    refuse_key(context.config, "class_weights",
+    refuse_key(context.options.locations, "class_weights",
                "lists " + std::to_string(choice.in_order.size()) + " weights for the " +
                    std::to_string(size) + " labels " + labels.list() + "; give one for each");
   }
   if (train_data == nullptr) {
     if (context.trained.class_weights.size() == size) return context.trained.class_weights;
-    refuse_key(context.config, "class_weights",
+    refuse_key(context.options.locations, "class_weights",
                "balanced is counted in the training data, of which the model keeps no record; list "
                "the weights, or leave the key out");
   }

@@ -20,7 +20,7 @@ LabelledSetup::LabelledSetup(const SetupContext& context, int64_t default_length
 bool LabelledSetup::holds_out_rows() const {
   return args().validation_file.empty() && !args().train_file.empty() &&
          args().train_file_weights.empty() && !args().streaming &&
-         context_.config.is_set("validation_split_percentage") &&
+         context_.options.locations.is_set("validation_split_percentage") &&
          args().validation_split_percentage > 0;
 }
 
@@ -28,7 +28,7 @@ bool LabelledSetup::holds_out_rows() const {
 void LabelledSetup::split_rows_of_train_file() {
   int64_t rows = 0;
   show_reading(
-      context_.progress, split_files(context_.config, Split::kTrain),
+      context_.progress, split_files(context_.options, Split::kTrain),
       [&](const std::function<void(double)>& progress) {
         rows = count_rows(args().train_file, "train_file", context_.cache, progress,
                           reading_options(args()));

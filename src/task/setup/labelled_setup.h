@@ -56,7 +56,7 @@ class LabelledSetup : public TaskSetup {
   // Returns the options that all tasks with labels share.
   [[nodiscard]] SampleOptions sample_options(Split split) const;
   [[nodiscard]] const SetupContext& context() const { return context_; }
-  [[nodiscard]] const TrainingArgs& args() const { return context_.config.args; }
+  [[nodiscard]] const TaskOptions& args() const { return context_.options; }
   [[nodiscard]] int64_t max_seq_length() const { return max_seq_length_; }
   [[nodiscard]] uint64_t seed() const { return static_cast<uint64_t>(args().seed); }
 

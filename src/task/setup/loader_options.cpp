@@ -5,7 +5,7 @@
 
 namespace finetune {
 
-SamplingStrategy sampling_strategy(const TrainingArgs& args) {
+SamplingStrategy sampling_strategy(const LoaderArgs& args) {
   if (args.train_sampling_strategy == "sequential") return SamplingStrategy::kSequential;
   if (args.train_sampling_strategy == "group_by_length") return SamplingStrategy::kGroupByLength;
   return SamplingStrategy::kRandom;
@@ -15,16 +15,16 @@ int64_t default_length_group(int64_t samples, int64_t effective_batch_size) {
   return effective_batch_size * std::clamp<int64_t>(samples / (4 * effective_batch_size), 1, 50);
 }
 
-LoaderOptions loader_options(const TrainingArgs& args, int64_t micro_batches, int64_t length_group,
-                             int64_t packed_length) {
-  return {.batch_size = args.per_device_train_batch_size,
+LoaderOptions loader_options(const LoaderArgs& args, const DurationArgs& duration,
+                             int64_t micro_batches, int64_t length_group, int64_t packed_length) {
+  return {.batch_size = duration.per_device_train_batch_size,
           .micro_batches = micro_batches,
           .sampling = sampling_strategy(args),
           .length_group = std::max<int64_t>(1, length_group),
           .packed_length = packed_length,
-          .seed = static_cast<uint64_t>(args.data_seed.value_or(args.seed)),
+          .seed = static_cast<uint64_t>(duration.data_seed.value_or(duration.seed)),
           .drop_last = args.dataloader_drop_last,
-          .drop_multiple = args.per_device_train_batch_size,
+          .drop_multiple = duration.per_device_train_batch_size,
           .workers = args.dataloader_num_workers,
           .prefetch = args.dataloader_prefetch_factor.value_or(2)};
 }

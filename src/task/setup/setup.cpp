@@ -20,12 +20,11 @@ std::vector<nlohmann::ordered_json> TaskSetup::generate_samples(Model&, c10::Dev
 }
 
 std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
-  const LoadedConfig& config = context.config;
-  const TaskDescriptor& task = task_of(config.args);
+  const TaskDescriptor& task = task_of(context.options.task);
   const SpecialTokens& special = context.tokenizer.special_tokens();
   const bool has_padding = special.pad || (is_causal(context.model) && special.eos);
   if (task.pads && !has_padding) {
-    refuse_key(config, "tokenizer_name", "the tokenizer names no padding token");
+    refuse_key(context.options.locations, "tokenizer_name", "the tokenizer names no padding token");
   }
   return task.make_setup(context);
 }
@@ -33,7 +32,7 @@ std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
 void set_lengths(PaddingOptions& options, const SetupContext& context, int64_t longest) {
   constexpr int64_t kLengths = 3;
   constexpr int64_t kMultiple = 8;  // rows of a TPU's registers
-  options.pad_to_max_length = context.config.args.pad_to_max_length;
+  options.pad_to_max_length = context.options.pad_to_max_length;
   options.max_seq_length = longest;
   if (!context.few_lengths) return;
   const int64_t step = (longest + kLengths - 1) / kLengths;
@@ -41,45 +40,46 @@ void set_lengths(PaddingOptions& options, const SetupContext& context, int64_t l
 }
 
 int64_t sequence_length(const SetupContext& context, int64_t otherwise) {
-  const LoadedConfig& config = context.config;
+  const TaskOptions& options = context.options;
   const int64_t longest = context.model.max_length();
-  if (!config.args.max_seq_length) return std::min(longest, otherwise);
-  if (*config.args.max_seq_length > kLongestSequence) {
-    refuse_key(config, "max_seq_length",
-               std::to_string(*config.args.max_seq_length) + " is longer than " +
+  if (!options.max_seq_length) return std::min(longest, otherwise);
+  if (*options.max_seq_length > kLongestSequence) {
+    refuse_key(options.locations, "max_seq_length",
+               std::to_string(*options.max_seq_length) + " is longer than " +
                    std::to_string(kLongestSequence) +
                    " tokens, the longest sequence that can be trained on; lower it");
   }
-  if (*config.args.max_seq_length > longest) {
-    refuse_key(config, "max_seq_length",
-               std::to_string(*config.args.max_seq_length) + " is longer than the " +
+  if (*options.max_seq_length > longest) {
+    refuse_key(options.locations, "max_seq_length",
+               std::to_string(*options.max_seq_length) + " is longer than the " +
                    std::to_string(longest) + " tokens that the model's " +
                    std::to_string(context.model.max_position_embeddings) +
                    " positions allow; lower it");
   }
-  return *config.args.max_seq_length;
+  return *options.max_seq_length;
 }
 
-int64_t preprocessing_threads(const TrainingArgs& args) {
+int64_t preprocessing_threads(const DataArgs& args) {
   const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
   return args.preprocessing_num_workers.value_or(cores);
 }
 
-bool replaces_broken_utf8(const TrainingArgs& args) { return args.encoding_errors == "replace"; }
+bool replaces_broken_utf8(const DataArgs& args) { return args.encoding_errors == "replace"; }
 
-ReadingOptions reading_options(const TrainingArgs& args) {
+ReadingOptions reading_options(const TaskOptions& args) {
   ReadingOptions reading;
   if (args.delimiter) reading.delimiter = args.delimiter->at(0);
   if (args.quoting == "standard") reading.quoting = Quoting::kStandard;
   if (args.quoting == "none") reading.quoting = Quoting::kNone;
   reading.header = args.header;
-  if (task_of(args).rows == RowTask::kTokenClassification) reading.conll_text = ConllText::kAny;
+  if (task_of(args.task).rows == RowTask::kTokenClassification)
+    reading.conll_text = ConllText::kAny;
   return reading;
 }
 
 std::optional<StreamOptions> stream_options(const SetupContext& context, Split split,
                                             int64_t longest) {
-  const TrainingArgs& args = context.config.args;
+  const TaskOptions& args = context.options;
   if (!args.streaming || split != Split::kTrain) return std::nullopt;
   return StreamOptions{
       .buffer = args.train_sampling_strategy == "sequential" ? 1 : args.shuffle_buffer_size,
@@ -88,7 +88,7 @@ std::optional<StreamOptions> stream_options(const SetupContext& context, Split s
       .token_types = context.model.type_vocab_size};
 }
 
-bool announce_stream(const TrainingArgs& args, const std::string& what, const Dataset& data) {
+bool announce_stream(const TaskOptions& args, const std::string& what, const Dataset& data) {
   if (dynamic_cast<const SampleStream*>(&data) == nullptr) return false;
   const bool in_order = args.train_sampling_strategy == "sequential";
   log::info(what + " data: streamed" +
@@ -98,20 +98,20 @@ bool announce_stream(const TrainingArgs& args, const std::string& what, const Da
   return true;
 }
 
-SplitFiles split_files(const LoadedConfig& config, Split split) {
-  const TrainingArgs& args = config.args;
+SplitFiles split_files(const TaskOptions& options, Split split) {
   SplitFiles files =
       split == Split::kTrain
-          ? SplitFiles{args.train_file, "train_file", args.max_train_samples, "training"}
+          ? SplitFiles{options.train_file, "train_file", options.max_train_samples, "training"}
       : split == Split::kValidation
-          ? SplitFiles{args.validation_file, "validation_file", args.max_eval_samples, "evaluation"}
-          : SplitFiles{args.test_file, "test_file", args.max_predict_samples, "test"};
-  if (files.files.empty()) refuse_key(config, files.key, "names no file; set it");
+          ? SplitFiles{options.validation_file, "validation_file", options.max_eval_samples,
+                       "evaluation"}
+          : SplitFiles{options.test_file, "test_file", options.max_predict_samples, "test"};
+  if (files.files.empty()) refuse_key(options.locations, files.key, "names no file; set it");
   return files;
 }
 
 SplitFiles files_to_read(const SetupContext& context, Split split) {
-  SplitFiles files = split_files(context.config, split);
+  SplitFiles files = split_files(context.options, split);
   if (split == Split::kTrain && context.entry != nullptr && *context.entry) {
     files.files = {files.files.at(**context.entry)};
   }

@@ -6,7 +6,7 @@
 
 namespace finetune {
 
-ColumnNames named_columns(const TrainingArgs& args) {
+ColumnNames named_columns(const DataArgs& args) {
   return {.text_column = args.text_column,
           .text_pair_column = args.text_pair_column,
           .context_column = args.context_column,
@@ -20,7 +20,7 @@ namespace {
 // run_glue and similar scripts do not have.
 void warn_of_unused_labels(const SetupContext& context, const SplitFiles& files,
                            const RowOptions& options, const ColumnNames& found) {
-  if (context.config.is_set("task") || !found.text_column) return;
+  if (context.options.locations.is_set("task") || !found.text_column) return;
   const ColumnSearch search{.task = RowTask::kSequenceClassification,
                             .named = {.text_column = found.text_column},
                             .labels = LabelUse::kOptional};
@@ -37,10 +37,10 @@ ColumnNames find_split_columns(const SetupContext& context, const SplitFiles& fi
                                LabelUse labels) {
   RowOptions options;
   options.key = files.key;
-  options.replace_broken_utf8 = replaces_broken_utf8(context.config.args);
-  options.reading = reading_options(context.config.args);
+  options.replace_broken_utf8 = replaces_broken_utf8(context.options);
+  options.reading = reading_options(context.options);
   const ColumnSearch search{.task = task,
-                            .named = named_columns(context.config.args),
+                            .named = named_columns(context.options),
                             .trained = context.trained.columns,
                             .labels = labels};
   const FoundColumns found = find_columns(files.files, options, search);

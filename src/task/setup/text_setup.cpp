@@ -8,9 +8,7 @@
 namespace finetune {
 
 TextSetup::TextSetup(const SetupContext& context)
-    : context_(context),
-      args_(context.config.args),
-      max_seq_length_(sequence_length(context, 1024)) {}
+    : context_(context), args_(context_.options), max_seq_length_(sequence_length(context, 1024)) {}
 
 std::shared_ptr<const Dataset> TextSetup::read(Split split) {
   FT_CHECK(split != Split::kTest, "nothing is predicted for test_file");
@@ -61,7 +59,7 @@ void TextSetup::split_rows_of_train_file() {
   if (!needs_split()) return;
   int64_t rows = 0;
   show_reading(
-      context_.progress, split_files(context_.config, Split::kTrain),
+      context_.progress, split_files(context_.options, Split::kTrain),
       [&](const std::function<void(double)>& progress) {
         rows = count_rows(args_.train_file, "train_file", context_.cache, progress,
                           reading_options(args_));

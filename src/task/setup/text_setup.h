@@ -23,7 +23,7 @@ class TextSetup : public TaskSetup {
   void split_rows_of_train_file();
 
   [[nodiscard]] const SetupContext& context() const { return context_; }
-  [[nodiscard]] const TrainingArgs& args() const { return args_; }
+  [[nodiscard]] const TaskOptions& args() const { return args_; }
   [[nodiscard]] int64_t max_seq_length() const { return max_seq_length_; }
 
  private:
@@ -33,7 +33,7 @@ class TextSetup : public TaskSetup {
   [[nodiscard]] bool needs_split() const;
 
   SetupContext context_;
-  const TrainingArgs& args_;
+  const TaskOptions& args_;
   int64_t max_seq_length_;
   RowSplit rows_;
   DataRecord record_;

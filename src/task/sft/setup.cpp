@@ -50,7 +50,7 @@ class SftSetup final : public LabelledSetup {
   explicit SftSetup(const SetupContext& context)
       : LabelledSetup(context, 1024), template_(context.chat_template) {
     if (!is_causal(context.model)) {
-      refuse_key(context.config, "task",
+      refuse_key(context.options.locations, "task",
                  "sft trains decoders, and a " + context.model.model_type +
                      " predicts masked words; start from a decoder");
     }
@@ -81,7 +81,7 @@ class SftSetup final : public LabelledSetup {
           files_of(split).files, options, options.names, *renderer_, context().tokenizer,
           context().model, args().generate_samples);
       if (samples_->size() == 0) {
-        log::warning(context().config.where("generate_samples") +
+        log::warning(context().options.locations.where("generate_samples") +
                      ": generate_samples: no row of the validation data asks anything (plain text "
                      "has no question), so that no answers are written");
       }
@@ -132,10 +132,10 @@ class SftSetup final : public LabelledSetup {
 
  private:
   void warn_about_keys_without_effect() const {
-    const LoadedConfig& config = context().config;
+    const KeyLocations& locations = context().options.locations;
     const auto warn = [&](const char* key, bool has_effect, const char* needed) {
-      if (has_effect || !config.is_set(key)) return;
-      log::warning(format_text("{}: no effect without {}: {}", config.where(key), needed, key));
+      if (has_effect || !locations.is_set(key)) return;
+      log::warning(format_text("{}: no effect without {}: {}", locations.where(key), needed, key));
     };
     warn("packing_strategy", args().packing, "packing: true");
     warn("generate_samples",
@@ -156,7 +156,7 @@ class SftSetup final : public LabelledSetup {
     for (size_t i = 0; i < files.size(); ++i) {
       chat::ConversationNames own = chat::names_in_dataset_info(files[i]);
       if (i > 0 && !(own == names)) {
-        refuse_key(context().config, split_files.key.c_str(),
+        refuse_key(context().options.locations, split_files.key.c_str(),
                    "dataset_info.json has other columns or tags for '" + files[i] + "' than for '" +
                        files[0] + "'; name such files as a mixture ({path, weight})");
       }
@@ -168,7 +168,7 @@ class SftSetup final : public LabelledSetup {
   void make_renderer() {
     chat::RenderOptions options = chat_render_options(
         context().tokenizer, args().chat_template_kwargs.text,
-        context().config.where("chat_template_kwargs") + ": chat_template_kwargs");
+        context().options.locations.where("chat_template_kwargs") + ": chat_template_kwargs");
     options.date = parse_chat_date(context().chat_date);
     options.assistant_only = args().assistant_only_loss;
     options.turns = args().train_turns == "last" ? chat::TurnChoice::kLast : chat::TurnChoice::kAll;

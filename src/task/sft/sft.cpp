@@ -9,7 +9,7 @@ const TaskDescriptor& sft_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = sft_keys(),
       .rows = RowTask::kChat,
-      .head = [](const TrainingArgs&) -> std::optional<Head> { return std::nullopt; },
+      .head = [](const TaskArgs&) -> std::optional<Head> { return std::nullopt; },
       .make_setup = make_sft_setup,
       .pipeline = text_generation_pipeline(),
       .learns_words = true,

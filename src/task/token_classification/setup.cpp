@@ -16,7 +16,7 @@ class TokenClassificationSetup final : public LabelledSetup {
 
   std::shared_ptr<const Dataset> read(Split split) override {
     const ColumnNames columns = columns_of(split, RowTask::kTokenClassification);
-    if (split == Split::kTrain) learn_from_data(split_files(context().config, split));
+    if (split == Split::kTrain) learn_from_data(split_files(context().options, split));
     TokenClassificationOptions options;
     options.text_column = columns.text_column;
     options.label_column = columns.label_column ? columns.label_column : args().label_column;
@@ -65,8 +65,8 @@ class TokenClassificationSetup final : public LabelledSetup {
     log::info("labels: " + labels_.list());
     if (labels_.size() == 1) {
       throw Error(ErrorKind::kConfig,
-                  context().config.where("train_file") + ": train_file: the only label is '" +
-                      labels_.names().front() +
+                  context().options.locations.where("train_file") +
+                      ": train_file: the only label is '" + labels_.names().front() +
                       "', so that there is nothing to learn; check label_column");
     }
   }

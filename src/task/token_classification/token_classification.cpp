@@ -7,7 +7,7 @@ const TaskDescriptor& token_classification_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = token_classification_keys(),
       .rows = RowTask::kTokenClassification,
-      .head = [](const TrainingArgs&) { return std::optional(Head::kTokenClassification); },
+      .head = [](const TaskArgs&) { return std::optional(Head::kTokenClassification); },
       .make_setup = make_token_classification_setup,
       .pipeline = {.name = "token-classification",
                    .aliases = {"ner"},

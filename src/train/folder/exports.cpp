@@ -92,7 +92,7 @@ bool is_there(const Export& one, const TrainingArgs& args, const Json& record,
 bool write_export(const Export& one, const TrainingArgs& args, const std::string& model) {
   const std::string out = join_path(folder_of(args), one.name);
   try {
-    const MergedModel merged = merge_model(args.output_dir, task_of(args).head(args));
+    const MergedModel merged = merge_model(args.output_dir, task_of(args.task).head(args));
     const ExportReport report =
         one.write(merged, out, {.outtype = *one.type, .overwrite = true, .verify = true});
     Json record = read_record(args);

@@ -119,7 +119,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   const int64_t at_once = agreed_batches_at_once(parts);
   std::vector<Batch> own(static_cast<size_t>(at_once));
   Batch other;
-  OutputsExchange exchange(world, task_of(args).learns_words);
+  OutputsExchange exchange(world, task_of(args.task).learns_words);
   // In a round each process computes `at_once` neighbouring batches, and all processes count all
   // batches.
   for (int64_t first = 0; first < count; first += world.size() * at_once) {
@@ -155,7 +155,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   nlohmann::ordered_json& metrics = result.metrics;
   if (!predicts || loss.is_there()) {
     metrics[prefix + "_loss"] = loss.mean();
-    if (task_of(args).learns_next_words) {
+    if (task_of(args.task).learns_next_words) {
       metrics[prefix + "_perplexity"] = std::exp(loss.mean());
     }
     if (!args.prediction_loss_only) {

@@ -202,7 +202,7 @@ void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
     Json results = *metrics;
     results["epoch"] = run_.epoch();
     results["eval_samples"] = run_.parts.validation_data->size();
-    if (task_of(run_.args).reports_perplexity && results["eval_loss"].is_number()) {
+    if (task_of(run_.args.task).reports_perplexity && results["eval_loss"].is_number()) {
       results["perplexity"] = std::exp(results["eval_loss"].get<double>());
     }
     write_results(run_.files, folder, "eval", results);

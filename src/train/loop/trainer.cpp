@@ -141,7 +141,8 @@ void Trainer::accept(const StepReport& report) {
   if (run_.options.on_step) run_.options.on_step(state.step);
   if (args.include_num_input_tokens_seen == "all") {
     state.tokens_seen += report.padded_tokens;
-  } else if (args.include_num_input_tokens_seen == "non_padding" || task_of(args).logs_tokens) {
+  } else if (args.include_num_input_tokens_seen == "non_padding" ||
+             task_of(args.task).logs_tokens) {
     state.tokens_seen += report.tokens;
   }
   state.total_flos += flos_per_token_ * static_cast<double>(report.padded_tokens);

@@ -50,7 +50,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& paths) {
 
 std::string metadata(const TrainingRun& run, const Json& evaluation) {
   const TrainingArgs& args = run.args;
-  const Pipeline& pipeline = task_of(args).pipeline;
+  const Pipeline& pipeline = task_of(args.task).pipeline;
   std::string text =
       "---\nlibrary_name: " + std::string(args.use_peft ? "peft" : "transformers") + "\n";
   if (!pipeline.name.empty()) text += "pipeline_tag: " + std::string(pipeline.name) + "\n";
@@ -104,7 +104,7 @@ std::string hyperparameters(const TrainingRun& run) {
 }
 
 std::string usage(const TrainingRun& run) {
-  const Pipeline& pipeline = task_of(run.args).pipeline;
+  const Pipeline& pipeline = task_of(run.args.task).pipeline;
   if (pipeline.class_suffix.empty()) return "";
   const std::string whole = "AutoModel" + std::string(pipeline.class_suffix);
   std::string imports = "from transformers import AutoTokenizer, " + whole;

@@ -61,7 +61,7 @@ void RunLog::log(Json values) {
   if (run_.args.include_num_input_tokens_seen != "no") {
     values["num_input_tokens_seen"] = run_.state.tokens_seen;
   }
-  if (task_of(run_.args).logs_tokens) values["num_tokens"] = run_.state.tokens_seen;
+  if (task_of(run_.args.task).logs_tokens) values["num_tokens"] = run_.state.tokens_seen;
   restore_metrics();
   const Json entry = record.log(std::move(values));
   if (metrics_) {

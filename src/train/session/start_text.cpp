@@ -195,7 +195,7 @@ std::string evaluate_command(const TrainingRun& run) {
 
 // What `predict` takes on its command line.
 std::string question_text(const TrainingRun& run) {
-  const TaskDescriptor& task = task_of(run.args);
+  const TaskDescriptor& task = task_of(run.args.task);
   if (task.rows == RowTask::kQuestionAnswering) return " --question \"...\" --context \"...\"";
   if (task.rows == RowTask::kMultipleChoice) {
     return " --text \"...\" --choice \"...\" \"...\"";
@@ -245,7 +245,7 @@ std::vector<std::string> start_lines(const TrainingRun& run, std::optional<doubl
 
 std::vector<std::string> usage_lines(const TrainingRun& run) {
   const std::string folder = shell_word(run.storage.folder().shown());
-  const Pipeline& pipeline = task_of(run.args).pipeline;
+  const Pipeline& pipeline = task_of(run.args.task).pipeline;
   const std::string predict =
       "  predict:       " + command_name() + " predict " + folder + question_text(run);
   std::vector<std::string> lines = {predict};

@@ -63,7 +63,8 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> trained_shapes(
     const LoadedConfig& config, ModelConfig model, const nn::LoraConfig& lora) {
   model.lora = lora;
   std::vector<std::pair<std::string, std::vector<int64_t>>> shapes;
-  for (ParameterShape& shape : parameter_shapes(model, task_of(config.args).head(config.args))) {
+  for (ParameterShape& shape :
+       parameter_shapes(model, task_of(config.args.task).head(config.args))) {
     if (shape.trains) shapes.emplace_back(std::move(shape.name), std::move(shape.sizes));
   }
   return shapes;
@@ -125,7 +126,7 @@ void check_same_adapter(const LoadedConfig& config, const StartingPoint& start,
   compare_layers("lora_modules_to_save", [&](nn::LoraConfig& other) {
     other.modules_to_save = keys.modules_to_save;
     for (const std::string& module :
-         output_modules(start.model_config, task_of(config.args).head(config.args))) {
+         output_modules(start.model_config, task_of(config.args.task).head(config.args))) {
       add_module(module, other.modules_to_save);
     }
   });
@@ -217,7 +218,7 @@ void check_same_quantization(const LoadedConfig& config, const char* key, const 
 // A name that finds nothing is a mistake, and so is a base without anything to quantise.
 void check_skipped_layers(const LoadedConfig& config, const Parts& parts) {
   const std::vector<ParameterShape> shapes =
-      parameter_shapes(parts.model_config, task_of(config.args).head(config.args));
+      parameter_shapes(parts.model_config, task_of(config.args.task).head(config.args));
   for (const std::string& name : parts.base_format.skipped) {
     const BaseFormat alone = {.matrices = WeightFormat::kNf4, .skipped = {name}};
     const auto is_kept = [&](const ParameterShape& shape) {
@@ -267,7 +268,8 @@ void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, Sta
   nn::LoraConfig lora = args.adapter_name_or_path ? named_adapter(config, request.run_folder, start)
                                                   : lora_of_keys(config);
   if (!args.adapter_name_or_path) {
-    for (const std::string& module : output_modules(start.model_config, task_of(args).head(args))) {
+    for (const std::string& module :
+         output_modules(start.model_config, task_of(args.task).head(args))) {
       add_module(module, lora.modules_to_save);
     }
   }
@@ -345,7 +347,7 @@ void settle_base(const LoadedConfig& config, Parts& parts) {
   if (!parts.model_config.lora) return;
   const TrainingArgs& args = config.args;
   try {
-    const std::optional<Head> head = task_of(args).head(args);
+    const std::optional<Head> head = task_of(args.task).head(args);
     note_tied_embedding(parts.model_config, head, parameter_shapes(parts.model_config, head));
     train_what_base_lacks(config, head, parts);
   } catch (const nn::LoraError& error) {

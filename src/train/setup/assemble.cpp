@@ -154,7 +154,7 @@ void check_frozen(const LoadedConfig& config, const Parts& parts) {
   if (args.freeze.empty()) return;
   std::vector<std::string> names;
   for (const ParameterShape& shape :
-       parameter_shapes(parts.model_config, task_of(args).head(args))) {
+       parameter_shapes(parts.model_config, task_of(args.task).head(args))) {
     names.push_back(shape.name);
   }
   try {
@@ -224,7 +224,7 @@ void load_pretrained(const LoadedConfig& config, const Parts& parts, const Model
     }
     const std::string advice =
         "; set ignore_mismatched_sizes: true to start these fresh" +
-        std::string(has_key(task_of(config.args).keys, "problem_type")
+        std::string(has_key(task_of(config.args.task).keys, "problem_type")
                         ? ", or problem_type where the labels are not what they look like"
                         : "");
     if (config.args.config_name) {
@@ -351,6 +351,19 @@ bool takes_vocabulary_size(const TrainingArgs& args, const StartingPoint& start)
 
 }  // namespace
 
+TaskOptions make_task_options(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  TaskOptions options{args, args, args, args};
+  options.task = args.task;
+  options.do_eval = args.do_eval;
+  options.per_device_train_batch_size = args.per_device_train_batch_size;
+  options.seed = args.seed;
+  options.data_seed = args.data_seed;
+  options.label_smoothing_factor = args.label_smoothing_factor;
+  options.locations = config;
+  return options;
+}
+
 AssemblyRequest training_request(const TrainingArgs& args) {
   return {.train = true,
           .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
@@ -422,7 +435,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
                                     ? tokenizer_folder(config, start.pretrained, request.stand_in)
                                     : request.model_folder;
   start.tokenizer = load_tokenizer(tokenizer);
-  if (task_of(args).rows == RowTask::kChat) {
+  if (task_of(args.task).rows == RowTask::kChat) {
     start.chat_template =
         chat::find_chat_template(tokenizer, args.chat_template_path,
                                  config.where("chat_template_path") + ": chat_template_path");
@@ -500,7 +513,7 @@ void check_parts(const LoadedConfig& config) {
   const StartingPoint start = find_starting_point(config, training_request(args));
   check_export(config, start.model_config);
   ProgressDisplay progress(ProgressMode::kNone);
-  (void)make_task_setup({.config = config,
+  (void)make_task_setup({.options = make_task_options(config),
                          .tokenizer = *start.tokenizer,
                          .model = start.model_config,
                          .model_is_trained = !start.pretrained.empty(),
@@ -512,7 +525,7 @@ void check_parts(const LoadedConfig& config) {
                          .chat_date = chat_date_today()});
   if (!start.model_config.lora) return;
   try {
-    (void)parameter_shapes(start.model_config, task_of(args).head(args));
+    (void)parameter_shapes(start.model_config, task_of(args.task).head(args));
   } catch (const nn::LoraError& error) {
     refuse_key(config, error.key(), error.what());
   }
@@ -544,7 +557,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.chat_template = start.chat_template;
   parts.starting_config = start.config_text();
   parts.copied_files = start.copied_files;
-  if (task_of(args).rows == RowTask::kChat) {
+  if (task_of(args.task).rows == RowTask::kChat) {
     parts.chat_date = request.chat_date.empty() ? chat_date_today() : request.chat_date;
   }
   parts.model_config = start.model_config;
@@ -559,13 +572,13 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   cache.show = show_steps(progress);
   DataRecord trained;
   if (!request.train && !parts.pretrained.empty()) {
-    trained = trained_record(parts.pretrained, task_of(args).rows);
+    trained = trained_record(parts.pretrained, task_of(args.task).rows);
   }
   cache.memory_left = [&args, device = parts.device, processes = parts.world->size()] {
     return memory_left(args, device, processes);
   };
   const auto entry = std::make_shared<std::optional<size_t>>();
-  parts.setup = make_task_setup({.config = config,
+  parts.setup = make_task_setup({.options = make_task_options(config),
                                  .tokenizer = *parts.tokenizer,
                                  .model = parts.model_config,
                                  .model_is_trained = !parts.pretrained.empty(),

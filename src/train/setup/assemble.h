@@ -82,6 +82,8 @@ struct AssemblyRequest {
   TokenCacheOptions cache = {};
 };
 
+[[nodiscard]] TaskOptions make_task_options(const LoadedConfig& config);
+
 // Returns the request of a training with these keys: its data and those of its evaluations.
 [[nodiscard]] AssemblyRequest training_request(const TrainingArgs& args);
 
@@ -110,8 +112,7 @@ struct StartingPoint {
 // Error(kConfig | kData) and Interrupted.
 [[nodiscard]] Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                              ProgressDisplay& progress);
-// The same in two steps; memory is planned between them. The `config` of the first must live as
-// long as the parts.
+// The same in two steps; memory is planned between them.
 [[nodiscard]] Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                   ProgressDisplay& progress);
 void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts);

@@ -132,7 +132,7 @@ std::string evaluated_folder(const LoadedConfig& config, EvaluatedModel choice) 
 }
 
 void check_head(const LoadedConfig& config, const std::string& folder, const ModelConfig& model) {
-  const std::optional<Head> head = task_of(config.args).head(config.args);
+  const std::optional<Head> head = task_of(config.args.task).head(config.args);
   if (predicts_words(head)) return;
   const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
   std::string missing;

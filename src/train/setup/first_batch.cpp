@@ -32,7 +32,7 @@ std::string describe_first_batch(const LoadedConfig& config) {
   const int64_t effective = asked_effective_batch(args, processes_of(args, parts));
   const int64_t samples = parts.train_data->size();
   LoaderOptions options =
-      loader_options(args, std::max<int64_t>(1, effective / args.per_device_train_batch_size),
+      loader_options(args, args, std::max<int64_t>(1, effective / args.per_device_train_batch_size),
                      default_length_group(samples, effective), parts.setup->packed_length());
   options.workers = 0;
   Loader loader(parts.train_data, parts.collator, options, show_steps(progress));
@@ -48,7 +48,7 @@ std::string describe_first_batch(const LoadedConfig& config) {
                     "the columns and the tokenizer");
   }
   const Batch& batch = update.front();
-  const TaskDescriptor& task = task_of(args);
+  const TaskDescriptor& task = task_of(args.task);
   const std::string unit(task.sample);
   const bool is_streamed = args.streaming;  // the number of samples is unknown
   std::string text = "data: " + (is_streamed ? "streamed training " + unit + "s"

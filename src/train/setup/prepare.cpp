@@ -117,12 +117,12 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutp
     refuse_key(config, "streaming",
                "data that are streamed are not prepared; leave it out to fill cache_dir");
   }
-  if (output.show > 0 && task_of(args).rows != RowTask::kChat) {
+  if (output.show > 0 && task_of(args.task).rows != RowTask::kChat) {
     refuse_key(config, "task",
                "--show shows the samples of chat data (sft); use --dry_run of train");
   }
   if (output.rows) check_rows_file(*output.rows);
-  if (output.rows && !task_of(args).learns_next_words) {
+  if (output.rows && !task_of(args.task).learns_next_words) {
     refuse_key(config, "task", "--rows writes the samples of clm and sft");
   }
   if (!has_key(task_keys(args.task), "prepare_output_dir")) return fill_cache(config, output);
