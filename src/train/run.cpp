@@ -145,16 +145,15 @@ struct OutOfMemoryAt {
 
 // What was needed, what there was and what helps most; empty for a stream, and where memory does
 // not even suffice to find that out.
-std::string advice_on_memory(const LoadedConfig& config, const Parts& parts,
+std::string advice_on_memory(const TrainingArgs& args, const Parts& parts,
                              const std::optional<MemoryDecision>& decision,
                              const OutOfMemoryAt& at) {
   if (dynamic_cast<const SampleStream*>(parts.train_data.get()) != nullptr) return "";
   try {
     const int64_t processes = parts.world->size();
-    const int64_t batch =
-        std::max<int64_t>(1, asked_effective_batch(config.args, processes) / processes);
-    const MemoryWorkload workload = workload_of(config, parts, batch);
-    MemoryChoices choices = decision ? decision->choices : choices_of(config.args);
+    const int64_t batch = std::max<int64_t>(1, asked_effective_batch(args, processes) / processes);
+    const MemoryWorkload workload = workload_of(args, parts, batch);
+    MemoryChoices choices = decision ? decision->choices : choices_of(args);
     if (at.samples_at_a_time > 0) choices.micro_batch = at.samples_at_a_time;
     return memory_advice(workload, choices, device_memory(parts.device));
   } catch (const std::exception&) {
@@ -245,7 +244,8 @@ int train_model(const SessionSetup& setup, const AssemblyRequest& request, Parts
                  parts.memory.dump(),
              "data, tokenizer, model or what memory_budget chose");
   if (world.is_first()) {
-    parts.inputs = describe_inputs(setup.config, parts, setup.saved, show_steps(setup.progress));
+    parts.inputs =
+        describe_inputs(setup.config.args, parts, setup.saved, show_steps(setup.progress));
   }
   Trainer trainer(setup.config, setup.options, setup.storage, parts, setup.progress);
   if (setup.newest) {
@@ -300,7 +300,7 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
     request.memory = decision->choices;
     if (parts.four_bits) choose_base_format(budgeted, parts);
   }
-  parts.batches_at_once = batches_at_once(budgeted, parts, saved, decision);
+  parts.batches_at_once = batches_at_once(budgeted.args, parts, saved, decision);
   const SessionSetup setup{storage, options, budgeted, beginning.newest, saved, progress};
   OutOfMemoryAt at;
   try {
@@ -310,7 +310,7 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
     return code;
   } catch (...) {
     if (!is_lack_of_memory(std::current_exception())) throw;
-    throw out_of_memory_error(parts, at, advice_on_memory(budgeted, parts, decision, at));
+    throw out_of_memory_error(parts, at, advice_on_memory(budgeted.args, parts, decision, at));
   }
 }
 

@@ -105,9 +105,9 @@ int check(const Arguments& arguments) {
   const LoadedConfig config = load_config(words.path, words.overrides);
   for (const std::string& note : config.notes) log::warning(note);
   if (no_files) {
-    validate(config, purpose_of_training(config));
+    validate(config, purpose_of_training(config.args));
   } else {
-    validate_with_inputs(config, purpose_of_training(config));
+    validate_with_inputs(config, purpose_of_training(config.args));
     check_files(config);
     check_starting_folder(config);
     check_parts(config);

@@ -42,7 +42,7 @@ void write_peak(const TrainingArgs& args, const std::string& path) {
 }
 
 int train(const LoadedConfig& config, const RunOptions& options) {
-  const Purpose purpose = purpose_of_training(config);
+  const Purpose purpose = purpose_of_training(config.args);
   validate_with_inputs(config, purpose);
   if (purpose == Purpose::kEvaluate) {
     log::info(config.where("do_train") +

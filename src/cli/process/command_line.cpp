@@ -42,8 +42,8 @@ LoadedConfig load_long_run(const ConfigWords& words) {
   return config;
 }
 
-Purpose purpose_of_training(const LoadedConfig& config) {
-  const bool evaluates_only = !config.args.do_train && config.args.do_eval;
+Purpose purpose_of_training(const TrainingArgs& args) {
+  const bool evaluates_only = !args.do_train && args.do_eval;
   return evaluates_only ? Purpose::kEvaluate : Purpose::kTrain;
 }
 

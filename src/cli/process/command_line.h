@@ -25,7 +25,7 @@ namespace finetune::cli {
 void validate_with_inputs(const LoadedConfig& config, Purpose purpose);
 // What `finetune train` does with a configuration: it only evaluates where do_train is false and
 // do_eval is true.
-[[nodiscard]] Purpose purpose_of_training(const LoadedConfig& config);
+[[nodiscard]] Purpose purpose_of_training(const TrainingArgs& args);
 
 // Overrides for trial runs of the user's configuration: no session limit ends them, and no user
 // command runs at their end.

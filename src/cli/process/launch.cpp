@@ -79,8 +79,8 @@ std::vector<std::string> accelerators() {
 }
 
 // Gives each rank of a machine another accelerator.
-void take_accelerator(const LoadedConfig& config, int64_t local_rank) {
-  if (takes_tpu(accelerator_of(config.args))) return take_tpu_chip(local_rank);
+void take_accelerator(const TrainingArgs& args, int64_t local_rank) {
+  if (takes_tpu(accelerator_of(args))) return take_tpu_chip(local_rank);
   const std::vector<std::string> names = accelerators();
   if (names.size() < 2) return;
   const std::string& own = names[static_cast<size_t>(local_rank) % names.size()];
@@ -106,8 +106,8 @@ int64_t asked_processes(const LoadedConfig& config) {
 }
 
 // Returns a hash of everything that must be equal in all ranks.
-std::string identity_of(const LoadedConfig& config) {
-  nlohmann::ordered_json keys = to_json(config.args);
+std::string identity_of(const TrainingArgs& args) {
+  nlohmann::ordered_json keys = to_json(args);
   for (const char* own : {"local_rank", "num_processes"}) keys.erase(own);
   return hash_hex(std::string(kVersion) + " " + torch_version() + " " + keys.dump());
 }
@@ -163,12 +163,12 @@ int be_member(const Membership& membership, const LoadedConfig& config,
   if (membership.board != nullptr) {
     heartbeat.emplace(*membership.board, membership.rank, idle_timeout);
   }
-  take_accelerator(config, membership.local_rank);
+  take_accelerator(config.args, membership.local_rank);
   // The ranks of a machine share its processors.
   if (membership.launcher.empty() && !variable("OMP_NUM_THREADS")) {
     set_num_threads(std::max(1, num_threads() / static_cast<int>(membership.size)));
   }
-  const auto world = join_world(membership, identity_of(config), config.args.ddp_timeout);
+  const auto world = join_world(membership, identity_of(config.args), config.args.ddp_timeout);
   const Departure departure(world);
   return work(world);
 }

@@ -19,12 +19,12 @@ using Json = nlohmann::ordered_json;
 
 // The numbers of a mapping from patterns to numbers above 0.
 template <typename T>
-std::vector<std::pair<std::string, T>> pattern_values(const LoadedConfig& config, const char* key,
+std::vector<std::pair<std::string, T>> pattern_values(const KeyLocations& keys, const char* key,
                                                       const JsonText& text) {
   std::vector<std::pair<std::string, T>> values;
   if (text.empty()) return values;
   const Json mapping = parse_json(text.text, key, ErrorKind::kConfig);
-  if (!mapping.is_object()) refuse_key(config, key, "is no mapping of names to numbers");
+  if (!mapping.is_object()) refuse_key(keys, key, "is no mapping of names to numbers");
   constexpr bool kIsWhole = std::is_integral_v<T>;
   constexpr int64_t kMost = int64_t{1} << 16;
   for (const auto& [pattern, value] : mapping.items()) {
@@ -32,7 +32,7 @@ std::vector<std::pair<std::string, T>> pattern_values(const LoadedConfig& config
                  : value.is_number() && value >= 0) {
       values.emplace_back(pattern, value.template get<T>());
     } else {
-      refuse_key(config, key,
+      refuse_key(keys, key,
                  "'" + pattern + "' has " + value.dump() + ", which is no " +
                      (kIsWhole ? "rank (a whole number from 1)" : "alpha (a number from 0)"));
     }

@@ -12,14 +12,14 @@ namespace {
 
 // Rejects different values under both names of one key; transformers uses the new name.
 template <class Value>
-void refuse_two_values(const LoadedConfig& config, const std::string& name, const Value& value,
+void refuse_two_values(const KeyLocations& keys, const std::string& name, const Value& value,
                        const Value& old_value, Problems& problems) {
   const std::string old_name = "gradient" + name.substr(name.find('_'));
-  const bool differ = config.is_set(name) && config.is_set(old_name) && value != old_value;
+  const bool differ = keys.is_set(name) && keys.is_set(old_name) && value != old_value;
   if (!differ || value == Value{} || old_value == Value{}) return;
-  problems.add(config.where(old_name), "'" + old_name + "' is the old name of '" + name +
-                                           "', which is set to another value at " +
-                                           config.where(name) + "; keep one");
+  problems.add(keys.where(old_name), "'" + old_name + "' is the old name of '" + name +
+                                         "', which is set to another value at " + keys.where(name) +
+                                         "; keep one");
 }
 
 void refuse_two_checkpointings(const LoadedConfig& config, Problems& problems) {

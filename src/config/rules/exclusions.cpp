@@ -79,9 +79,9 @@ std::string key_with_value(const std::string& key, const TrainingArgs& args) {
 }
 
 // Returns the key of a side that the user set; if none was set, the first one.
-const std::string& written_key(const ExclusionSide& side, const LoadedConfig& config) {
+const std::string& written_key(const ExclusionSide& side, const KeyLocations& keys) {
   for (const std::string& key : side.keys) {
-    if (config.is_set(key)) return key;
+    if (keys.is_set(key)) return key;
   }
   return side.keys.front();
 }

@@ -171,11 +171,11 @@ bool is_overwritten(const std::string& name) {
          !is_of_evaluation;
 }
 
-[[noreturn]] void refuse_file(const LoadedConfig& config, const OwnedFolder& folder,
+[[noreturn]] void refuse_file(const KeyLocations& keys, const OwnedFolder& folder,
                               const std::string& name) {
   const bool is_of_a_model = is_of_weights(name);
   refuse_key(
-      config, folder.key,
+      keys, folder.key,
       "'" + join_path(folder.path, name) + "' " +
           (is_of_a_model ? "belongs to a model that no run of finetune wrote"
                          : "is a file that no run of finetune wrote") +
@@ -213,26 +213,25 @@ std::string quarantine_former_run(FileSystem& files, const std::string& output_d
   return quarantined;
 }
 
-void refuse_other_json(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder) {
+void refuse_other_json(FileSystem& files, const KeyLocations& keys, const OwnedFolder& folder) {
   if (!files.exists(folder.path)) return;
   const bool has_run = is_of_a_run(files, folder.path, files.list(folder.path));
   for (const KnownJson& known : kKnownJson) {
     // Next to a run's files another content is damage, which a start repairs.
     if (has_run && known.name != std::string_view(kConfigFile)) continue;
     if (content_of(files, folder.path, known) == Content::kOther) {
-      refuse_file(config, folder, known.name);
+      refuse_file(keys, folder, known.name);
     }
   }
 }
 
-void refuse_foreign_files(FileSystem& files, const LoadedConfig& config,
-                          const OwnedFolder& folder) {
+void refuse_foreign_files(FileSystem& files, const KeyLocations& keys, const OwnedFolder& folder) {
   if (!files.exists(folder.path)) return;
   const std::vector<std::string> names = files.list(folder.path);
   for (const std::string& name : names) {
     if (!checkpoint::parse_checkpoint_name(name)) continue;
     if (is_checkpoint(files, join_path(folder.path, name))) continue;
-    refuse_key(config, folder.key,
+    refuse_key(keys, folder.key,
                "'" + join_path(folder.path, name) +
                    "' has the name of a checkpoint, but no program wrote one there; rename that "
                    "folder, or choose another " +
@@ -241,7 +240,7 @@ void refuse_foreign_files(FileSystem& files, const LoadedConfig& config,
   if (is_of_a_run(files, folder.path, names)) return;
   const auto first = [&](const auto& is_meant) {
     const auto found = std::ranges::find_if(names, is_meant);
-    if (found != names.end()) refuse_file(config, folder, *found);
+    if (found != names.end()) refuse_file(keys, folder, *found);
   };
   first([](const std::string& name) { return is_of_weights(name); });
   first(is_overwritten);

@@ -25,9 +25,9 @@ struct OwnedFolder {
 // sessions.jsonl in the folder is JSON of another program: a configuration, or another file of the
 // user. Next to a run's files only config.json is looked at. Requires: the folder holds no finished
 // run.
-void refuse_other_json(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder);
+void refuse_other_json(FileSystem& files, const KeyLocations& keys, const OwnedFolder& folder);
 // Throws Error(kConfig) if the folder holds a file that the end of a run would overwrite and no
 // trace of a run, or a folder "checkpoint-<N>" without any file of a checkpoint.
-void refuse_foreign_files(FileSystem& files, const LoadedConfig& config, const OwnedFolder& folder);
+void refuse_foreign_files(FileSystem& files, const KeyLocations& keys, const OwnedFolder& folder);
 
 }  // namespace finetune

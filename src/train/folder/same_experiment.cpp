@@ -59,105 +59,9 @@ std::string list_of(const std::vector<std::string>& texts) {
   return list;
 }
 
-[[noreturn]] void refuse(const LoadedConfig& config, const char* key, const std::string& present,
-                         const FoundRun& run, const std::string& before) {
-  refuse_key(
-      config, key,
-      present + ", but " + run.folder + " began with " + before + "; put it back, " + run.way_out);
-}
-
 // Compares only file names: on another machine the files are in other folders.
 bool have_equal_names(const std::vector<std::string>& before, const std::vector<std::string>& now) {
   return std::ranges::equal(before, now, {}, file_name, file_name);
-}
-
-// Requires: what `key` names does not exist on this machine.
-void check_missing(const LoadedConfig& config, const RunState& saved, const char* key,
-                   const FoundRun& location) {
-  const std::vector<std::string> now = texts_of(to_json(config.args), key);
-  const std::vector<std::string> before = texts_of(saved.config, key);
-  // Files of data have the same names in other folders of another machine; a model's name says
-  // little, and only the same path stands for the same model.
-  const bool is_model = std::string_view(key) == kModelKey;
-  if (is_model ? before == now : have_equal_names(before, now)) return;
-  refuse(config, key, "is " + list_of(now) + ", which is missing or empty", location,
-         list_of(before));
-}
-
-std::optional<std::string> folder_of(const LoadedConfig& config,
-                                     const std::optional<std::string>& name, const char* key) {
-  if (!name) return std::nullopt;
-  try {
-    return named_folder(config, key, *name);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kConfig) throw;
-    return std::nullopt;
-  }
-}
-
-// Returns the keys whose folders no longer exist. Throws Error(kConfig) if a folder had another
-// name.
-std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState& saved,
-                                      const FoundRun& location) {
-  const TrainingArgs& args = config.args;
-  std::vector<const char*> lost;
-  for (const auto& [name, key] :
-       {std::pair(&args.model_name_or_path, kModelKey),
-        std::pair(&args.tokenizer_name, kTokenizerKey), std::pair(&args.config_name, kConfigKey)}) {
-    if (!*name || folder_of(config, *name, key)) continue;
-    check_missing(config, saved, key, location);
-    lost.push_back(key);
-  }
-  return lost;
-}
-
-// Refuses a new model in place of a pretrained one, and the reverse, whatever their shapes.
-void check_model_is_named(const LoadedConfig& config, const RunState& saved,
-                          const FoundRun& location) {
-  const std::vector<std::string> before = texts_of(saved.config, kModelKey);
-  const std::vector<std::string> now = texts_of(to_json(config.args), kModelKey);
-  if (before.empty() == now.empty()) return;
-  refuse(config, kModelKey, "is " + list_of(now), location,
-         before.empty() ? "a fresh model" : list_of(before));
-}
-
-// A state of an earlier version has no hash of the weights: hashes the folder that they came from,
-// if it still exists.
-std::optional<std::string> contents_of_former(const LoadedConfig& config, const RunState& saved,
-                                              const TokenCacheOptions& cache) {
-  const std::vector<std::string> name = texts_of(saved.config, kModelKey);
-  const auto folder = folder_of(config, name.front(), kModelKey);
-  return folder ? std::optional(hash_of_weights(*folder, cache)) : std::nullopt;
-}
-
-void check_weights(const LoadedConfig& config, const RunState& saved, const std::string& folder,
-                   const FoundRun& location, const TokenCacheOptions& cache) {
-  const std::vector<std::string> names = texts_of(saved.config, kModelKey);
-  const std::optional<FileRecord> record = recorded_input(saved, kWeightsInput);
-  std::optional<std::string> before;
-  std::string now;
-  try {
-    const bool is_untouched =
-        record ? look_at_files(weight_paths(folder), cache.show).seen == record->seen
-               : names.front() == *config.args.model_name_or_path;
-    if (is_untouched) return;
-    before = record ? record->contents : contents_of_former(config, saved, cache);
-    now = hash_of_weights(folder, cache);
-  } catch (const Error& error) {  // the run needs its checkpoint alone
-    log::info("the weights of '" + folder + "' are not compared with those that " +
-              location.folder + " began with: " + error.what());
-    return;
-  }
-  if (!before) {
-    log::info("the weights of '" + folder + "' are not compared with those that " +
-              location.folder + " began with: " + list_of(names) + " is not on this machine");
-    return;
-  }
-  if (now == *before) return;
-  refuse(
-      config, kModelKey,
-      "names the weights of '" + *config.args.model_name_or_path + "' (content hash " + now + ")",
-      location, "those of " + list_of(names) + " (content hash " + *before + ")");
 }
 
 // Compares a command with a run and collects what cannot be compared.
@@ -173,13 +77,13 @@ class RunComparison {
 
   void run() {
     check_fixed_keys(saved_, config_, location_);
-    check_model_is_named(config_, saved_, location_);
-    lost_ = lost_folders(config_, saved_, location_);
+    check_model_is_named();
+    lost_ = lost_folders();
     if (!lost_.empty()) stand_in_ = location_.folder;
     for (const char* key : lost_) missing(texts_of(to_json(args_), key), key);
     check_tokenizer_and_config();
-    if (const auto folder = folder_of(config_, args_.model_name_or_path, kModelKey)) {
-      check_weights(config_, saved_, *folder, location_, cache_);
+    if (const auto folder = folder_of(args_.model_name_or_path, kModelKey)) {
+      check_weights(*folder);
     }
     check_data();
     if (saved_.finished) check_validation();
@@ -187,7 +91,140 @@ class RunComparison {
     log::info("not compared with the finished run, because it is not on this machine: " + missing_);
   }
 
+  [[nodiscard]] std::string check_starting_model() const {
+    check_model_is_named();
+    if (const auto folder = folder_of(args_.model_name_or_path, kModelKey)) {
+      check_weights(*folder);
+    }
+    const std::vector<const char*> lost = lost_folders();
+    if (lost.empty()) return "";
+    if (args_.use_peft && std::ranges::find(lost, std::string_view(kModelKey)) != lost.end()) {
+      refuse_key(config_, kModelKey,
+                 "the base '" + *args_.model_name_or_path + "' of the adapter in " +
+                     location_.folder +
+                     " is not on this machine; put it there again: checkpoints hold the adapter "
+                     "alone");
+    }
+    log::info(std::string(lost.front()) + " " + list_of(texts_of(to_json(args_), lost.front())) +
+              " is not on this machine: tokenizer and config.json are taken from " +
+              location_.folder);
+    return location_.folder;
+  }
+
+  [[nodiscard]] std::string explain_other_data() const {
+    std::string list;
+    const auto add = [&](const std::string& what) { list += (list.empty() ? "" : ", ") + what; };
+    const auto value = [](const std::string& text) { return text == "null" ? "unset" : text; };
+    for (const KeyChange& change : changed_keys(saved_.config, to_json(args_))) {
+      if (std::ranges::find(kColumnKeys, change.name) == kColumnKeys.end()) continue;
+      add(change.name + " was " + value(change.old_text) + " and is " + value(change.new_text));
+    }
+    const std::optional<FileRecord> before = recorded_input(saved_, kTrainFileInput);
+    if (!before) return list;
+    try {
+      const FileRecord now = record_files(train_file_groups(args_), hash_cache(args_, {}), false);
+      if (now.files == before->files && now.bytes == before->bytes) return list;
+      const auto size = [](const FileRecord& record) {
+        return std::to_string(record.files) + (record.files == 1 ? " file of " : " files of ") +
+               std::to_string(record.bytes) + " bytes";
+      };
+      add(std::string(kTrainFileInput) + " was " +
+          list_of(texts_of(saved_.config, kTrainFileInput)) + ", " + size(*before) + ", and is " +
+          list_of(args_.train_file) + ", " + size(now));
+    } catch (const Error& error) {  // the original error is reported in any case
+      log::debug(error.what());
+    }
+    return list;
+  }
+
  private:
+  [[noreturn]] void refuse(const char* key, const std::string& present,
+                           const std::string& before) const {
+    refuse_key(config_, key,
+               present + ", but " + location_.folder + " began with " + before + "; put it back, " +
+                   location_.way_out);
+  }
+
+  // Requires: what `key` names does not exist on this machine.
+  void check_missing(const char* key) const {
+    const std::vector<std::string> now = texts_of(to_json(args_), key);
+    const std::vector<std::string> before = texts_of(saved_.config, key);
+    // Files of data have the same names in other folders of another machine; a model's name says
+    // little, and only the same path stands for the same model.
+    const bool is_model = std::string_view(key) == kModelKey;
+    if (is_model ? before == now : have_equal_names(before, now)) return;
+    refuse(key, "is " + list_of(now) + ", which is missing or empty", list_of(before));
+  }
+
+  [[nodiscard]] std::optional<std::string> folder_of(const std::optional<std::string>& name,
+                                                     const char* key) const {
+    if (!name) return std::nullopt;
+    try {
+      return named_folder(config_, key, *name);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kConfig) throw;
+      return std::nullopt;
+    }
+  }
+
+  // Returns the keys whose folders no longer exist. Throws Error(kConfig) if a folder had another
+  // name.
+  [[nodiscard]] std::vector<const char*> lost_folders() const {
+    std::vector<const char*> lost;
+    for (const auto& [name, key] : {std::pair(&args_.model_name_or_path, kModelKey),
+                                    std::pair(&args_.tokenizer_name, kTokenizerKey),
+                                    std::pair(&args_.config_name, kConfigKey)}) {
+      if (!*name || folder_of(*name, key)) continue;
+      check_missing(key);
+      lost.push_back(key);
+    }
+    return lost;
+  }
+
+  // Refuses a new model in place of a pretrained one, and the reverse, whatever their shapes.
+  void check_model_is_named() const {
+    const std::vector<std::string> before = texts_of(saved_.config, kModelKey);
+    const std::vector<std::string> now = texts_of(to_json(args_), kModelKey);
+    if (before.empty() == now.empty()) return;
+    refuse(kModelKey, "is " + list_of(now), before.empty() ? "a fresh model" : list_of(before));
+  }
+
+  // A state of an earlier version has no hash of the weights: hashes the folder that they came
+  // from, if it still exists.
+  [[nodiscard]] std::optional<std::string> contents_of_former() const {
+    const std::vector<std::string> name = texts_of(saved_.config, kModelKey);
+    const auto folder = folder_of(name.front(), kModelKey);
+    return folder ? std::optional(hash_of_weights(*folder, cache_)) : std::nullopt;
+  }
+
+  void check_weights(const std::string& folder) const {
+    const std::vector<std::string> names = texts_of(saved_.config, kModelKey);
+    const std::optional<FileRecord> record = recorded_input(saved_, kWeightsInput);
+    std::optional<std::string> before;
+    std::string now;
+    try {
+      const bool is_untouched =
+          record ? look_at_files(weight_paths(folder), cache_.show).seen == record->seen
+                 : names.front() == *args_.model_name_or_path;
+      if (is_untouched) return;
+      before = record ? record->contents : contents_of_former();
+      now = hash_of_weights(folder, cache_);
+    } catch (const Error& error) {  // the run needs its checkpoint alone
+      log::info("the weights of '" + folder + "' are not compared with those that " +
+                location_.folder + " began with: " + error.what());
+      return;
+    }
+    if (!before) {
+      log::info("the weights of '" + folder + "' are not compared with those that " +
+                location_.folder + " began with: " + list_of(names) + " is not on this machine");
+      return;
+    }
+    if (now == *before) return;
+    refuse(kModelKey,
+           "names the weights of '" + *args_.model_name_or_path + "' (content hash " + now + ")",
+           "those of " + list_of(names) + " (content hash " + *before + ")");
+  }
+
   void missing(const std::vector<std::string>& names, const char* key) {
     missing_ += (missing_.empty() ? "" : ", ") + std::string(key) + " " + list_of(names);
   }
@@ -199,7 +236,7 @@ class RunComparison {
     RunIdentity now = before;
     if (!lost_.empty()) {  // the model before training is no longer known
       const auto& name = args_.tokenizer_name ? args_.tokenizer_name : args_.model_name_or_path;
-      now.tokenizer = hash_tokenizer(*load_tokenizer(*folder_of(config_, name, key)));
+      now.tokenizer = hash_tokenizer(*load_tokenizer(*folder_of(name, key)));
       check_identity(before, now, location_);
       return;
     }
@@ -221,7 +258,7 @@ class RunComparison {
       groups = train_file_groups(args_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData && error.kind() != ErrorKind::kConfig) throw;
-      check_missing(config_, saved_, kTrainFileInput, location_);
+      check_missing(kTrainFileInput);
       missing(args_.train_file, kTrainFileInput);
       return;
     }
@@ -241,7 +278,7 @@ class RunComparison {
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::kIo || !has_contents || is_same) throw;
       log::debug(error.what());
-      refuse(config_, kTrainFileInput, "is " + describe(now, args_.train_file), location_,
+      refuse(kTrainFileInput, "is " + describe(now, args_.train_file),
              describe(*before, texts_of(saved_.config, kTrainFileInput)));
     }
   }
@@ -266,7 +303,7 @@ class RunComparison {
                                   .weights = WeightSource::kCheckpoint},
                                  progress_);
     check_identity(saved_.identity, parts.identity, location_,
-                   [&] { return explain_other_data(config_, saved_); });
+                   [&] { return explain_other_data(); });
   }
 
   void check_validation() {
@@ -307,49 +344,11 @@ class RunComparison {
 
 std::string check_starting_model(const LoadedConfig& config, const RunState& saved,
                                  const FoundRun& location) {
-  const TrainingArgs& args = config.args;
-  check_model_is_named(config, saved, location);
-  if (const auto folder = folder_of(config, args.model_name_or_path, kModelKey)) {
-    ProgressDisplay progress(progress_mode(args));
-    check_weights(config, saved, *folder, location, hash_cache(args, show_steps(progress)));
-  }
-  const std::vector<const char*> lost = lost_folders(config, saved, location);
-  if (lost.empty()) return "";
-  if (args.use_peft && std::ranges::find(lost, std::string_view(kModelKey)) != lost.end()) {
-    refuse_key(config, kModelKey,
-               "the base '" + *args.model_name_or_path + "' of the adapter in " + location.folder +
-                   " is not on this machine; put it there again: checkpoints hold the adapter "
-                   "alone");
-  }
-  log::info(std::string(lost.front()) + " " + list_of(texts_of(to_json(args), lost.front())) +
-            " is not on this machine: tokenizer and config.json are taken from " + location.folder);
-  return location.folder;
+  return RunComparison(config, saved, location).check_starting_model();
 }
 
 std::string explain_other_data(const LoadedConfig& config, const RunState& saved) {
-  std::string list;
-  const auto add = [&](const std::string& what) { list += (list.empty() ? "" : ", ") + what; };
-  const auto value = [](const std::string& text) { return text == "null" ? "unset" : text; };
-  for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
-    if (std::ranges::find(kColumnKeys, change.name) == kColumnKeys.end()) continue;
-    add(change.name + " was " + value(change.old_text) + " and is " + value(change.new_text));
-  }
-  const std::optional<FileRecord> before = recorded_input(saved, kTrainFileInput);
-  if (!before) return list;
-  try {
-    const TrainingArgs& args = config.args;
-    const FileRecord now = record_files(train_file_groups(args), hash_cache(args, {}), false);
-    if (now.files == before->files && now.bytes == before->bytes) return list;
-    const auto size = [](const FileRecord& record) {
-      return std::to_string(record.files) + (record.files == 1 ? " file of " : " files of ") +
-             std::to_string(record.bytes) + " bytes";
-    };
-    add(std::string(kTrainFileInput) + " was " + list_of(texts_of(saved.config, kTrainFileInput)) +
-        ", " + size(*before) + ", and is " + list_of(args.train_file) + ", " + size(now));
-  } catch (const Error& error) {  // the original error is reported in any case
-    log::debug(error.what());
-  }
-  return list;
+  return RunComparison(config, saved, {}).explain_other_data();
 }
 
 void check_same_run(const LoadedConfig& config, const RunState& saved, const FoundRun& run) {

@@ -10,7 +10,7 @@ namespace finetune {
 void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, StartingPoint& start);
 // Compares the base of a new run with the one that adapter_name_or_path was trained on, by content,
 // where a run recorded that. Throws Error(kConfig) if they differ, Error(kIo) and Interrupted.
-void check_base_of_continued(const LoadedConfig& config, const Parts& parts,
+void check_base_of_continued(const KeyLocations& keys, const Parts& parts,
                              const TokenCacheOptions& cache);
 
 // Makes the optimizer of the trained parameters: in two groups, with and without weight decay, or

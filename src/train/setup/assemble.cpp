@@ -40,6 +40,7 @@
 #include "train/setup/adapter.h"
 #include "train/setup/check_data.h"
 #include "train/setup/evaluated_model.h"
+#include "train/setup/load_verdict.h"
 #include "train/setup/quantized_base.h"
 #include "train/setup/weights_hash.h"
 
@@ -47,122 +48,6 @@ namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string tokenizer_folder(const LoadedConfig& config, const std::string& model_folder,
-                             const std::string& stand_in) {
-  const TrainingArgs& args = config.args;
-  if (args.tokenizer_name) {
-    try {
-      return named_folder(config, "tokenizer_name", *args.tokenizer_name);
-    } catch (const Error&) {
-      if (stand_in.empty()) throw;
-      return stand_in;
-    }
-  }
-  if (!model_folder.empty()) return model_folder;
-  refuse_key(
-      config, "tokenizer_name",
-      "a fresh model needs a tokenizer; make one with 'finetune tokenizer train' and name its "
-      "folder here");
-}
-
-ModelConfig read_named_config(const LoadedConfig& config) {
-  return read_model_config(named_folder(config, "config_name", *config.args.config_name));
-}
-
-ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& tokenizer) {
-  ModelConfig base = default_model_config(config.args.model_type.value_or("roberta"));
-  if (config.args.config_name) base = read_named_config(config);
-  Json overrides = Json::object();
-  if (!config.args.config_overrides.empty()) {
-    overrides = parse_json(config.args.config_overrides.text, "config_overrides");
-  }
-  const SpecialTokens& special = tokenizer.special_tokens();
-  // transformers leaves these fields at RoBERTa's values; here the tokenizer sets them, by token
-  // name.
-  if (!overrides.contains("vocab_size") && !config.args.config_name) {
-    overrides["vocab_size"] = tokenizer.size();
-  }
-  const auto by_name = [&](const char* field, const std::optional<SpecialTokens::Token>& token) {
-    if (!overrides.contains(field) && token) overrides[field] = token->id;
-  };
-  by_name("pad_token_id", special.pad);
-  if (base.bos_token_id) by_name("bos_token_id", special.bos);
-  if (base.eos_token_id) by_name("eos_token_id", special.eos);
-  if (base.sep_token_id) by_name("sep_token_id", special.sep);
-  return override_model_config(base, overrides);
-}
-
-// BigBird's random blocks are part of the model, so their seed is stored with its weights. A model
-// that was trained elsewhere and has no seed gets that of this run.
-void settle_random_blocks(const LoadedConfig& config, bool trains, ModelConfig& model) {
-  if (config.args.bigbird_compat == "none") {
-    model.bigbird_compat.reset();
-  } else if (config.args.bigbird_compat) {
-    if (!has_block_sparse_attention(model)) {
-      refuse_key(config, "bigbird_compat",
-                 "this is about BigBird's attention, but the model is a " + model.model_type +
-                     "; leave the key out");
-    }
-    model.bigbird_compat = config.args.bigbird_compat;
-  }
-  if (trains && model.attention_type == "block_sparse" && !model.random_blocks_seed) {
-    model.random_blocks_seed = config.args.seed;
-  }
-}
-
-void check_tokenizer(const LoadedConfig& config, const Tokenizer& tokenizer,
-                     const ModelConfig& model) {
-  if (tokenizer.size() > model.vocab_size) {
-    refuse_key(config, config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
-               "the tokenizer has " + std::to_string(tokenizer.size()) +
-                   " tokens, but the model's vocabulary only " + std::to_string(model.vocab_size) +
-                   (config.args.model_name_or_path
-                        ? "; use the model's own tokenizer: leave tokenizer_name out"
-                        : "; use the model's own tokenizer or set config_overrides: {vocab_size: " +
-                              std::to_string(tokenizer.size()) + "}"));
-  }
-}
-
-// Checked here, because RoBERTa-like models often have only one token type, and an index beyond the
-// table would be an error of libtorch in the middle of the run.
-void check_token_types(const LoadedConfig& config, const Parts& parts) {
-  const auto refuse_types = [&] {
-    refuse_key(config, config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
-               "the tokenizer gives pairs of texts more token types than the model's "
-               "type_vocab_size " +
-                   std::to_string(parts.model_config.type_vocab_size) +
-                   (config.args.model_name_or_path
-                        ? "; use the model's own tokenizer"
-                        : "; use the model's own tokenizer or set config_overrides: "
-                          "{type_vocab_size: 2}"));
-  };
-  if (parts.model_config.type_vocab_size == 0) return;  // the model ignores types
-  for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
-    const auto extent = data ? data->extent() : std::nullopt;
-    if (extent && extent->token_types > parts.model_config.type_vocab_size) refuse_types();
-    for (int64_t i = 0; data && !extent && i < data->size(); ++i) {
-      for (const uint8_t type : data->get(i).token_type_ids) {
-        if (type >= parts.model_config.type_vocab_size) refuse_types();
-      }
-    }
-  }
-}
-
-void check_frozen(const LoadedConfig& config, const Parts& parts) {
-  const TrainingArgs& args = config.args;
-  if (args.freeze.empty()) return;
-  std::vector<std::string> names;
-  for (const ParameterShape& shape :
-       parameter_shapes(parts.model_config, task_of(args.task).head(args))) {
-    names.push_back(shape.name);
-  }
-  try {
-    FrozenParameters(args.freeze).check(names);
-  } catch (const Error& error) {
-    refuse_key(config, "freeze", error.what());
-  }
-}
 
 // bf16 and fp16 hold for evaluation too, as autocast does in transformers.
 ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory,
@@ -189,133 +74,11 @@ OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoi
           .seed = static_cast<uint64_t>(args.seed)};
 }
 
-// The prefix of torch's wrappers that all names have; empty: they have none.
-std::string wrapper_prefix(const std::vector<std::string>& names) {
-  for (const char* prefix : {"module._orig_mod.", "_orig_mod.", "module."}) {
-    const auto has_it = [&](const std::string& name) { return name.starts_with(prefix); };
-    if (!names.empty() && std::ranges::all_of(names, has_it)) return prefix;
-  }
-  return "";
-}
-
-// Missing tensors are initialised if the model is trained; otherwise they are an error, because an
-// untrained head would answer at random.
-void load_pretrained(const LoadedConfig& config, const Parts& parts, const ModelOptions& made_with,
-                     bool is_trained) {
-  const std::string& folder = parts.pretrained;
-  Model& model = *parts.model;
-  LoadOptions options = {.ignore_mismatched_sizes = true};
-  if (parts.base_format.matrices) {
-    const QuantizedBase base = quantized_base(config.args, parts);
-    options.base_folder = base.folder;
-    // Products in float32 convert weights of 16 bits; others take them as they are, and their last
-    // bits may depend on the address.
-    options.shares_files = parts.device.is_cpu() && base.was_there &&
-                           made_with.precision == Precision::kFloat32 &&
-                           made_with.evaluation_precision == Precision::kFloat32;
-    options.quantized_from = traits_of(parts.base_format.weights).type;
-  }
-  const LoadReport report = load_folder_weights(model, folder, options);
-  if (!report.mismatched.empty() && !config.args.ignore_mismatched_sizes) {
-    std::vector<std::string> shapes;
-    for (const LoadReport::Mismatch& mismatch : report.mismatched) {
-      shapes.push_back(mismatch.name + " " + shape_text(mismatch.folder_shape) + " instead of " +
-                       shape_text(mismatch.model_shape));
-    }
-    const std::string advice =
-        "; set ignore_mismatched_sizes: true to start these fresh" +
-        std::string(has_key(task_of(config.args.task).keys, "problem_type")
-                        ? ", or problem_type where the labels are not what they look like"
-                        : "");
-    if (config.args.config_name) {
-      refuse_key(config, "config_name",
-                 "the config.json of '" + *config.args.config_name +
-                     "' asks for tensors of another shape than model_name_or_path '" + folder +
-                     "' holds: " + listed(shapes) + advice);
-    }
-    throw Error(ErrorKind::kData,
-                config.where("model_name_or_path") + ": model_name_or_path: " + "'" + folder +
-                    "' holds tensors of another shape than the data or the keys ask for: " +
-                    listed(shapes) + advice);
-  }
-  if (report.missing.size() == model.weights().size()) {
-    const std::string prefix = wrapper_prefix(report.unexpected);
-    if (!prefix.empty()) {
-      refuse_key(config, "model_name_or_path",
-                 "the names of all tensors in '" + folder + "' begin with '" + prefix +
-                     "', which torch.compile ('_orig_mod.') or DistributedDataParallel "
-                     "('module.') put before them; save the model inside, or rename the tensors");
-    }
-    refuse_key(
-        config, "model_name_or_path",
-        "'" + folder + "' holds none of the model's " + std::to_string(report.missing.size()) +
-            " tensors; is it a " + model.config().model_type + " model" +
-            (config.args.config_name ? ", as config_name '" + *config.args.config_name + "' says?"
-                                     : "?"));
-  }
-  std::vector<std::string> fresh = report.missing;
-  for (const LoadReport::Mismatch& mismatch : report.mismatched) fresh.push_back(mismatch.name);
-  if (!fresh.empty() && !is_trained) {
-    refuse_key(config, "model_name_or_path",
-               "'" + folder + "' lacks " + std::to_string(fresh.size()) + " tensors of " +
-                   model.architecture() + " (" + listed(fresh) +
-                   "); it was not trained for task '" + config.args.task + "'");
-  }
-  std::vector<std::string> lost;  // frozen, but not as the base has them
-  for (const std::string& name : fresh) {
-    const ParameterStore& store = model.store();
-    if (store.at(store.weight(name)).format.home == WeightHome::kBase) lost.push_back(name);
-  }
-  if (!lost.empty()) {
-    refuse_key(config, "model_name_or_path",
-               "'" + folder + "' lacks weights of the base, which an adapter does not hold: " +
-                   listed(lost) + "; train the whole model first");
-  }
-  draw_weights(model, static_cast<uint64_t>(config.args.seed), fresh);
-  // A new adapter is what is trained: nobody expects it in the folder.
-  std::erase_if(fresh, [&](const std::string& name) {
-    return model.store().weight(name).role() == ParameterRole::kAdapter;
-  });
-  if (!fresh.empty()) {
-    log::warning(folder + ": " + std::to_string(fresh.size()) +
-                 " tensors are not there and start fresh: " + listed(fresh));
-  }
-  if (!report.unexpected.empty()) {
-    log::warning(
-        folder + ": " + std::to_string(report.unexpected.size()) +
-        " tensors have no place in the model and are left out: " + listed(report.unexpected));
-  }
-}
-
-void check_metric(const LoadedConfig& config, const Parts& parts) {
-  const TrainingArgs& args = config.args;
-  if (!args.metric_for_best_model || !parts.validation_data) return;
-  std::string name = *args.metric_for_best_model;
-  if (name.starts_with("eval_")) name = name.substr(5);
-  std::vector<std::string> names = {"loss"};
-  for (const auto& metric : parts.setup->make_results(Split::kValidation).metrics->compute()) {
-    names.push_back(metric.first);
-  }
-  // Metrics whose names depend on the data: of kinds of entities, and of questions without answers.
-  const bool of_entities = args.return_entity_level_metrics &&
-                           (name.ends_with("_precision") || name.ends_with("_recall") ||
-                            name.ends_with("_f1") || name.ends_with("_number"));
-  const bool of_answers =
-      args.version_2_with_negative && (name.starts_with("HasAns_") || name.starts_with("NoAns_"));
-  if (of_entities || of_answers) return;
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  std::string list;
-  for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
-  refuse_key(config, "metric_for_best_model",
-             "the evaluation has no '" + name + "'; it has " + list);
-}
-
 // Returns the bytes of host memory that this process may still use; all processes of the run share
 // it.
-int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t processes) {
+int64_t memory_left(std::optional<int64_t> budget, int64_t processes) {
   const int64_t available = available_memory();
   int64_t left = available > 0 ? available / processes : INT64_MAX;
-  const std::optional<int64_t> budget = device.is_cpu() ? memory_budget_of(args) : std::nullopt;
   if (budget) left = std::min(left, *budget - resident_memory() - kMappedCode);
   return left;
 }
@@ -371,9 +134,9 @@ AssemblyRequest training_request(const TrainingArgs& args) {
           .model_folder = ""};
 }
 
-std::string named_folder(const LoadedConfig& config, const char* key, const std::string& name) {
-  return resolve_model_folder(name, config.where(key) + ": " + key,
-                              config.path.empty() ? "" : parent_path(config.path));
+std::string named_folder(const KeyLocations& keys, const char* key, const std::string& name) {
+  return resolve_model_folder(name, keys.where(key) + ": " + key,
+                              keys.path.empty() ? "" : parent_path(keys.path));
 }
 
 std::string hash_tokenizer(const Tokenizer& tokenizer) {
@@ -420,42 +183,6 @@ void add_tokenizer_class(const std::string& folder, const Tokenizer& tokenizer, 
 
 std::string StartingPoint::config_text() const { return model_config_json(model_config, ""); }
 
-StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequest& request) {
-  const TrainingArgs& args = config.args;
-  StartingPoint start;
-  start.pretrained = request.model_folder.empty() ? request.stand_in : request.model_folder;
-  if (start.pretrained.empty() && args.model_name_or_path) {
-    start.pretrained = named_folder(config, "model_name_or_path", *args.model_name_or_path);
-  }
-  // Before the tokenizer: a model that is not supported may have one that cannot be read.
-  const bool is_named = request.model_folder.empty() && request.stand_in.empty();
-  const bool has_own_config = !start.pretrained.empty() && !(is_named && args.config_name);
-  if (has_own_config) start.model_config = read_model_config(start.pretrained);
-  const std::string tokenizer = request.model_folder.empty()
-                                    ? tokenizer_folder(config, start.pretrained, request.stand_in)
-                                    : request.model_folder;
-  start.tokenizer = load_tokenizer(tokenizer);
-  if (task_of(args.task).rows == RowTask::kChat) {
-    start.chat_template =
-        chat::find_chat_template(tokenizer, args.chat_template_path,
-                                 config.where("chat_template_path") + ": chat_template_path");
-  }
-  add_copied_file(start.pretrained, kGenerationConfigFile, start.copied_files);
-  add_copied_file(tokenizer, kChatTemplateFile, start.copied_files);
-  add_tokenizer_class(tokenizer, *start.tokenizer, start.copied_files);
-  if (start.pretrained.empty()) {
-    start.model_config = fresh_model_config(config, *start.tokenizer);
-  } else if (!has_own_config) {
-    start.model_config = read_named_config(config);
-  }
-  settle_random_blocks(config, request.train, start.model_config);
-  // A named model is evaluated as it is, without the adapter that use_peft would train on it.
-  const bool is_as_it_is = !request.model_folder.empty() || (!request.train && args.use_peft);
-  if (!is_as_it_is) add_adapter(config, request, start);
-  check_tokenizer(config, *start.tokenizer, start.model_config);
-  return start;
-}
-
 namespace {
 
 // config.json, with the adapter: another scale, say, would change results without a message.
@@ -479,56 +206,431 @@ void warn_of_unused_gpu(const c10::Device& device) {
       driver.empty() ? "" : " (driver " + driver + ")", torch_version()));
 }
 
-// TensorFloat-32 and bfloat16 need compute capability 8.0.
-void check_arithmetic(const LoadedConfig& config, const c10::Device& device) {
-  const std::optional<GpuProperties> gpu = gpu_properties(device);
-  const bool has_both = gpu && gpu->major >= 8;
-  if (config.args.tf32.value_or(false) && !has_both) {
-    refuse_key(
-        config, "tf32",
-        "TensorFloat-32 needs an NVIDIA GPU of compute capability 8.0 or newer, and this is " +
-            describe_device(device) +
-            (gpu ? format_text(" of compute capability {}.{}", gpu->major, gpu->minor) : "") +
-            "; leave tf32 out");
-  }
-  if (config.args.bf16 && gpu && !has_both) {
-    log::warning(format_text(
-        "bf16: true: this GPU (compute capability {}.{}) has no bfloat16 units, so that its tensor "
-        "cores stay unused; fp16: true uses them",
-        gpu->major, gpu->minor));
-  }
-}
+// Builds the parts of a run from its keys.
+class Assembly {
+ public:
+  explicit Assembly(const LoadedConfig& config) : config_(config), args_(config.args) {}
 
-void check_export(const LoadedConfig& config, const ModelConfig& model) {
-  if (!config.args.export_gguf || is_exported_as_gguf(model)) return;
-  refuse_key(config, "export_gguf",
-             "a " + model.model_type + " cannot be written as GGUF; leave it out");
-}
+  [[nodiscard]] StartingPoint find_starting_point(const AssemblyRequest& request) const {
+    StartingPoint start;
+    start.pretrained = request.model_folder.empty() ? request.stand_in : request.model_folder;
+    if (start.pretrained.empty() && args_.model_name_or_path) {
+      start.pretrained = named_folder(config_, "model_name_or_path", *args_.model_name_or_path);
+    }
+    // Before the tokenizer: a model that is not supported may have one that cannot be read.
+    const bool is_named = request.model_folder.empty() && request.stand_in.empty();
+    const bool has_own_config = !start.pretrained.empty() && !(is_named && args_.config_name);
+    if (has_own_config) start.model_config = read_model_config(start.pretrained);
+    const std::string tokenizer = request.model_folder.empty()
+                                      ? tokenizer_folder(start.pretrained, request.stand_in)
+                                      : request.model_folder;
+    start.tokenizer = load_tokenizer(tokenizer);
+    if (task_of(args_.task).rows == RowTask::kChat) {
+      start.chat_template =
+          chat::find_chat_template(tokenizer, args_.chat_template_path,
+                                   config_.where("chat_template_path") + ": chat_template_path");
+    }
+    add_copied_file(start.pretrained, kGenerationConfigFile, start.copied_files);
+    add_copied_file(tokenizer, kChatTemplateFile, start.copied_files);
+    add_tokenizer_class(tokenizer, *start.tokenizer, start.copied_files);
+    if (start.pretrained.empty()) {
+      start.model_config = fresh_model_config(*start.tokenizer);
+    } else if (!has_own_config) {
+      start.model_config = read_named_config();
+    }
+    settle_random_blocks(request.train, start.model_config);
+    // A named model is evaluated as it is, without the adapter that use_peft would train on it.
+    const bool is_as_it_is = !request.model_folder.empty() || (!request.train && args_.use_peft);
+    if (!is_as_it_is) add_adapter(config_, request, start);
+    check_tokenizer(*start.tokenizer, start.model_config);
+    return start;
+  }
+
+  void check_parts() const {
+    if (!args_.do_train) return;
+    const StartingPoint start = find_starting_point(training_request(args_));
+    check_export(start.model_config);
+    ProgressDisplay progress(ProgressMode::kNone);
+    (void)make_task_setup({.options = make_task_options(config_),
+                           .tokenizer = *start.tokenizer,
+                           .model = start.model_config,
+                           .model_is_trained = !start.pretrained.empty(),
+                           .progress = progress,
+                           .entry = std::make_shared<std::optional<size_t>>(),
+                           .cache = {},
+                           .trained = {},
+                           .chat_template = start.chat_template,
+                           .chat_date = chat_date_today()});
+    if (!start.model_config.lora) return;
+    try {
+      (void)parameter_shapes(start.model_config, task_of(args_.task).head(args_));
+    } catch (const nn::LoraError& error) {
+      refuse_key(config_, error.key(), error.what());
+    }
+  }
+
+  [[nodiscard]] Parts assemble_data(const AssemblyRequest& request,
+                                    ProgressDisplay& progress) const {
+    Parts parts;
+    const Accelerator wanted = accelerator_of(args_);
+    if (takes_tpu(wanted)) keep_tpu_programs(join_path(args_.cache_dir, "tpu-programs"));
+    parts.device = pick_device(wanted);
+    if (wanted != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
+    parts.world = request.world ? request.world : make_single_process_world();
+
+    // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.
+    const StartingPoint start = find_starting_point(request);
+    parts.pretrained = start.pretrained;
+    parts.adapter = start.adapter;
+    parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
+    parts.tokenizer = start.tokenizer;
+    parts.chat_template = start.chat_template;
+    parts.starting_config = start.config_text();
+    parts.copied_files = start.copied_files;
+    if (task_of(args_.task).rows == RowTask::kChat) {
+      parts.chat_date = request.chat_date.empty() ? chat_date_today() : request.chat_date;
+    }
+    parts.model_config = start.model_config;
+    if (takes_vocabulary_size(args_, start)) {
+      log::info("model: vocab_size " + std::to_string(parts.tokenizer->size()) +
+                ", the tokenizer's");
+    }
+
+    // Data, and the labels that they define.
+    TokenCacheOptions cache = request.cache;
+    cache.folder = join_path(args_.cache_dir, "tokens");
+    cache.overwrite = args_.overwrite_cache;
+    cache.show = show_steps(progress);
+    DataRecord trained;
+    if (!request.train && !parts.pretrained.empty()) {
+      trained = trained_record(parts.pretrained, task_of(args_.task).rows);
+    }
+    const std::optional<int64_t> budget =
+        parts.device.is_cpu() ? memory_budget_of(args_) : std::nullopt;
+    cache.memory_left = [budget, processes = parts.world->size()] {
+      return memory_left(budget, processes);
+    };
+    const auto entry = std::make_shared<std::optional<size_t>>();
+    parts.setup = make_task_setup({.options = make_task_options(config_),
+                                   .tokenizer = *parts.tokenizer,
+                                   .model = parts.model_config,
+                                   .model_is_trained = !parts.pretrained.empty(),
+                                   .progress = progress,
+                                   .entry = entry,
+                                   .cache = std::move(cache),
+                                   .trained = std::move(trained),
+                                   .chat_template = parts.chat_template,
+                                   .few_lengths = compiles_shapes(parts.device),
+                                   .chat_date = parts.chat_date});
+    for (auto& [name, content] : parts.setup->model_files(parts.copied_files)) {
+      std::erase_if(parts.copied_files,
+                    [&name = name](const auto& file) { return file.first == name; });
+      parts.copied_files.emplace_back(name, std::move(content));
+    }
+    if (!request.train && !parts.pretrained.empty()) {
+      check_head(config_, parts.pretrained, parts.model_config);  // before its labels are compared
+    }
+    if (request.train) {
+      parts.train_data = read_training_data(args_, *parts.setup, *entry);
+      parts.setup->learn_from(*parts.train_data);
+    }
+    entry->reset();
+    if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);
+    if (request.predict) parts.test_data = parts.setup->read(Split::kTest);
+    if (request.train && request.weights == WeightSource::kStart)
+      check_training_samples(config_, parts);
+    check_token_types(parts);
+    parts.collator = parts.setup->make_collator();
+    parts.model_config = parts.setup->complete(parts.model_config);
+    if (request.train) check_frozen(parts);
+    settle_base(config_, parts);
+    return parts;
+  }
+
+  void assemble_model(const AssemblyRequest& request, Parts& parts) const {
+    check_arithmetic(parts.device);
+    set_device_arithmetic(parts.device, args_.tf32.value_or(false), args_.full_determinism);
+    // The model and the task.
+    const MemoryChoices memory = request.memory.value_or(choices_of(args_));
+    ModelOptions options = model_options(args_, memory, parts.device);
+    // A checkpoint of an adapter does not restore its base.
+    const bool is_loaded = !parts.pretrained.empty() &&
+                           (request.weights == WeightSource::kStart || parts.model_config.lora);
+    options.freeze = args_.freeze;
+    options.base = parts.base_format;
+    // load_pretrained draws missing weights
+    options.draw_weights = request.weights != WeightSource::kCheckpoint && !is_loaded;
+    const std::string note = emulated_precision_note(
+        options.precision, has_fast_products(options.precision, parts.device));
+    if (!note.empty()) log::warning(note);
+    auto [model, task] = parts.setup->make_learner(parts.model_config, parts.device, options);
+    parts.model = std::move(model);
+    parts.model_config = parts.model->config();
+    parts.task = std::move(task);
+    if (is_loaded) {
+      checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
+      if (!request.train) check_adapter_base(parts.pretrained);
+      load_pretrained(parts, options, request.train);
+      if (!parts.adapter.empty() && request.weights == WeightSource::kStart) {
+        check_base_of_continued(config_, parts, hash_cache(args_, {}));
+        load_adapter_weights(*parts.model, parts.adapter);
+      }
+      FileSystem& files = FileSystem::local();
+      ParameterStore& parameters = parts.model->store();
+      if (parts.pretrained == request.model_folder &&
+          has_corrections(parameters, files, parts.pretrained)) {
+        (void)restore_parameters(parameters, files, parts.pretrained);
+      }
+    }
+
+    // The optimizer.
+    if (request.train) {
+      parts.optimizer =
+          make_run_optimizer(args_, *parts.model, optimizer_options(args_, memory.optimizer));
+    }
+
+    check_export(parts.model_config);
+    check_metric(parts);  // before the first step, not at the first evaluation
+
+    parts.identity.data = parts.train_data ? parts.train_data->fingerprint() : "";
+    parts.identity.validation = parts.validation_data ? parts.validation_data->fingerprint() : "";
+    parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
+    parts.identity.model = model_identity(*parts.model);
+    parts.identity.chat_template = hash_chat_template(parts.chat_template.get());
+  }
+
+ private:
+  [[nodiscard]] std::string tokenizer_folder(const std::string& model_folder,
+                                             const std::string& stand_in) const {
+    if (args_.tokenizer_name) {
+      try {
+        return named_folder(config_, "tokenizer_name", *args_.tokenizer_name);
+      } catch (const Error&) {
+        if (stand_in.empty()) throw;
+        return stand_in;
+      }
+    }
+    if (!model_folder.empty()) return model_folder;
+    refuse_key(
+        config_, "tokenizer_name",
+        "a fresh model needs a tokenizer; make one with 'finetune tokenizer train' and name its "
+        "folder here");
+  }
+
+  [[nodiscard]] ModelConfig read_named_config() const {
+    return read_model_config(named_folder(config_, "config_name", *args_.config_name));
+  }
+
+  [[nodiscard]] ModelConfig fresh_model_config(const Tokenizer& tokenizer) const {
+    ModelConfig base = default_model_config(args_.model_type.value_or("roberta"));
+    if (args_.config_name) base = read_named_config();
+    Json overrides = Json::object();
+    if (!args_.config_overrides.empty()) {
+      overrides = parse_json(args_.config_overrides.text, "config_overrides");
+    }
+    const SpecialTokens& special = tokenizer.special_tokens();
+    // transformers leaves these fields at RoBERTa's values; here the tokenizer sets them, by token
+    // name.
+    if (!overrides.contains("vocab_size") && !args_.config_name) {
+      overrides["vocab_size"] = tokenizer.size();
+    }
+    const auto by_name = [&](const char* field, const std::optional<SpecialTokens::Token>& token) {
+      if (!overrides.contains(field) && token) overrides[field] = token->id;
+    };
+    by_name("pad_token_id", special.pad);
+    if (base.bos_token_id) by_name("bos_token_id", special.bos);
+    if (base.eos_token_id) by_name("eos_token_id", special.eos);
+    if (base.sep_token_id) by_name("sep_token_id", special.sep);
+    return override_model_config(base, overrides);
+  }
+
+  // BigBird's random blocks are part of the model, so their seed is stored with its weights. A
+  // model that was trained elsewhere and has no seed gets that of this run.
+  void settle_random_blocks(bool trains, ModelConfig& model) const {
+    if (args_.bigbird_compat == "none") {
+      model.bigbird_compat.reset();
+    } else if (args_.bigbird_compat) {
+      if (!has_block_sparse_attention(model)) {
+        refuse_key(config_, "bigbird_compat",
+                   "this is about BigBird's attention, but the model is a " + model.model_type +
+                       "; leave the key out");
+      }
+      model.bigbird_compat = args_.bigbird_compat;
+    }
+    if (trains && model.attention_type == "block_sparse" && !model.random_blocks_seed) {
+      model.random_blocks_seed = args_.seed;
+    }
+  }
+
+  void check_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model) const {
+    if (tokenizer.size() > model.vocab_size) {
+      refuse_key(
+          config_, args_.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
+          "the tokenizer has " + std::to_string(tokenizer.size()) +
+              " tokens, but the model's vocabulary only " + std::to_string(model.vocab_size) +
+              (args_.model_name_or_path
+                   ? "; use the model's own tokenizer: leave tokenizer_name out"
+                   : "; use the model's own tokenizer or set config_overrides: {vocab_size: " +
+                         std::to_string(tokenizer.size()) + "}"));
+    }
+  }
+
+  // Checked here, because RoBERTa-like models often have only one token type, and an index beyond
+  // the table would be an error of libtorch in the middle of the run.
+  void check_token_types(const Parts& parts) const {
+    const auto refuse_types = [&] {
+      refuse_key(config_, args_.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
+                 "the tokenizer gives pairs of texts more token types than the model's "
+                 "type_vocab_size " +
+                     std::to_string(parts.model_config.type_vocab_size) +
+                     (args_.model_name_or_path
+                          ? "; use the model's own tokenizer"
+                          : "; use the model's own tokenizer or set config_overrides: "
+                            "{type_vocab_size: 2}"));
+    };
+    if (parts.model_config.type_vocab_size == 0) return;  // the model ignores types
+    for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
+      const auto extent = data ? data->extent() : std::nullopt;
+      if (extent && extent->token_types > parts.model_config.type_vocab_size) refuse_types();
+      for (int64_t i = 0; data && !extent && i < data->size(); ++i) {
+        for (const uint8_t type : data->get(i).token_type_ids) {
+          if (type >= parts.model_config.type_vocab_size) refuse_types();
+        }
+      }
+    }
+  }
+
+  void check_frozen(const Parts& parts) const {
+    if (args_.freeze.empty()) return;
+    std::vector<std::string> names;
+    for (const ParameterShape& shape :
+         parameter_shapes(parts.model_config, task_of(args_.task).head(args_))) {
+      names.push_back(shape.name);
+    }
+    try {
+      FrozenParameters(args_.freeze).check(names);
+    } catch (const Error& error) {
+      refuse_key(config_, "freeze", error.what());
+    }
+  }
+
+  // Missing tensors are initialised if the model is trained (load_verdict.h).
+  void load_pretrained(const Parts& parts, const ModelOptions& made_with, bool is_trained) const {
+    const std::string& folder = parts.pretrained;
+    Model& model = *parts.model;
+    const ParameterStore& store = model.store();
+    LoadOptions options = {.ignore_mismatched_sizes = true};
+    if (parts.base_format.matrices) {
+      const QuantizedBase base = quantized_base(args_, parts);
+      options.base_folder = base.folder;
+      // Products in float32 convert weights of 16 bits; others take them as they are, and their
+      // last bits may depend on the address.
+      options.shares_files = parts.device.is_cpu() && base.was_there &&
+                             made_with.precision == Precision::kFloat32 &&
+                             made_with.evaluation_precision == Precision::kFloat32;
+      options.quantized_from = traits_of(parts.base_format.weights).type;
+    }
+    const LoadReport report = load_folder_weights(model, folder, options);
+    LoadVerdict verdict =
+        judge(report, {.folder = folder,
+                       .task = args_.task,
+                       .model_type = model.config().model_type,
+                       .architecture = model.architecture(),
+                       .config_name = args_.config_name,
+                       .parameters = model.weights().size(),
+                       .is_trained = is_trained,
+                       .ignores_mismatches = args_.ignore_mismatched_sizes,
+                       .has_problem_type = has_key(task_of(args_.task).keys, "problem_type"),
+                       .is_base = [&](const std::string& name) {
+                         return store.at(store.weight(name)).format.home == WeightHome::kBase;
+                       }});
+    if (verdict.refusal) {
+      const auto& [kind, key, why] = *verdict.refusal;
+      throw Error(kind, config_.where(key) + ": " + key + ": " + why);
+    }
+    draw_weights(model, static_cast<uint64_t>(args_.seed), verdict.fresh);
+    // A new adapter is what is trained: nobody expects it in the folder.
+    std::erase_if(verdict.fresh, [&](const std::string& name) {
+      return store.weight(name).role() == ParameterRole::kAdapter;
+    });
+    const auto warn = [&](const std::vector<std::string>& names, const std::string& what) {
+      if (names.empty()) return;
+      log::warning(folder + ": " + std::to_string(names.size()) + " tensors " + what + ": " +
+                   listed(names));
+    };
+    warn(verdict.fresh, "are not there and start fresh");
+    warn(report.unexpected, "have no place in the model and are left out");
+  }
+
+  void check_metric(const Parts& parts) const {
+    if (!args_.metric_for_best_model || !parts.validation_data) return;
+    std::string name = *args_.metric_for_best_model;
+    if (name.starts_with("eval_")) name = name.substr(5);
+    std::vector<std::string> names = {"loss"};
+    for (const auto& metric : parts.setup->make_results(Split::kValidation).metrics->compute()) {
+      names.push_back(metric.first);
+    }
+    // Metrics whose names depend on the data: of kinds of entities, and of questions without
+    // answers.
+    const bool of_entities = args_.return_entity_level_metrics &&
+                             (name.ends_with("_precision") || name.ends_with("_recall") ||
+                              name.ends_with("_f1") || name.ends_with("_number"));
+    const bool of_answers = args_.version_2_with_negative &&
+                            (name.starts_with("HasAns_") || name.starts_with("NoAns_"));
+    if (of_entities || of_answers) return;
+    if (std::find(names.begin(), names.end(), name) != names.end()) return;
+    std::string list;
+    for (const std::string& known : names) list += (list.empty() ? "" : ", ") + known;
+    refuse_key(config_, "metric_for_best_model",
+               "the evaluation has no '" + name + "'; it has " + list);
+  }
+
+  // TensorFloat-32 and bfloat16 need compute capability 8.0.
+  void check_arithmetic(const c10::Device& device) const {
+    const std::optional<GpuProperties> gpu = gpu_properties(device);
+    const bool has_both = gpu && gpu->major >= 8;
+    if (args_.tf32.value_or(false) && !has_both) {
+      refuse_key(
+          config_, "tf32",
+          "TensorFloat-32 needs an NVIDIA GPU of compute capability 8.0 or newer, and this is " +
+              describe_device(device) +
+              (gpu ? format_text(" of compute capability {}.{}", gpu->major, gpu->minor) : "") +
+              "; leave tf32 out");
+    }
+    if (args_.bf16 && gpu && !has_both) {
+      log::warning(
+          format_text("bf16: true: this GPU (compute capability {}.{}) has no bfloat16 units, so "
+                      "that its tensor "
+                      "cores stay unused; fp16: true uses them",
+                      gpu->major, gpu->minor));
+    }
+  }
+
+  void check_export(const ModelConfig& model) const {
+    if (!args_.export_gguf || is_exported_as_gguf(model)) return;
+    refuse_key(config_, "export_gguf",
+               "a " + model.model_type + " cannot be written as GGUF; leave it out");
+  }
+
+  const LoadedConfig& config_;
+  const TrainingArgs& args_;
+};
 
 }  // namespace
 
-void check_parts(const LoadedConfig& config) {
-  const TrainingArgs& args = config.args;
-  if (!args.do_train) return;
-  const StartingPoint start = find_starting_point(config, training_request(args));
-  check_export(config, start.model_config);
-  ProgressDisplay progress(ProgressMode::kNone);
-  (void)make_task_setup({.options = make_task_options(config),
-                         .tokenizer = *start.tokenizer,
-                         .model = start.model_config,
-                         .model_is_trained = !start.pretrained.empty(),
-                         .progress = progress,
-                         .entry = std::make_shared<std::optional<size_t>>(),
-                         .cache = {},
-                         .trained = {},
-                         .chat_template = start.chat_template,
-                         .chat_date = chat_date_today()});
-  if (!start.model_config.lora) return;
-  try {
-    (void)parameter_shapes(start.model_config, task_of(args.task).head(args));
-  } catch (const nn::LoraError& error) {
-    refuse_key(config, error.key(), error.what());
-  }
+StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequest& request) {
+  return Assembly(config).find_starting_point(request);
+}
+
+void check_parts(const LoadedConfig& config) { Assembly(config).check_parts(); }
+
+Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
+                    ProgressDisplay& progress) {
+  return Assembly(config).assemble_data(request, progress);
+}
+
+void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts) {
+  Assembly(config).assemble_model(request, parts);
 }
 
 Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
@@ -536,135 +638,6 @@ Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
   Parts parts = assemble_data(config, request, progress);
   assemble_model(config, request, parts);
   return parts;
-}
-
-Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
-                    ProgressDisplay& progress) {
-  const TrainingArgs& args = config.args;
-  Parts parts;
-  const Accelerator wanted = accelerator_of(args);
-  if (takes_tpu(wanted)) keep_tpu_programs(join_path(args.cache_dir, "tpu-programs"));
-  parts.device = pick_device(wanted);
-  if (wanted != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
-  parts.world = request.world ? request.world : make_single_process_world();
-
-  // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.
-  const StartingPoint start = find_starting_point(config, request);
-  parts.pretrained = start.pretrained;
-  parts.adapter = start.adapter;
-  parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
-  parts.tokenizer = start.tokenizer;
-  parts.chat_template = start.chat_template;
-  parts.starting_config = start.config_text();
-  parts.copied_files = start.copied_files;
-  if (task_of(args.task).rows == RowTask::kChat) {
-    parts.chat_date = request.chat_date.empty() ? chat_date_today() : request.chat_date;
-  }
-  parts.model_config = start.model_config;
-  if (takes_vocabulary_size(args, start)) {
-    log::info("model: vocab_size " + std::to_string(parts.tokenizer->size()) + ", the tokenizer's");
-  }
-
-  // Data, and the labels that they define.
-  TokenCacheOptions cache = request.cache;
-  cache.folder = join_path(args.cache_dir, "tokens");
-  cache.overwrite = args.overwrite_cache;
-  cache.show = show_steps(progress);
-  DataRecord trained;
-  if (!request.train && !parts.pretrained.empty()) {
-    trained = trained_record(parts.pretrained, task_of(args.task).rows);
-  }
-  cache.memory_left = [&args, device = parts.device, processes = parts.world->size()] {
-    return memory_left(args, device, processes);
-  };
-  const auto entry = std::make_shared<std::optional<size_t>>();
-  parts.setup = make_task_setup({.options = make_task_options(config),
-                                 .tokenizer = *parts.tokenizer,
-                                 .model = parts.model_config,
-                                 .model_is_trained = !parts.pretrained.empty(),
-                                 .progress = progress,
-                                 .entry = entry,
-                                 .cache = std::move(cache),
-                                 .trained = std::move(trained),
-                                 .chat_template = parts.chat_template,
-                                 .few_lengths = compiles_shapes(parts.device),
-                                 .chat_date = parts.chat_date});
-  for (auto& [name, content] : parts.setup->model_files(parts.copied_files)) {
-    std::erase_if(parts.copied_files,
-                  [&name = name](const auto& file) { return file.first == name; });
-    parts.copied_files.emplace_back(name, std::move(content));
-  }
-  if (!request.train && !parts.pretrained.empty()) {
-    check_head(config, parts.pretrained, parts.model_config);  // before its labels are compared
-  }
-  if (request.train) {
-    parts.train_data = read_training_data(args, *parts.setup, *entry);
-    parts.setup->learn_from(*parts.train_data);
-  }
-  entry->reset();
-  if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);
-  if (request.predict) parts.test_data = parts.setup->read(Split::kTest);
-  if (request.train && request.weights == WeightSource::kStart)
-    check_training_samples(config, parts);
-  check_token_types(config, parts);
-  parts.collator = parts.setup->make_collator();
-  parts.model_config = parts.setup->complete(parts.model_config);
-  if (request.train) check_frozen(config, parts);
-  settle_base(config, parts);
-  return parts;
-}
-
-void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts) {
-  const TrainingArgs& args = config.args;
-  check_arithmetic(config, parts.device);
-  set_device_arithmetic(parts.device, args.tf32.value_or(false), args.full_determinism);
-  // The model and the task.
-  const MemoryChoices memory = request.memory.value_or(choices_of(args));
-  ModelOptions options = model_options(args, memory, parts.device);
-  // A checkpoint of an adapter does not restore its base.
-  const bool is_loaded = !parts.pretrained.empty() &&
-                         (request.weights == WeightSource::kStart || parts.model_config.lora);
-  options.freeze = args.freeze;
-  options.base = parts.base_format;
-  // load_pretrained draws missing weights
-  options.draw_weights = request.weights != WeightSource::kCheckpoint && !is_loaded;
-  const std::string note = emulated_precision_note(
-      options.precision, has_fast_products(options.precision, parts.device));
-  if (!note.empty()) log::warning(note);
-  auto [model, task] = parts.setup->make_learner(parts.model_config, parts.device, options);
-  parts.model = std::move(model);
-  parts.model_config = parts.model->config();
-  parts.task = std::move(task);
-  if (is_loaded) {
-    checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
-    if (!request.train) check_adapter_base(parts.pretrained);
-    load_pretrained(config, parts, options, request.train);
-    if (!parts.adapter.empty() && request.weights == WeightSource::kStart) {
-      check_base_of_continued(config, parts, hash_cache(config.args, {}));
-      load_adapter_weights(*parts.model, parts.adapter);
-    }
-    FileSystem& files = FileSystem::local();
-    ParameterStore& parameters = parts.model->store();
-    if (parts.pretrained == request.model_folder &&
-        has_corrections(parameters, files, parts.pretrained)) {
-      (void)restore_parameters(parameters, files, parts.pretrained);
-    }
-  }
-
-  // The optimizer.
-  if (request.train) {
-    parts.optimizer =
-        make_run_optimizer(args, *parts.model, optimizer_options(args, memory.optimizer));
-  }
-
-  check_export(config, parts.model_config);
-  check_metric(config, parts);  // before the first step, not at the first evaluation
-
-  parts.identity.data = parts.train_data ? parts.train_data->fingerprint() : "";
-  parts.identity.validation = parts.validation_data ? parts.validation_data->fingerprint() : "";
-  parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
-  parts.identity.model = model_identity(*parts.model);
-  parts.identity.chat_template = hash_chat_template(parts.chat_template.get());
 }
 
 ProgressMode progress_mode(const TrainingArgs& args) {

@@ -102,7 +102,7 @@ struct StartingPoint {
 [[nodiscard]] StartingPoint find_starting_point(const LoadedConfig& config,
                                                 const AssemblyRequest& request);
 // Returns the folder of a key that names a model or tokenizer. Throws Error(kConfig).
-[[nodiscard]] std::string named_folder(const LoadedConfig& config, const char* key,
+[[nodiscard]] std::string named_folder(const KeyLocations& keys, const char* key,
                                        const std::string& name);
 [[nodiscard]] std::string hash_tokenizer(const Tokenizer& tokenizer);
 // Returns an empty text for null.

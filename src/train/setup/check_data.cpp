@@ -109,7 +109,7 @@ bool has_target(const Example& example, const Tokenizer& tokenizer) {
 }
 
 // Usually stops at the first sample.
-void check_targets(const LoadedConfig& config, const Parts& parts) {
+void check_targets(const KeyLocations& keys, const Parts& parts) {
   bool is_found = false;
   visit_spread(*parts.train_data, parts.train_data->size(), [&](int64_t index, int64_t choice) {
     is_found = has_target(parts.train_data->get(index, choice), *parts.tokenizer);
@@ -117,7 +117,7 @@ void check_targets(const LoadedConfig& config, const Parts& parts) {
   });
   if (is_found || parts.train_data->size() == 0) return;
   throw Error(ErrorKind::kConfig,
-              config.where("train_file") +
+              keys.where("train_file") +
                   ": train_file: no sample has a target to learn from: labels are missing or -100, "
                   "or texts hold special tokens only; check the labels and the columns");
 }

@@ -54,81 +54,91 @@ std::string recorded(const RunState& finished, const char* key) {
   return found != finished.config.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-std::string finished_folder(const LoadedConfig& config, const RunState& finished) {
-  const TrainingArgs& args = config.args;
-  checkpoint::require_undamaged_model(FileSystem::local(), args.output_dir);
-  const std::string task = recorded(finished, "task");
-  if (!task.empty() && task != args.task) {
-    refuse_key(config, "output_dir",
-               "'" + args.output_dir + "' holds a finished run of task '" + task +
-                   "', the configuration asks for '" + args.task +
-                   "'; name that run's folder, or evaluate model_name_or_path with "
-                   "--checkpoint base");
-  }
-  const std::string base = recorded(finished, "model_name_or_path");
-  if (args.model_name_or_path && !base.empty() && base != *args.model_name_or_path) {
-    log::warning("the finished run in '" + args.output_dir + "' started from '" + base +
-                 "', the configuration names '" + *args.model_name_or_path +
-                 "'; --checkpoint base evaluates that one");
-  }
-  log::info("evaluating the trained model in '" + args.output_dir + "' (" +
-            std::to_string(finished.step) + " steps)");
-  return args.output_dir;
-}
+// Finds the folder of the model to evaluate.
+class EvaluatedFolder {
+ public:
+  explicit EvaluatedFolder(const LoadedConfig& config) : config_(config), args_(config.args) {}
 
-std::string checkpoint_or_finished(const LoadedConfig& config,
-                                   const std::optional<RunState>& finished) {
-  const TrainingArgs& args = config.args;
-  if (!FileSystem::local().exists(args.output_dir)) {
-    refuse_key(config, "output_dir",
-               "there is no '" + args.output_dir + "'; train first, or name the folder");
+  [[nodiscard]] std::string evaluated_folder(EvaluatedModel choice) const {
+    // A model that the command line names has priority.
+    const bool is_named = config_.where("model_name_or_path") == "command line";
+    const bool may_use_run = choice == EvaluatedModel::kTrained && !is_named;
+    std::optional<RunState> finished;
+    if (may_use_run || choice == EvaluatedModel::kNewest) finished = finished_run(args_.output_dir);
+    if (choice == EvaluatedModel::kNewest) return checkpoint_or_finished(finished);
+    if (may_use_run && finished) return finished_folder(*finished);
+    if (args_.model_name_or_path) {
+      announce_base(may_use_run);
+      return "";
+    }
+    if (may_use_run && !newest_checkpoint(args_.output_dir, false).empty()) {
+      return checkpoint_or_finished(finished);  // there is no other model
+    }
+    refuse_key(config_, "model_name_or_path",
+               "names the model to evaluate and is not set" +
+                   (may_use_run ? ", and '" + args_.output_dir +
+                                      "' holds no run; set it, or name the run's folder with "
+                                      "output_dir"
+                                : std::string("; set it")));
   }
-  const std::string newest = newest_checkpoint(args.output_dir, true);
-  if (!newest.empty()) {
-    log::info("evaluating the newest checkpoint '" + newest + "'");
-    return newest;
-  }
-  if (finished) return finished_folder(config, *finished);
-  throw Error(ErrorKind::kCheckpoint,
-              args.output_dir + " holds no valid checkpoint and no finished model to evaluate; " +
-                  "train first, or evaluate model_name_or_path with --checkpoint base");
-}
 
-void announce_base(const LoadedConfig& config, bool may_use_run) {
-  const TrainingArgs& args = config.args;
-  const std::string newest = may_use_run ? newest_checkpoint(args.output_dir, false) : "";
-  log::info("evaluating model_name_or_path, '" + *args.model_name_or_path + "'" +
-            (newest.empty() ? ""
-                            : "; the run in '" + args.output_dir +
-                                  "' is not finished: --checkpoint auto evaluates its newest "
-                                  "checkpoint, " +
-                                  file_name(newest)));
-}
+ private:
+  [[nodiscard]] std::string finished_folder(const RunState& finished) const {
+    checkpoint::require_undamaged_model(FileSystem::local(), args_.output_dir);
+    const std::string task = recorded(finished, "task");
+    if (!task.empty() && task != args_.task) {
+      refuse_key(config_, "output_dir",
+                 "'" + args_.output_dir + "' holds a finished run of task '" + task +
+                     "', the configuration asks for '" + args_.task +
+                     "'; name that run's folder, or evaluate model_name_or_path with "
+                     "--checkpoint base");
+    }
+    const std::string base = recorded(finished, "model_name_or_path");
+    if (args_.model_name_or_path && !base.empty() && base != *args_.model_name_or_path) {
+      log::warning("the finished run in '" + args_.output_dir + "' started from '" + base +
+                   "', the configuration names '" + *args_.model_name_or_path +
+                   "'; --checkpoint base evaluates that one");
+    }
+    log::info("evaluating the trained model in '" + args_.output_dir + "' (" +
+              std::to_string(finished.step) + " steps)");
+    return args_.output_dir;
+  }
+
+  [[nodiscard]] std::string checkpoint_or_finished(const std::optional<RunState>& finished) const {
+    if (!FileSystem::local().exists(args_.output_dir)) {
+      refuse_key(config_, "output_dir",
+                 "there is no '" + args_.output_dir + "'; train first, or name the folder");
+    }
+    const std::string newest = newest_checkpoint(args_.output_dir, true);
+    if (!newest.empty()) {
+      log::info("evaluating the newest checkpoint '" + newest + "'");
+      return newest;
+    }
+    if (finished) return finished_folder(*finished);
+    throw Error(ErrorKind::kCheckpoint,
+                args_.output_dir +
+                    " holds no valid checkpoint and no finished model to evaluate; " +
+                    "train first, or evaluate model_name_or_path with --checkpoint base");
+  }
+
+  void announce_base(bool may_use_run) const {
+    const std::string newest = may_use_run ? newest_checkpoint(args_.output_dir, false) : "";
+    log::info("evaluating model_name_or_path, '" + *args_.model_name_or_path + "'" +
+              (newest.empty() ? ""
+                              : "; the run in '" + args_.output_dir +
+                                    "' is not finished: --checkpoint auto evaluates its newest "
+                                    "checkpoint, " +
+                                    file_name(newest)));
+  }
+
+  const LoadedConfig& config_;
+  const TrainingArgs& args_;
+};
 
 }  // namespace
 
 std::string evaluated_folder(const LoadedConfig& config, EvaluatedModel choice) {
-  const TrainingArgs& args = config.args;
-  // A model that the command line names has priority.
-  const bool is_named = config.where("model_name_or_path") == "command line";
-  const bool may_use_run = choice == EvaluatedModel::kTrained && !is_named;
-  std::optional<RunState> finished;
-  if (may_use_run || choice == EvaluatedModel::kNewest) finished = finished_run(args.output_dir);
-  if (choice == EvaluatedModel::kNewest) return checkpoint_or_finished(config, finished);
-  if (may_use_run && finished) return finished_folder(config, *finished);
-  if (args.model_name_or_path) {
-    announce_base(config, may_use_run);
-    return "";
-  }
-  if (may_use_run && !newest_checkpoint(args.output_dir, false).empty()) {
-    return checkpoint_or_finished(config, finished);  // there is no other model
-  }
-  refuse_key(config, "model_name_or_path",
-             "names the model to evaluate and is not set" +
-                 (may_use_run ? ", and '" + args.output_dir +
-                                    "' holds no run; set it, or name the run's folder with "
-                                    "output_dir"
-                              : std::string("; set it")));
+  return EvaluatedFolder(config).evaluated_folder(choice);
 }
 
 void check_head(const LoadedConfig& config, const std::string& folder, const ModelConfig& model) {

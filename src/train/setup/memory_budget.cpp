@@ -72,7 +72,7 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
     if (!why.empty()) log::info("memory is planned again for another machine: " + why);
   }
   const MemoryWorkload workload =
-      workload_of(config, parts, effective_batch(config.args, saved, processes));
+      workload_of(config.args, parts, effective_batch(config.args, saved, processes));
   const MemoryDecision decision = decide_as_one(workload, options, parts.world.get());
   log::info(decision.line());
   const std::optional<MemoryDecision> before =
@@ -85,23 +85,23 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
   return decision;
 }
 
-int64_t batches_at_once(const LoadedConfig& config, const MemoryWorkload& workload,
+int64_t batches_at_once(const TrainingArgs& args, const MemoryWorkload& workload,
                         const MemoryChoices& choices) {
   if (workload.is_device || !workload.sums_shards) return 1;
   // The processes of a machine share its memory.
   const int64_t free = attainable_memory() / workload.processes;
   const int64_t most = free > 0 ? free : std::numeric_limits<int64_t>::max();
   return largest_batches_at_once(workload, choices,
-                                 std::min(most, memory_budget_of(config.args).value_or(most)));
+                                 std::min(most, memory_budget_of(args).value_or(most)));
 }
 
-int64_t batches_at_once(const LoadedConfig& config, const Parts& parts, const RunState* saved,
+int64_t batches_at_once(const TrainingArgs& args, const Parts& parts, const RunState* saved,
                         const std::optional<MemoryDecision>& decision) {
-  if (!config.args.full_determinism || !parts.device.is_cpu()) return 0;
+  if (!args.full_determinism || !parts.device.is_cpu()) return 0;
   if (num_threads() == 1) return 1;
-  const int64_t batch = effective_batch(config.args, saved, processes_of(config.args, parts));
-  return batches_at_once(config, workload_of(config, parts, std::max<int64_t>(1, batch)),
-                         decision ? decision->choices : choices_of(config.args));
+  const int64_t batch = effective_batch(args, saved, processes_of(args, parts));
+  return batches_at_once(args, workload_of(args, parts, std::max<int64_t>(1, batch)),
+                         decision ? decision->choices : choices_of(args));
 }
 
 LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved) {

@@ -26,11 +26,11 @@ namespace finetune {
 // Returns Parts::batches_at_once of a run with these keys after `decision` was applied: as many
 // batches as there are threads and memory for. Results do not depend on it, so each session chooses
 // again.
-[[nodiscard]] int64_t batches_at_once(const LoadedConfig& config, const Parts& parts,
+[[nodiscard]] int64_t batches_at_once(const TrainingArgs& args, const Parts& parts,
                                       const RunState* saved,
                                       const std::optional<MemoryDecision>& decision);
 // The same for a planned workload.
-[[nodiscard]] int64_t batches_at_once(const LoadedConfig& config, const MemoryWorkload& workload,
+[[nodiscard]] int64_t batches_at_once(const TrainingArgs& args, const MemoryWorkload& workload,
                                       const MemoryChoices& choices);
 
 // Returns the keys with the run's memory_budget decision, if it would be made again.

@@ -54,9 +54,7 @@ int64_t processes_of(const TrainingArgs& args, const Parts& parts) {
   return result.ec == std::errc() ? std::max<int64_t>(1, count) : 1;
 }
 
-MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
-                           int64_t effective_batch) {
-  const TrainingArgs& args = config.args;
+MemoryWorkload workload_of(const TrainingArgs& args, const Parts& parts, int64_t effective_batch) {
   MemoryWorkload workload{
       .model = parts.model_config,
       .head = task_of(args.task).head(args),

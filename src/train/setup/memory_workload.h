@@ -11,7 +11,7 @@ namespace finetune {
 
 // Returns the workload to plan memory for. The data in `parts` must have been read; the model need
 // not exist. `effective_batch`: samples per update of one process.
-[[nodiscard]] MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
+[[nodiscard]] MemoryWorkload workload_of(const TrainingArgs& args, const Parts& parts,
                                          int64_t effective_batch);
 
 // Bytes that a run can use on the accelerator or the CPU.

@@ -142,7 +142,8 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   const Parts parts = assemble_data(config, training_request(args), progress);
   const int64_t processes = processes_of(args, parts);
   const int64_t effective = asked_effective_batch(args, processes);
-  MemoryWorkload workload = workload_of(config, parts, std::max<int64_t>(1, effective / processes));
+  MemoryWorkload workload =
+      workload_of(config.args, parts, std::max<int64_t>(1, effective / processes));
   Json plan;
   const MemoryOptions memory_keys = memory_options(config);
   MemoryChoices choices = memory_keys.asked;
@@ -154,7 +155,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
     plan["decision"] = decision.to_json();
     plan["decision_line"] = decision.line();
   }
-  workload.batches_at_once = batches_at_once(config, workload, choices);
+  workload.batches_at_once = batches_at_once(args, workload, choices);
   const MemoryParts needed = predict_memory(workload, choices);
   plan["parts"] = Json::object();
   for (const auto& [name, bytes] : named_parts(needed)) plan["parts"][name] = bytes;

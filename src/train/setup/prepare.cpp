@@ -92,7 +92,7 @@ nlohmann::ordered_json fill_cache(const LoadedConfig& config, const PrepareOutpu
 }
 
 // Returns the sources of the examples: one set of documents, or several in a mixture.
-std::vector<const DocumentExamples*> documents_of(const LoadedConfig& config, const Dataset& data) {
+std::vector<const DocumentExamples*> documents_of(const KeyLocations& keys, const Dataset& data) {
   std::vector<const Dataset*> parts = {&data};
   if (const auto* mixed = dynamic_cast<const MixedPretraining*>(&data)) {
     parts.clear();
@@ -102,8 +102,7 @@ std::vector<const DocumentExamples*> documents_of(const LoadedConfig& config, co
   for (const Dataset* part : parts) {
     documents.push_back(dynamic_cast<const DocumentExamples*>(part));
     if (documents.back() == nullptr) {
-      refuse_key(config, "train_file",
-                 "names shards already; name the documents to make them from");
+      refuse_key(keys, "train_file", "names shards already; name the documents to make them from");
     }
   }
   return documents;

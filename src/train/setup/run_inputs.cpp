@@ -85,9 +85,8 @@ FileRecord record_files(const std::vector<std::vector<std::string>>& groups,
   return record;
 }
 
-Json describe_inputs(const LoadedConfig& config, const Parts& parts, const RunState* saved,
+Json describe_inputs(const TrainingArgs& args, const Parts& parts, const RunState* saved,
                      const ShowStep& show) {
-  const TrainingArgs& args = config.args;
   const TokenCacheOptions cache = hash_cache(args, show);
   Json inputs = Json::object();
   record(inputs, kTrainFileInput,
