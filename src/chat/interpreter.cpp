@@ -374,15 +374,8 @@ class Interpreter {
       }
       case Kind::kCall:
         return call(node, {});
-      case Kind::kFilter: {
-        const Value value = evaluate(*node.children[0]);
-        if (node.filter == nullptr) fail("no filter named '" + node.name + "'");
-        if (value.text() != nullptr && value.text()->is_markup() && !takes_markup(node.name)) {
-          fail("the filter '" + node.name + "' of a text of |safe is not available");
-        }
-        return naming("filter", node.name,
-                      [&] { return node.filter->call(value, arguments(node)); });
-      }
+      case Kind::kFilter:
+        return evaluate_filter(node);
       case Kind::kTest: {
         const Value value = evaluate(*node.children[0]);
         if (node.test == nullptr) fail("no test named '" + node.name + "'");
@@ -400,6 +393,15 @@ class Interpreter {
       default:
         return evaluate_operator(node);
     }
+  }
+
+  Value evaluate_filter(const Node& node) {
+    const Value value = evaluate(*node.children[0]);
+    if (node.filter == nullptr) fail("no filter named '" + node.name + "'");
+    if (value.text() != nullptr && value.text()->is_markup() && !takes_markup(node.name)) {
+      fail("the filter '" + node.name + "' of a text of |safe is not available");
+    }
+    return naming("filter", node.name, [&] { return node.filter->call(value, arguments(node)); });
   }
 
   Value evaluate_operator(const Node& node) {

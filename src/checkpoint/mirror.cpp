@@ -120,11 +120,42 @@ struct Mirror::Worker {
     std::optional<FileJob> file;
     if (!copies_checkpoint) file = queue.front();
     lock.unlock();
+    const Attempt attempt = try_to_copy(file);
+    if (attempt.is_done && !attempt.succeeded && copies_checkpoint) folder.discard(working->copy);
+    lock.lock();
+    if (lease && lease->is_lost()) {
+      lost = true;
+      wake.notify_all();
+      return true;
+    }
+    last_problem_lasts = attempt.lasts;
+    lacks_file = lacks_file || attempt.leaves_out_file;
+    if (attempt.is_done) {
+      count(copies_checkpoint, attempt.succeeded);
+      remove(copies_checkpoint, file);
+    }
+    if (attempt.problem.empty()) {
+      recovered();
+      return true;
+    }
+    failed(attempt.problem);
+    return false;
+  }
+
+  // What became of copying one file or checkpoint.
+  struct Attempt {
     bool succeeded = true;
-    bool is_done = true;
-    std::string problem;
-    bool lasts = false;
+    bool is_done = true;       // else it is tried again
+    std::string problem = {};  // that stopped it; empty: none
+    bool lasts = false;        // the problem does not pass by itself
     bool leaves_out_file = false;
+  };
+
+  // Copies a file, or without one the checkpoint `working`. Holds no lock.
+  Attempt try_to_copy(const std::optional<FileJob>& file) {
+    const bool copies_checkpoint = !file.has_value();
+    Attempt attempt;
+    auto& [succeeded, is_done, problem, lasts, leaves_out_file] = attempt;
     try {
       if (options.check_late && !is_claimed) options.check_late();
       claim();
@@ -155,25 +186,7 @@ struct Mirror::Worker {
       is_done = succeeded = false;
       problem = failure.what();
     }
-    if (is_done && !succeeded && copies_checkpoint) folder.discard(working->copy);
-    lock.lock();
-    if (lease && lease->is_lost()) {
-      lost = true;
-      wake.notify_all();
-      return true;
-    }
-    last_problem_lasts = lasts;
-    lacks_file = lacks_file || leaves_out_file;
-    if (is_done) {
-      count(copies_checkpoint, succeeded);
-      remove(copies_checkpoint, file);
-    }
-    if (problem.empty()) {
-      recovered();
-      return true;
-    }
-    failed(problem);
-    return false;
+    return attempt;
   }
 
   // Starts copying the newer checkpoint; drops the older one if it is not complete.

@@ -89,6 +89,29 @@ void write_more_templates(const std::string& folder, StagedOutput& output) {
   }
 }
 
+// Tokenizer, model card and the other files of the folder.
+void write_other_files(const MergedModel& model, StagedOutput& output) {
+  FileSystem& files = FileSystem::local();
+  std::vector<std::string> names = files_with_weights(files, model.folder);
+  const auto has_tokenizer = [](const std::vector<std::string>& list) {
+    return std::ranges::any_of(list, [](const auto& name) { return is_tokenizer_file_name(name); });
+  };
+  for (const std::string& name : names) {
+    const std::string text = files.read_all(join_path(model.folder, name));
+    output.write(name, name == checkpoint::kModelCardFile ? card_text(text) : text);
+  }
+  // An adapter's folder of another program may lack what its base has.
+  for (const std::string& name : files_with_weights(files, model.base)) {
+    const bool is_of_tokenizer = is_tokenizer_file_name(name) || name == kChatTemplateFile;
+    const bool is_missing = std::ranges::find(names, name) == names.end();
+    if (is_missing && name != checkpoint::kModelCardFile &&
+        !(is_of_tokenizer && has_tokenizer(names))) {
+      output.write(name, files.read_all(join_path(model.base, name)));
+    }
+  }
+  write_more_templates(has_tokenizer(names) ? model.folder : model.base, output);
+}
+
 }  // namespace
 
 ExportReport export_folder(const MergedModel& model, const std::string& out,
@@ -131,24 +154,7 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
         nf4_quantization_config(dtype_text(stated), options.nested, whole);
   }
   output.write(kConfigFile, config.dump(2) + "\n");
-  std::vector<std::string> names = files_with_weights(files, model.folder);
-  const auto has_tokenizer = [](const std::vector<std::string>& list) {
-    return std::ranges::any_of(list, [](const auto& name) { return is_tokenizer_file_name(name); });
-  };
-  for (const std::string& name : names) {
-    const std::string text = files.read_all(join_path(model.folder, name));
-    output.write(name, name == checkpoint::kModelCardFile ? card_text(text) : text);
-  }
-  // An adapter's folder of another program may lack what its base has.
-  for (const std::string& name : files_with_weights(files, model.base)) {
-    const bool is_of_tokenizer = is_tokenizer_file_name(name) || name == kChatTemplateFile;
-    const bool is_missing = std::ranges::find(names, name) == names.end();
-    if (is_missing && name != checkpoint::kModelCardFile &&
-        !(is_of_tokenizer && has_tokenizer(names))) {
-      output.write(name, files.read_all(join_path(model.base, name)));
-    }
-  }
-  write_more_templates(has_tokenizer(names) ? model.folder : model.base, output);
+  write_other_files(model, output);
   if (!options.manifest_id.empty()) output.write_manifest(options.manifest_id);
   if (options.verify) output.verify();
   ExportReport report = {.bytes = output.bytes(),

@@ -17,6 +17,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+template <class State, class Visitor>
+void describe_environment(State& environment, Visitor&& field) {
+  field("finetune_version", environment.finetune_version);
+  field("torch_version", environment.torch_version);
+  field("device", environment.device);
+  field("cpu_capability", environment.cpu_capability);
+  field("threads", environment.threads);
+  field("processes", environment.processes);
+  field("processors", environment.processors);
+  field("machine_memory", environment.machine_memory);
+  field("arithmetic", environment.arithmetic);
+}
+
 // Lists every member once, for writing and for reading.
 template <class State, class Visitor>
 void describe(State& s, Visitor&& field) {
@@ -68,15 +81,7 @@ void describe(State& s, Visitor&& field) {
   field("identity_model", s.identity.model);
   field("identity_chat_template", s.identity.chat_template);
   field("inputs", s.inputs);
-  field("finetune_version", s.environment.finetune_version);
-  field("torch_version", s.environment.torch_version);
-  field("device", s.environment.device);
-  field("cpu_capability", s.environment.cpu_capability);
-  field("threads", s.environment.threads);
-  field("processes", s.environment.processes);
-  field("processors", s.environment.processors);
-  field("machine_memory", s.environment.machine_memory);
-  field("arithmetic", s.environment.arithmetic);
+  describe_environment(s.environment, field);
   field("config", s.config);
   field("memory", s.memory);
   field("stream", s.stream);

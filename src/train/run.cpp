@@ -145,7 +145,7 @@ struct OutOfMemoryAt {
 
 // What was needed, what there was and what helps most; empty for a stream, and where memory does
 // not even suffice to find that out.
-std::string advice_on_memory(const TrainingArgs& args, const Parts& parts,
+std::string advice_on_memory(const TrainingArgs& args, const DataParts& parts,
                              const std::optional<MemoryDecision>& decision,
                              const OutOfMemoryAt& at) {
   if (dynamic_cast<const SampleStream*>(parts.train_data.get()) != nullptr) return "";
@@ -162,7 +162,8 @@ std::string advice_on_memory(const TrainingArgs& args, const Parts& parts,
 }
 
 // One line of what and where, then a line for each fact.
-Error out_of_memory_error(const Parts& parts, const OutOfMemoryAt& at, const std::string& advice) {
+Error out_of_memory_error(const DataParts& parts, const OutOfMemoryAt& at,
+                          const std::string& advice) {
   const std::string device = describe_device_memory(parts.device);
   std::string text = "out of memory";
   if (!device.empty()) text += " on the device";
@@ -223,7 +224,7 @@ AssemblyRequest request_for(RunStorage& storage, const TrainingArgs& args, const
   return request;
 }
 
-// Everything that one session trains with. `parts` lacks the model.
+// Everything that one session trains with, besides the model.
 struct SessionSetup {
   RunStorage& storage;
   const RunOptions& options;
@@ -231,13 +232,20 @@ struct SessionSetup {
   const std::optional<CheckpointEntry>& newest;
   const RunState* saved;
   ProgressDisplay& progress;
+  const std::shared_ptr<Session>& session;
+  const std::optional<MemoryDecision>& decision;
+  int64_t batches_at_once;
 };
 
-// Assembles the model, restores or draws its weights, and trains. `at`: how far it came.
-int train_model(const SessionSetup& setup, const AssemblyRequest& request, Parts& parts,
-                OutOfMemoryAt& at) {
-  World& world = *parts.world;
-  assemble_model(setup.config, request, parts);
+// Assembles the model, restores or draws its weights, and trains. `made`: the parts; `at`: how far
+// it came.
+int train_model(const SessionSetup& setup, const AssemblyRequest& request, const DataParts& data,
+                std::optional<Parts>& made, OutOfMemoryAt& at) {
+  World& world = *data.world;
+  Parts& parts = made.emplace(assemble_model(setup.config, request, data));
+  parts.session = setup.session;
+  parts.batches_at_once = setup.batches_at_once;
+  if (setup.decision) parts.memory = setup.decision->to_json();
   const RunIdentity& identity = parts.identity;
   check_same(world,
              identity.data + identity.validation + identity.tokenizer + identity.model +
@@ -290,27 +298,34 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
   }
   AssemblyRequest request = request_for(storage, args, resumed, beginning.newest, progress);
   request.world = world;
-  Parts parts = assemble_data(config, request, progress);
-  parts.session = session;
-  const std::optional<MemoryDecision> decision = apply_memory_budget(config, parts, saved);
+  DataParts data = assemble_data(config, request, progress);
+  const std::optional<MemoryDecision> decision = apply_memory_budget(config, data, saved);
   LoadedConfig budgeted = config;
   if (decision) {
     decision->record_in(budgeted.args);
-    parts.memory = decision->to_json();
     request.memory = decision->choices;
-    if (parts.four_bits) choose_base_format(budgeted, parts);
+    if (data.four_bits) choose_base_format(budgeted, data);
   }
-  parts.batches_at_once = batches_at_once(budgeted.args, parts, saved, decision);
-  const SessionSetup setup{storage, options, budgeted, beginning.newest, saved, progress};
+  const SessionSetup setup{
+      .storage = storage,
+      .options = options,
+      .config = budgeted,
+      .newest = beginning.newest,
+      .saved = saved,
+      .progress = progress,
+      .session = session,
+      .decision = decision,
+      .batches_at_once = batches_at_once(budgeted.args, data, saved, decision)};
+  std::optional<Parts> parts;  // still there where memory did not suffice, for the message
   OutOfMemoryAt at;
   try {
-    const int code = train_model(setup, request, parts, at);
+    const int code = train_model(setup, request, data, parts, at);
     const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
     if (is_finished && world->is_first()) record.remove();
     return code;
   } catch (...) {
     if (!is_lack_of_memory(std::current_exception())) throw;
-    throw out_of_memory_error(parts, at, advice_on_memory(budgeted.args, parts, decision, at));
+    throw out_of_memory_error(data, at, advice_on_memory(budgeted.args, data, decision, at));
   }
 }
 

@@ -39,6 +39,9 @@ struct AdapterArgs {
   std::vector<std::string> llm_int8_skip_modules;
 
   static void describe(FieldList& field);
+
+ private:
+  static void describe_base(FieldList& field);
 };
 
 }  // namespace finetune

@@ -45,6 +45,7 @@ struct DataArgs {
   static void describe(FieldList& field);
 
  private:
+  static void describe_files(FieldList& field);
   static void describe_columns(FieldList& field);
   static void describe_delimited(FieldList& field);
 };

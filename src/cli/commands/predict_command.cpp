@@ -530,6 +530,22 @@ void check_model(const std::string& folder) {
   check_adapter_base(folder);
 }
 
+// Throws Error(kUsage) for options of generation that the task or --chat excludes.
+void check_generation(const CommandLine& line, bool chats, const TaskDescriptor& task) {
+  for (const char* option : {"--chat_template_path", "--chat_template_kwargs"}) {
+    if (line.has(option) && !chats) refuse_predict(std::string(option) + " needs --chat");
+  }
+  if (chats && line.has("--return_full_text")) {
+    refuse_predict("--return_full_text is for texts, and --chat prints messages; leave one out");
+  }
+  for (const char* option : kOfGeneration) {
+    if (line.has(option) && task.pipeline.name != kTextGeneration) {
+      refuse_predict(std::string(option) + " is for text-generation, the model's task is " +
+                     std::string(task.pipeline.name));
+    }
+  }
+}
+
 }  // namespace
 
 int predict_command(const Arguments& arguments) {
@@ -553,20 +569,7 @@ int predict_command(const Arguments& arguments) {
   refuse_to_replace_the_input(words);
   const TaskDescriptor& task = task_of_model(words.task, folder, has_texts || reads_input);
   for (const auto& [option, owner] : kOwned) check_owner(line.has(option), option, owner, task);
-  const bool generates = task.pipeline.name == kTextGeneration;
-  for (const char* option : {"--chat_template_path", "--chat_template_kwargs"}) {
-    if (line.has(option) && !words.options.chat)
-      refuse_predict(std::string(option) + " needs --chat");
-  }
-  if (words.options.chat && line.has("--return_full_text")) {
-    refuse_predict("--return_full_text is for texts, and --chat prints messages; leave one out");
-  }
-  for (const char* option : kOfGeneration) {
-    if (line.has(option) && !generates) {
-      refuse_predict(std::string(option) + " is for text-generation, the model's task is " +
-                     std::string(task.pipeline.name));
-    }
-  }
+  check_generation(line, words.options.chat, task);
   if (words.probabilities) {
     words.options.probabilities = probabilities_of(*words.probabilities, task);
   }

@@ -63,6 +63,10 @@ void AdapterArgs::describe(FieldList& field) {
   field("loraplus_lr_embedding", &AdapterArgs::loraplus_lr_embedding,
         "With loraplus_lr_ratio, the peak learning rate of the adapters of embeddings.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
+  describe_base(field);
+}
+
+void AdapterArgs::describe_base(FieldList& field) {
   field("dtype", &AdapterArgs::dtype,
         "With use_peft, the type in which the frozen weights are kept; auto: that of their files.",
         {.choices = {"auto", "float32", "bfloat16", "float16"}, .resume = ResumePolicy::kFixed});

@@ -33,7 +33,7 @@ void CheckpointArgs::describe(FieldList& field) {
         "Second, slow place to which each checkpoint is copied in the background and verified: a "
         "folder (such as Google Drive), or a bucket that rclone reaches (s3://BUCKET/FOLDER, "
         "gs://..., azure://..., rclone:REMOTE:FOLDER); a run resumes from the newest valid "
-        "checkpoint of both locations.",
+        "checkpoint of both places.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPathOrBucket});
   field(
       "mirror_verify", &CheckpointArgs::mirror_verify,

@@ -8,34 +8,7 @@ namespace finetune {
 
 void DataArgs::describe(FieldList& field) {
   field.section("Data");
-  field("train_file", &DataArgs::train_file,
-        "File to train on, or a list, glob or folder of several; a list of {path, weight} mixes "
-        "them by weight.",
-        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
-  field("train_file_weights", &DataArgs::train_file_weights,
-        "Weights of train_file's entries in a mixture: each entry's fraction of an epoch, which "
-        "contains every sample at least once.",
-        {.resume = ResumePolicy::kFixed});
-  field("validation_file", &DataArgs::validation_file,
-        "File to evaluate on, or a list, glob or folder of several.",
-        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
-  field("test_file", &DataArgs::test_file,
-        "File to predict on (do_predict), or a list, glob or folder of several; labels are not "
-        "needed.",
-        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
-  field("validation_split_percentage", &DataArgs::validation_split_percentage,
-        "Percentage of train_file's rows held out for evaluation if validation_file is unset: the "
-        "first ones in mlm and clm; in tasks with labels rows drawn by the seed, and only if this "
-        "key "
-        "is set. 0 holds out none.",
-        {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
-  field("max_train_samples", &DataArgs::max_train_samples, "Use only the first N training samples.",
-        {.range = {.min = 1}, .resume = ResumePolicy::kFixed});
-  field("max_eval_samples", &DataArgs::max_eval_samples, "Use only the first N evaluation samples.",
-        {.range = {.min = 1}});
-  field("max_predict_samples", &DataArgs::max_predict_samples,
-        "Use only the first N samples for prediction.",
-        {.range = {.min = 1}, .resume = ResumePolicy::kFree});
+  describe_files(field);
   field("max_seq_length", &DataArgs::max_seq_length,
         "Maximum tokens of a sample, special tokens included; unset: 128 for "
         "sequence_classification, 384 for question_answering, the model's maximum for pretraining, "
@@ -76,6 +49,37 @@ void DataArgs::describe(FieldList& field) {
   field("preprocessing_num_workers", &DataArgs::preprocessing_num_workers,
         "Number of threads that tokenise; unset: one per core.",
         {.range = {.min = 1, .max = 1024}, .resume = ResumePolicy::kFree});
+}
+
+void DataArgs::describe_files(FieldList& field) {
+  field("train_file", &DataArgs::train_file,
+        "File to train on, or a list, glob or folder of several; a list of {path, weight} mixes "
+        "them by weight.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("train_file_weights", &DataArgs::train_file_weights,
+        "Weights of train_file's entries in a mixture: each entry's fraction of an epoch, which "
+        "contains every sample at least once.",
+        {.resume = ResumePolicy::kFixed});
+  field("validation_file", &DataArgs::validation_file,
+        "File to evaluate on, or a list, glob or folder of several.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("test_file", &DataArgs::test_file,
+        "File to predict on (do_predict), or a list, glob or folder of several; labels are not "
+        "needed.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("validation_split_percentage", &DataArgs::validation_split_percentage,
+        "Percentage of train_file's rows held out for evaluation if validation_file is unset: the "
+        "first ones in mlm and clm; in tasks with labels rows drawn by the seed, and only if this "
+        "key "
+        "is set. 0 holds out none.",
+        {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
+  field("max_train_samples", &DataArgs::max_train_samples, "Use only the first N training samples.",
+        {.range = {.min = 1}, .resume = ResumePolicy::kFixed});
+  field("max_eval_samples", &DataArgs::max_eval_samples, "Use only the first N evaluation samples.",
+        {.range = {.min = 1}});
+  field("max_predict_samples", &DataArgs::max_predict_samples,
+        "Use only the first N samples for prediction.",
+        {.range = {.min = 1}, .resume = ResumePolicy::kFree});
 }
 
 void DataArgs::describe_delimited(FieldList& field) {

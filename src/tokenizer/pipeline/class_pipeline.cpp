@@ -119,59 +119,84 @@ class Template {
   Json tokens_ = Json::object();
 };
 
+Json xlm_roberta_template(const SpecialTokens& special) {
+  if (!special.bos || !special.eos) return nullptr;
+  Template pieces;
+  pieces.special(*special.bos, 0);
+  pieces.text("A", 0);
+  pieces.special(*special.eos, 0);
+  pieces.end_single();
+  pieces.special(*special.eos, 0);
+  pieces.text("B", 0);
+  pieces.special(*special.eos, 0);
+  return pieces.json();
+}
+
+Json bert_normalizer(const TokenizerFolder& folder) {
+  return {{"type", "BertNormalizer"},
+          {"clean_text", true},
+          {"handle_chinese_chars", folder.tokenize_chinese_chars.value_or(true)},
+          {"strip_accents", optional_json(folder.strip_accents)},
+          {"lowercase", folder.do_lower_case.value_or(true)}};
+}
+
+Json gemma_pre_tokenizer() {
+  return {{"type", "Split"},
+          {"pattern", {{"String", " "}}},
+          {"behavior", "MergedWithPrevious"},
+          {"invert", false}};
+}
+
+Json big_bird_normalizer() {
+  return sequence(
+      "normalizers",
+      Json::array(
+          {Json{{"type", "Strip"}, {"strip_left", false}, {"strip_right", false}},
+           Json{{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", kMetaspace}}}));
+}
+
+// The splits of a text before the byte-level or metaspace step of a class that has two.
+Json two_steps(Json first, Json second) {
+  return sequence("pretokenizers", Json::array({std::move(first), std::move(second)}));
+}
+
 }  // namespace
 
 TokenizerClass class_of(const TokenizerFolder& folder) { return class_named(folder.class_name); }
 
 nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolder& folder,
                                       const nlohmann::ordered_json& charsmap) {
-  Json normalizer;
-  Json pre_tokenizer;
-  Json decoder;
+  Json normalizer, pre_tokenizer, decoder;
   switch (which) {
     case TokenizerClass::kOther:
       break;
     case TokenizerClass::kBert:
     case TokenizerClass::kMpnet:
-      normalizer = {{"type", "BertNormalizer"},
-                    {"clean_text", true},
-                    {"handle_chinese_chars", folder.tokenize_chinese_chars.value_or(true)},
-                    {"strip_accents", optional_json(folder.strip_accents)},
-                    {"lowercase", folder.do_lower_case.value_or(true)}};
+      normalizer = bert_normalizer(folder);
       pre_tokenizer = {{"type", "BertPreTokenizer"}};
       decoder = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
       break;
     case TokenizerClass::kRoberta:
     case TokenizerClass::kGpt2:
-    case TokenizerClass::kDeberta:
-      pre_tokenizer = byte_level(folder.add_prefix_space.value_or(false));
-      decoder = byte_level(true);
-      break;
     case TokenizerClass::kGptNeoX:
-      normalizer = {{"type", "NFC"}};
+    case TokenizerClass::kDeberta:
+      if (which == TokenizerClass::kGptNeoX) normalizer = {{"type", "NFC"}};
       pre_tokenizer = byte_level(folder.add_prefix_space.value_or(false));
       decoder = byte_level(true);
       break;
     case TokenizerClass::kCohere:
       normalizer = {{"type", "NFC"}};
-      pre_tokenizer = sequence("pretokenizers",
-                               Json::array({Json{{"type", "Digits"}, {"individual_digits", true}},
-                                            byte_level(folder.add_prefix_space.value_or(false))}));
+      pre_tokenizer = two_steps({{"type", "Digits"}, {"individual_digits", true}},
+                                byte_level(folder.add_prefix_space.value_or(false)));
       decoder = byte_level(true);
       break;
     case TokenizerClass::kXlmRoberta:
       normalizer = charsmap;
-      pre_tokenizer = sequence("pretokenizers",
-                               Json::array({Json{{"type", "WhitespaceSplit"}}, metaspace(folder)}));
+      pre_tokenizer = two_steps({{"type", "WhitespaceSplit"}}, metaspace(folder));
       decoder = metaspace(folder);
       break;
     case TokenizerClass::kBigBird:
-      normalizer = sequence(
-          "normalizers",
-          Json::array({Json{{"type", "Strip"}, {"strip_left", false}, {"strip_right", false}},
-                       Json{{"type", "Replace"},
-                            {"pattern", {{"Regex", " {2,}"}}},
-                            {"content", kMetaspace}}}));
+      normalizer = big_bird_normalizer();
       pre_tokenizer = metaspace(folder);
       decoder = metaspace(folder);
       break;
@@ -188,10 +213,7 @@ nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolde
       break;
     case TokenizerClass::kGemma:
       normalizer = replace(" ", kMetaspace);
-      pre_tokenizer = {{"type", "Split"},
-                       {"pattern", {{"String", " "}}},
-                       {"behavior", "MergedWithPrevious"},
-                       {"invert", false}};
+      pre_tokenizer = gemma_pre_tokenizer();
       decoder = spaced_decoder(false);
       break;
     case TokenizerClass::kDebertaV2:
@@ -230,17 +252,7 @@ nlohmann::ordered_json class_post_processor(TokenizerClass which, const Tokenize
     add("B", 1);
     return pieces.json();
   }
-  if (which == TokenizerClass::kXlmRoberta) {
-    if (!special.bos || !special.eos) return nullptr;
-    pieces.special(*special.bos, 0);
-    pieces.text("A", 0);
-    pieces.special(*special.eos, 0);
-    pieces.end_single();
-    pieces.special(*special.eos, 0);
-    pieces.text("B", 0);
-    pieces.special(*special.eos, 0);
-    return pieces.json();
-  }
+  if (which == TokenizerClass::kXlmRoberta) return xlm_roberta_template(special);
   if (which == TokenizerClass::kMpnet) {
     // A token that tokenizer_config.json sets to null leaves MPNetTokenizer's default id.
     const SpecialTokens::Token sep = special.sep.value_or(SpecialTokens::Token{"None", 2});

@@ -97,6 +97,19 @@ std::vector<Outputs> compute_outputs(const Parts& parts, std::span<const Batch> 
   return outputs;
 }
 
+// With the names of a split's metrics: "eval_loss".
+nlohmann::ordered_json named_metrics(const std::string& prefix, const MeanLoss& loss,
+                                     const Metrics& own, const TrainingArgs& args) {
+  nlohmann::ordered_json metrics;
+  metrics[prefix + "_loss"] = loss.mean();
+  if (task_of(args.task).learns_next_words) {
+    metrics[prefix + "_perplexity"] = std::exp(loss.mean());
+  }
+  if (args.prediction_loss_only) return metrics;
+  for (const auto& [name, value] : own.compute()) metrics[prefix + "_" + name] = value;
+  return metrics;
+}
+
 std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split split,
                                                   const TrainingArgs& args,
                                                   ProgressDisplay& progress,
@@ -153,17 +166,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   const std::chrono::duration<double> runtime = std::chrono::steady_clock::now() - start;
   EvaluationResult result{.metrics = {}, .files = std::move(results.files)};
   nlohmann::ordered_json& metrics = result.metrics;
-  if (!predicts || loss.is_there()) {
-    metrics[prefix + "_loss"] = loss.mean();
-    if (task_of(args.task).learns_next_words) {
-      metrics[prefix + "_perplexity"] = std::exp(loss.mean());
-    }
-    if (!args.prediction_loss_only) {
-      for (const auto& [name, value] : results.metrics->compute()) {
-        metrics[prefix + "_" + name] = value;
-      }
-    }
-  }
+  if (!predicts || loss.is_there()) metrics = named_metrics(prefix, loss, *results.metrics, args);
   metrics.update(
       speed_metrics(prefix, runtime.count(),
                     {.samples = loader.samples(), .steps = batches.batches(), .tokens = {}}));

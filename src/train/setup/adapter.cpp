@@ -102,7 +102,7 @@ class AdapterSetup {
     start.model_config.lora = std::move(lora);
   }
 
-  void settle_base(Parts& parts) const {
+  void settle_base(DataParts& parts) const {
     if (!parts.model_config.lora) return;
     try {
       const std::optional<Head> head = task_of(args_.task).head(args_);
@@ -114,7 +114,7 @@ class AdapterSetup {
     choose_base_format(parts);
   }
 
-  void choose_base_format(Parts& parts) const {
+  void choose_base_format(DataParts& parts) const {
     const FourBits four_bits = four_bits_of(args_);
     const bool is_auto = four_bits == FourBits::kAuto;
     BaseFormat& base = parts.base_format;
@@ -258,7 +258,7 @@ class AdapterSetup {
   // An adapter's folder holds no frozen weights, so that what its base lacks (a pooler, after
   // masked language modelling) is trained whole and saved. PEFT leaves it out, and its models then
   // have other weights there at each start.
-  void train_what_base_lacks(std::optional<Head> head, Parts& parts) const {
+  void train_what_base_lacks(std::optional<Head> head, DataParts& parts) const {
     if (config_folder(parts.pretrained) != parts.pretrained) return;  // a run's own adapter
     nn::LoraConfig& lora = *parts.model_config.lora;
     std::vector<std::string> modules;
@@ -276,7 +276,7 @@ class AdapterSetup {
   }
 
   // GPT-2's matrices are stored as [in, out], which bitsandbytes does not quantise either.
-  void check_four_bits(const Parts& parts) const {
+  void check_four_bits(const DataParts& parts) const {
     if (!has_transposed_linear(parts.model_config) || four_bits_of(args_) == FourBits::kAuto)
       return;
     refuse_key(config_, "load_in_4bit",
@@ -285,7 +285,7 @@ class AdapterSetup {
   }
 
   // Refuses a key whose value is not what the quantized folder says.
-  void check_same_quantization(const char* key, const Parts& parts) const {
+  void check_same_quantization(const char* key, const DataParts& parts) const {
     const std::string path = join_path(config_folder(parts.pretrained), kConfigFile);
     const Json file = read_json_file(path).value("quantization_config", Json::object());
     const bool is_flag = key == std::string_view("use_bnb_nested_quant");
@@ -308,7 +308,7 @@ class AdapterSetup {
   }
 
   // A name that finds nothing is a mistake, and so is a base without anything to quantise.
-  void check_skipped_layers(const Parts& parts) const {
+  void check_skipped_layers(const DataParts& parts) const {
     const std::vector<ParameterShape> shapes =
         parameter_shapes(parts.model_config, task_of(args_.task).head(args_));
     for (const std::string& name : parts.base_format.skipped) {
@@ -341,11 +341,11 @@ void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, Sta
   AdapterSetup(config).add_adapter(request, start);
 }
 
-void settle_base(const LoadedConfig& config, Parts& parts) {
+void settle_base(const LoadedConfig& config, DataParts& parts) {
   AdapterSetup(config).settle_base(parts);
 }
 
-void choose_base_format(const LoadedConfig& config, Parts& parts) {
+void choose_base_format(const LoadedConfig& config, DataParts& parts) {
   AdapterSetup(config).choose_base_format(parts);
 }
 
@@ -401,7 +401,7 @@ std::string hash_if_other(const std::string& base, const FileRecord& record,
 
 }  // namespace
 
-void check_base_of_continued(const KeyLocations& keys, const Parts& parts,
+void check_base_of_continued(const KeyLocations& keys, const DataParts& parts,
                              const TokenCacheOptions& cache) {
   const std::optional<FileRecord> record = recorded_base(parts.adapter);
   const std::string contents = record ? hash_if_other(parts.pretrained, *record, cache) : "";

@@ -10,7 +10,7 @@ namespace finetune {
 void add_adapter(const LoadedConfig& config, const AssemblyRequest& request, StartingPoint& start);
 // Compares the base of a new run with the one that adapter_name_or_path was trained on, by content,
 // where a run recorded that. Throws Error(kConfig) if they differ, Error(kIo) and Interrupted.
-void check_base_of_continued(const KeyLocations& keys, const Parts& parts,
+void check_base_of_continued(const KeyLocations& keys, const DataParts& parts,
                              const TokenCacheOptions& cache);
 
 // Makes the optimizer of the trained parameters: in two groups, with and without weight decay, or
@@ -21,8 +21,8 @@ void check_base_of_continued(const KeyLocations& keys, const Parts& parts,
 
 // Checks that the model's adapter, if it has one, fits the model, and chooses the type of its base.
 // Throws Error(kConfig).
-void settle_base(const LoadedConfig& config, Parts& parts);
+void settle_base(const LoadedConfig& config, DataParts& parts);
 // The last part of it, again, with the keys that memory_budget has decided about.
-void choose_base_format(const LoadedConfig& config, Parts& parts);
+void choose_base_format(const LoadedConfig& config, DataParts& parts);
 
 }  // namespace finetune

@@ -269,47 +269,29 @@ class Assembly {
     }
   }
 
-  [[nodiscard]] Parts assemble_data(const AssemblyRequest& request,
-                                    ProgressDisplay& progress) const {
-    Parts parts;
-    const Accelerator wanted = accelerator_of(args_);
-    if (takes_tpu(wanted)) keep_tpu_programs(join_path(args_.cache_dir, "tpu-programs"));
-    parts.device = pick_device(wanted);
-    if (wanted != Accelerator::kCpu) warn_of_unused_gpu(parts.device);
+  [[nodiscard]] DataParts assemble_data(const AssemblyRequest& request,
+                                        ProgressDisplay& progress) const {
+    DataParts parts;
+    parts.device = take_device();
     parts.world = request.world ? request.world : make_single_process_world();
 
     // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.
-    const StartingPoint start = find_starting_point(request);
-    parts.pretrained = start.pretrained;
-    parts.adapter = start.adapter;
+    static_cast<StartingPoint&>(parts) = find_starting_point(request);
     parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
-    parts.tokenizer = start.tokenizer;
-    parts.chat_template = start.chat_template;
-    parts.starting_config = start.config_text();
-    parts.copied_files = start.copied_files;
+    parts.starting_config = parts.config_text();
     if (task_of(args_.task).rows == RowTask::kChat) {
       parts.chat_date = request.chat_date.empty() ? chat_date_today() : request.chat_date;
     }
-    parts.model_config = start.model_config;
-    if (takes_vocabulary_size(args_, start)) {
+    if (takes_vocabulary_size(args_, parts)) {
       log::info("model: vocab_size " + std::to_string(parts.tokenizer->size()) +
                 ", the tokenizer's");
     }
 
     // Data, and the labels that they define.
-    TokenCacheOptions cache = request.cache;
-    cache.folder = join_path(args_.cache_dir, "tokens");
-    cache.overwrite = args_.overwrite_cache;
-    cache.show = show_steps(progress);
     DataRecord trained;
     if (!request.train && !parts.pretrained.empty()) {
       trained = trained_record(parts.pretrained, task_of(args_.task).rows);
     }
-    const std::optional<int64_t> budget =
-        parts.device.is_cpu() ? memory_budget_of(args_) : std::nullopt;
-    cache.memory_left = [budget, processes = parts.world->size()] {
-      return memory_left(budget, processes);
-    };
     const auto entry = std::make_shared<std::optional<size_t>>();
     parts.setup = make_task_setup({.options = make_task_options(config_),
                                    .tokenizer = *parts.tokenizer,
@@ -317,7 +299,7 @@ class Assembly {
                                    .model_is_trained = !parts.pretrained.empty(),
                                    .progress = progress,
                                    .entry = entry,
-                                   .cache = std::move(cache),
+                                   .cache = token_cache(request, parts, progress),
                                    .trained = std::move(trained),
                                    .chat_template = parts.chat_template,
                                    .few_lengths = compiles_shapes(parts.device),
@@ -347,7 +329,8 @@ class Assembly {
     return parts;
   }
 
-  void assemble_model(const AssemblyRequest& request, Parts& parts) const {
+  [[nodiscard]] Parts assemble_model(const AssemblyRequest& request, const DataParts& data) const {
+    Parts parts{data};
     check_arithmetic(parts.device);
     set_device_arithmetic(parts.device, args_.tf32.value_or(false), args_.full_determinism);
     // The model and the task.
@@ -397,9 +380,33 @@ class Assembly {
     parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
     parts.identity.model = model_identity(*parts.model);
     parts.identity.chat_template = hash_chat_template(parts.chat_template.get());
+    return parts;
   }
 
  private:
+  [[nodiscard]] c10::Device take_device() const {
+    const Accelerator wanted = accelerator_of(args_);
+    if (takes_tpu(wanted)) keep_tpu_programs(join_path(args_.cache_dir, "tpu-programs"));
+    const c10::Device device = pick_device(wanted);
+    if (wanted != Accelerator::kCpu) warn_of_unused_gpu(device);
+    return device;
+  }
+
+  [[nodiscard]] TokenCacheOptions token_cache(const AssemblyRequest& request,
+                                              const DataParts& parts,
+                                              ProgressDisplay& progress) const {
+    TokenCacheOptions cache = request.cache;
+    cache.folder = join_path(args_.cache_dir, "tokens");
+    cache.overwrite = args_.overwrite_cache;
+    cache.show = show_steps(progress);
+    const std::optional<int64_t> budget =
+        parts.device.is_cpu() ? memory_budget_of(args_) : std::nullopt;
+    cache.memory_left = [budget, processes = parts.world->size()] {
+      return memory_left(budget, processes);
+    };
+    return cache;
+  }
+
   [[nodiscard]] std::string tokenizer_folder(const std::string& model_folder,
                                              const std::string& stand_in) const {
     if (args_.tokenizer_name) {
@@ -477,7 +484,7 @@ class Assembly {
 
   // Checked here, because RoBERTa-like models often have only one token type, and an index beyond
   // the table would be an error of libtorch in the middle of the run.
-  void check_token_types(const Parts& parts) const {
+  void check_token_types(const DataParts& parts) const {
     const auto refuse_types = [&] {
       refuse_key(config_, args_.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
                  "the tokenizer gives pairs of texts more token types than the model's "
@@ -500,7 +507,7 @@ class Assembly {
     }
   }
 
-  void check_frozen(const Parts& parts) const {
+  void check_frozen(const DataParts& parts) const {
     if (args_.freeze.empty()) return;
     std::vector<std::string> names;
     for (const ParameterShape& shape :
@@ -624,20 +631,19 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
 
 void check_parts(const LoadedConfig& config) { Assembly(config).check_parts(); }
 
-Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
-                    ProgressDisplay& progress) {
+DataParts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
+                        ProgressDisplay& progress) {
   return Assembly(config).assemble_data(request, progress);
 }
 
-void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts) {
-  Assembly(config).assemble_model(request, parts);
+Parts assemble_model(const LoadedConfig& config, const AssemblyRequest& request,
+                     const DataParts& data) {
+  return Assembly(config).assemble_model(request, data);
 }
 
 Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                ProgressDisplay& progress) {
-  Parts parts = assemble_data(config, request, progress);
-  assemble_model(config, request, parts);
-  return parts;
+  return assemble_model(config, request, assemble_data(config, request, progress));
 }
 
 ProgressMode progress_mode(const TrainingArgs& args) {

@@ -21,32 +21,41 @@
 
 namespace finetune {
 
-// The parts of a run before anything is restored from a checkpoint.
-struct Parts {
+// The initial model and tokenizer, before the data are known.
+struct StartingPoint {
+  std::string pretrained = {};  // folder of the initial weights; empty: none
+  std::string adapter = {};     // folder of an adapter that the run continues; empty: none
+  std::shared_ptr<const Tokenizer> tokenizer = {};
+  std::shared_ptr<const chat::ChatTemplate> chat_template = {};  // for chat data; null: none
+  ModelConfig model_config = {};
+  TextFiles copied_files = {};  // of the starting model; they go with every saved model
+  [[nodiscard]] std::string config_text() const;  // config.json
+};
+
+// The parts of a run before it has a model. Copies share the data.
+struct DataParts : StartingPoint {
   c10::Device device{c10::kCPU};
-  std::shared_ptr<World> world;
-  std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const chat::ChatTemplate> chat_template;  // for chat data; null: there is none
-  std::string pretrained;       // folder of the initial weights; empty: none
-  std::string adapter;          // folder of an adapter that the run continues; empty: none
-  bool is_stand_in = false;     // whether `pretrained` is AssemblyRequest::stand_in
-  std::string starting_config;  // config.json before labels of the data were added
-  TextFiles copied_files;       // of the starting model; they go with every saved model
-  std::string chat_date;        // RunState::chat_date
-  ModelConfig model_config;
-  BaseFormat base_format;  // of an adapter's frozen base
+  std::shared_ptr<World> world = {};
+  bool is_stand_in = false;          // whether `pretrained` is AssemblyRequest::stand_in
+  std::string starting_config = {};  // config.json before labels of the data were added
+  std::string chat_date = {};        // RunState::chat_date
+  BaseFormat base_format = {};       // of an adapter's frozen base
   // What memory_budget may choose for its matrices (load_in_4bit: auto).
-  std::optional<WeightFormat> four_bits;
-  std::unique_ptr<TaskSetup> setup;
-  std::shared_ptr<const Dataset> train_data;       // null if nothing is trained
-  std::shared_ptr<const Dataset> validation_data;  // null if nothing is evaluated
-  std::shared_ptr<const Dataset> test_data;        // null if nothing is predicted
-  std::shared_ptr<const Collator> collator;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<Task> task;
-  std::unique_ptr<Optimizer> optimizer;
-  RunIdentity identity;
-  std::shared_ptr<Session> session;                                  // null if nothing is trained
+  std::optional<WeightFormat> four_bits = {};
+  std::shared_ptr<TaskSetup> setup = {};
+  std::shared_ptr<const Dataset> train_data = {};       // null if nothing is trained
+  std::shared_ptr<const Dataset> validation_data = {};  // null if nothing is evaluated
+  std::shared_ptr<const Dataset> test_data = {};        // null if nothing is predicted
+  std::shared_ptr<const Collator> collator = {};
+};
+
+// All parts, before anything is restored from a checkpoint.
+struct Parts : DataParts {
+  std::unique_ptr<Model> model = {};
+  std::unique_ptr<Task> task = {};
+  std::unique_ptr<Optimizer> optimizer = {};  // null if nothing is trained
+  RunIdentity identity = {};
+  std::shared_ptr<Session> session = {};                             // null if nothing is trained
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();  // RunState::memory
   nlohmann::ordered_json inputs = nlohmann::ordered_json::object();  // RunState::inputs
   // With full_determinism on the CPU each batch is computed by one thread; this is the number of
@@ -87,17 +96,6 @@ struct AssemblyRequest {
 // Returns the request of a training with these keys: its data and those of its evaluations.
 [[nodiscard]] AssemblyRequest training_request(const TrainingArgs& args);
 
-// The initial model and tokenizer, before the data are known.
-struct StartingPoint {
-  std::string pretrained;  // as Parts::pretrained
-  std::string adapter;     // as Parts::adapter
-  std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const chat::ChatTemplate> chat_template;  // for chat data; null: there is none
-  ModelConfig model_config;
-  TextFiles copied_files;                         // as Parts::copied_files
-  [[nodiscard]] std::string config_text() const;  // as Parts::starting_config
-};
-
 // Throws Error(kConfig | kData).
 [[nodiscard]] StartingPoint find_starting_point(const LoadedConfig& config,
                                                 const AssemblyRequest& request);
@@ -113,9 +111,10 @@ struct StartingPoint {
 [[nodiscard]] Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                              ProgressDisplay& progress);
 // The same in two steps; memory is planned between them.
-[[nodiscard]] Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
-                                  ProgressDisplay& progress);
-void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts);
+[[nodiscard]] DataParts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
+                                      ProgressDisplay& progress);
+[[nodiscard]] Parts assemble_model(const LoadedConfig& config, const AssemblyRequest& request,
+                                   const DataParts& data);
 
 [[nodiscard]] ProgressMode progress_mode(const TrainingArgs& args);
 [[nodiscard]] Environment current_environment(const c10::Device& device);

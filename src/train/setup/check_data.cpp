@@ -65,7 +65,7 @@ TokenCounts count_tokens(const Dataset& data, const Tokenizer& tokenizer) {
   return counts;
 }
 
-void check_tokens(const LoadedConfig& config, const Parts& parts, const TokenCounts& counts) {
+void check_tokens(const LoadedConfig& config, const DataParts& parts, const TokenCounts& counts) {
   if (counts.all == 0) {
     throw Error(ErrorKind::kConfig,
                 config.where("train_file") +
@@ -109,7 +109,7 @@ bool has_target(const Example& example, const Tokenizer& tokenizer) {
 }
 
 // Usually stops at the first sample.
-void check_targets(const KeyLocations& keys, const Parts& parts) {
+void check_targets(const KeyLocations& keys, const DataParts& parts) {
   bool is_found = false;
   visit_spread(*parts.train_data, parts.train_data->size(), [&](int64_t index, int64_t choice) {
     is_found = has_target(parts.train_data->get(index, choice), *parts.tokenizer);
@@ -122,7 +122,7 @@ void check_targets(const KeyLocations& keys, const Parts& parts) {
                   "or texts hold special tokens only; check the labels and the columns");
 }
 
-void report_cut_samples(const Parts& parts) {
+void report_cut_samples(const DataParts& parts) {
   const int64_t limit = parts.setup->truncation_length();
   if (limit == 0) return;
   const Dataset& data = *parts.train_data;
@@ -156,7 +156,7 @@ void report_low_rate(const TrainingArgs& args) {
 
 }  // namespace
 
-void check_training_samples(const LoadedConfig& config, const Parts& parts) {
+void check_training_samples(const LoadedConfig& config, const DataParts& parts) {
   report_low_rate(config.args);
   const Dataset* data = parts.train_data.get();
   if (!can_be_looked_at(*data)) return;
@@ -169,7 +169,7 @@ void check_training_samples(const LoadedConfig& config, const Parts& parts) {
   report_cut_samples(parts);
 }
 
-void check_first_update(const LoadedConfig& config, const Parts& parts,
+void check_first_update(const LoadedConfig& config, const DataParts& parts,
                         std::span<const Batch> update) {
   if (can_be_looked_at(*parts.train_data)) return;
   TokenCounts counts;

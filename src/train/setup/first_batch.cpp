@@ -28,7 +28,7 @@ std::string counted(int64_t count, const std::string& what) {
 std::string describe_first_batch(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
   ProgressDisplay progress(progress_mode(args));
-  const Parts parts = assemble_data(config, training_request(args), progress);
+  const DataParts parts = assemble_data(config, training_request(args), progress);
   const int64_t effective = asked_effective_batch(args, processes_of(args, parts));
   const int64_t samples = parts.train_data->size();
   LoaderOptions options =

@@ -54,8 +54,8 @@ std::optional<MemoryDecision> kept_decision(const LoadedConfig& config, const Ru
   return decision;
 }
 
-std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, const Parts& parts,
-                                                  const RunState* saved) {
+std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config,
+                                                  const DataParts& parts, const RunState* saved) {
   const MemoryOptions options = memory_options(config);
   if (!options.budget) return std::nullopt;
   const int64_t processes = processes_of(config.args, parts);
@@ -95,7 +95,7 @@ int64_t batches_at_once(const TrainingArgs& args, const MemoryWorkload& workload
                                  std::min(most, memory_budget_of(args).value_or(most)));
 }
 
-int64_t batches_at_once(const TrainingArgs& args, const Parts& parts, const RunState* saved,
+int64_t batches_at_once(const TrainingArgs& args, const DataParts& parts, const RunState* saved,
                         const std::optional<MemoryDecision>& decision) {
   if (!args.full_determinism || !parts.device.is_cpu()) return 0;
   if (num_threads() == 1) return 1;

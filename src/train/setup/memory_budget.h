@@ -20,13 +20,13 @@ namespace finetune {
 // differs, the keys ask for something else, or the budget is now too small. `parts` contain data
 // and no model. Throws Error(kConfig) if nothing fits.
 [[nodiscard]] std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config,
-                                                                const Parts& parts,
+                                                                const DataParts& parts,
                                                                 const RunState* saved);
 
 // Returns Parts::batches_at_once of a run with these keys after `decision` was applied: as many
 // batches as there are threads and memory for. Results do not depend on it, so each session chooses
 // again.
-[[nodiscard]] int64_t batches_at_once(const TrainingArgs& args, const Parts& parts,
+[[nodiscard]] int64_t batches_at_once(const TrainingArgs& args, const DataParts& parts,
                                       const RunState* saved,
                                       const std::optional<MemoryDecision>& decision);
 // The same for a planned workload.

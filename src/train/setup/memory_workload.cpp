@@ -46,7 +46,7 @@ DatasetExtent extent_of(const Dataset& data) {
 
 }  // namespace
 
-int64_t processes_of(const TrainingArgs& args, const Parts& parts) {
+int64_t processes_of(const TrainingArgs& args, const DataParts& parts) {
   if (parts.world && parts.world->size() > 1) return parts.world->size();
   const std::string& text = args.num_processes;
   int64_t count = 1;
@@ -54,7 +54,8 @@ int64_t processes_of(const TrainingArgs& args, const Parts& parts) {
   return result.ec == std::errc() ? std::max<int64_t>(1, count) : 1;
 }
 
-MemoryWorkload workload_of(const TrainingArgs& args, const Parts& parts, int64_t effective_batch) {
+MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
+                           int64_t effective_batch) {
   MemoryWorkload workload{
       .model = parts.model_config,
       .head = task_of(args.task).head(args),

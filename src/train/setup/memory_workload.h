@@ -7,11 +7,11 @@
 namespace finetune {
 
 // Number of processes that train together, or would: from `parts`, else from the keys.
-[[nodiscard]] int64_t processes_of(const TrainingArgs& args, const Parts& parts);
+[[nodiscard]] int64_t processes_of(const TrainingArgs& args, const DataParts& parts);
 
 // Returns the workload to plan memory for. The data in `parts` must have been read; the model need
 // not exist. `effective_batch`: samples per update of one process.
-[[nodiscard]] MemoryWorkload workload_of(const TrainingArgs& args, const Parts& parts,
+[[nodiscard]] MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
                                          int64_t effective_batch);
 
 // Bytes that a run can use on the accelerator or the CPU.

@@ -34,7 +34,7 @@ int64_t count_steps(const TrainingArgs& args, int64_t samples, int64_t effective
 }
 
 // Returns the number of rows in an epoch: samples, or packed rows.
-int64_t count_rows(const TrainingArgs& args, const Parts& parts, ProgressDisplay& progress) {
+int64_t count_rows(const TrainingArgs& args, const DataParts& parts, ProgressDisplay& progress) {
   const int64_t capacity = parts.setup->packed_length();
   if (capacity == 0) return parts.train_data->size();
   return PackingPlan(
@@ -139,7 +139,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   const TrainingArgs& args = config.args;
   return_freed_memory();  // as training does
   ProgressDisplay progress(progress_mode(args));
-  const Parts parts = assemble_data(config, training_request(args), progress);
+  const DataParts parts = assemble_data(config, training_request(args), progress);
   const int64_t processes = processes_of(args, parts);
   const int64_t effective = asked_effective_batch(args, processes);
   MemoryWorkload workload =

@@ -63,7 +63,7 @@ void check_rows_file(const std::string& path) {
 nlohmann::ordered_json fill_cache(const LoadedConfig& config, const PrepareOutput& output) {
   const TrainingArgs& args = config.args;
   ProgressDisplay progress(progress_mode(args));
-  const Parts parts = assemble_data(
+  const DataParts parts = assemble_data(
       config,
       {.train = !args.train_file.empty(),
        .evaluate = args.do_eval || args.eval_strategy != "no" || !args.validation_file.empty(),
@@ -130,7 +130,7 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutp
   }
   const std::string& folder = *args.prepare_output_dir;
   ProgressDisplay progress(progress_mode(args));
-  const Parts parts = assemble_data(config, {.train = true, .model_folder = ""}, progress);
+  const DataParts parts = assemble_data(config, {.train = true, .model_folder = ""}, progress);
   const DocumentExamples& first = *documents_of(config, *parts.train_data).front();
   const auto& examples = dynamic_cast<const PretrainingDataset&>(*parts.train_data);
   FileSystem& files = FileSystem::local();

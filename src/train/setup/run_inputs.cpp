@@ -85,7 +85,7 @@ FileRecord record_files(const std::vector<std::vector<std::string>>& groups,
   return record;
 }
 
-Json describe_inputs(const TrainingArgs& args, const Parts& parts, const RunState* saved,
+Json describe_inputs(const TrainingArgs& args, const DataParts& parts, const RunState* saved,
                      const ShowStep& show) {
   const TokenCacheOptions cache = hash_cache(args, show);
   Json inputs = Json::object();

@@ -36,7 +36,8 @@ inline constexpr char kWeightsInput[] = "weights";
 // Returns the inputs of a run that starts or resumes. `saved`: the checkpoint's, which
 // check_identity() and check_starting_model() have compared with the present ones; null at step 0.
 // Weights are hashed only at step 0.
-[[nodiscard]] nlohmann::ordered_json describe_inputs(const TrainingArgs& args, const Parts& parts,
-                                                     const RunState* saved, const ShowStep& show);
+[[nodiscard]] nlohmann::ordered_json describe_inputs(const TrainingArgs& args,
+                                                     const DataParts& parts, const RunState* saved,
+                                                     const ShowStep& show);
 
 }  // namespace finetune
