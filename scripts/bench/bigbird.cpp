@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention_core.h"
+#include "kernels/interface/attention_core.h"
 
 namespace finetune {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/dry_device.h"

@@ -15,7 +15,7 @@
 #include "finetune/base/error.h"
 #include "finetune/kernels/formats.h"
 #include "kernels/cpu/loops/formats.h"
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 namespace finetune {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Compares attention over concatenated sequences with attention over each sequence alone.
-#include "kernels/attention_core.h"
+#include "kernels/interface/attention_core.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -13,7 +13,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/dropout_mask.h"
+#include "kernels/interface/dropout_mask.h"
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels {

@@ -18,7 +18,7 @@
 #include <limits>
 #include <set>
 
-#include "kernels/attention_core.h"
+#include "kernels/interface/attention_core.h"
 
 namespace finetune {
 namespace {

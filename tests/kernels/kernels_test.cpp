@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Compares every operation of every table with plain's.
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -26,7 +26,7 @@
 #include "kernels/cpu/operations.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/runner.h"
-#include "kernels/dropout_mask.h"
+#include "kernels/interface/dropout_mask.h"
 #include "kernels/plain/operations.h"
 #include "kernels/update_numbers.h"
 

@@ -18,7 +18,7 @@
 #include <limits>
 
 #include "kernels/cpu/loops/adamw_blocks.h"
-#include "kernels/dynamic_map.h"
+#include "kernels/interface/dynamic_map.h"
 #include "kernels/plain/operations.h"
 #include "kernels/update_numbers.h"
 

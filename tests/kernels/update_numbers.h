@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/adamw_numbers.h"
+#include "kernels/interface/adamw_numbers.h"
 
 namespace finetune::kernels {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 // The operations as vectorised loops (loops/, without torch), divided among threads, for float32,
 // bfloat16 and float16.
@@ -12,6 +12,6 @@ extern const Kernels kKernels;
 inline constexpr int64_t kChunkValues = int64_t{1} << 18;
 
 #define FINETUNE_OPERATION(operation) FunctionOf<decltype(Kernels::operation)> operation;
-#include "kernels/operations.def"
+#include "kernels/interface/operations.def"
 
 }  // namespace finetune::kernels::cpu

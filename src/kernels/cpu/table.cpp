@@ -14,7 +14,7 @@ bool add_rows_stochastically(const Tensor& /*target*/, const Tensor& /*indices*/
 constinit const Kernels kKernels = {
     .name = "cpu",
 #define FINETUNE_OPERATION(operation) .operation = operation,  // NOLINT: a member
-#include "kernels/operations.def"
+#include "kernels/interface/operations.def"
     .chunk_values = kChunkValues,
     .is_asynchronous = false,
 };

@@ -6,7 +6,7 @@
 #include "finetune/base/error.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
-#include "kernels/dynamic_map.h"
+#include "kernels/interface/dynamic_map.h"
 
 namespace finetune::kernels::cuda {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/dropout_mask.h"
+#include "kernels/interface/dropout_mask.h"
 
 namespace finetune::kernels::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kernels/add_norm.h"
+#include "kernels/interface/add_norm.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Attention as cuBLAS products around one kernel for the rows of scores. Query heads that share a
 // key head are rows of one product, so that keys are not copied for each head.
-#include "kernels/attention_core.h"
+#include "kernels/interface/attention_core.h"
 
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>

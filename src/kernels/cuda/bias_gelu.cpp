@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kernels/bias_gelu.h"
+#include "kernels/interface/bias_gelu.h"
 
 #include <ATen/ops/empty.h>
 

@@ -13,9 +13,9 @@
 #include <map>
 #include <span>
 
-#include "kernels/attention_core.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/interface/attention_core.h"
 
 namespace finetune::kernels::cuda {
 namespace {

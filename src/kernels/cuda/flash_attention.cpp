@@ -4,7 +4,7 @@
 // or for long and causal rows without these torch's FlashAttention-2; elsewhere torch's
 // memory-efficient kernel (Rabe and Staats 2021). The row kernel (attention_core.cpp) has what is
 // left: dropout in float32 or on older GPUs, soft-capping.
-#include "kernels/flash_attention.h"
+#include "kernels/interface/flash_attention.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>

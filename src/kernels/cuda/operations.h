@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 #include "kernels/plain/operations.h"
 
 // The operations as kernels of device/, launched by a Runner (runner.h). Operations without a

@@ -5,7 +5,7 @@
 
 #include "finetune/kernels/token_layout.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/dropout_numbers.h"
+#include "kernels/interface/dropout_numbers.h"
 
 namespace finetune::kernels::cuda {
 

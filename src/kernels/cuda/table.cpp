@@ -6,7 +6,7 @@ namespace finetune::kernels::cuda {
 constinit const Kernels kKernels = {
     .name = "cuda",
 #define FINETUNE_OPERATION(operation) .operation = operation,  // NOLINT: a member
-#include "kernels/operations.def"
+#include "kernels/interface/operations.def"
     .chunk_values = int64_t{1} << 22,
     .is_asynchronous = true,
     .flash_attention = &kFlashAttention,

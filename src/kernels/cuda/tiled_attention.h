@@ -2,7 +2,7 @@
 #pragma once
 
 #include "finetune/kernels/layer_operations.h"
-#include "kernels/attention_core.h"
+#include "kernels/interface/attention_core.h"
 
 namespace finetune::kernels::cuda {
 

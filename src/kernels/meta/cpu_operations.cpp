@@ -157,7 +157,7 @@ using plain::sums_of_rows;
 constinit const Kernels kCpuKernels = {
     .name = "cpu",
 #define FINETUNE_OPERATION(operation) .operation = operation,  // NOLINT: a member
-#include "kernels/operations.def"
+#include "kernels/interface/operations.def"
     .chunk_values = cpu::kChunkValues,
     .is_asynchronous = false,
 };

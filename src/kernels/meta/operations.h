@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 // The operations of cpu/ on the meta device: they allocate what those allocate, to keep and for a
 // while, and compute nothing. The other tables need no copy here: plain/ is ATen's operators, and

@@ -3,7 +3,7 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/rsqrt.h>
 
-#include "kernels/dropout_mask.h"
+#include "kernels/interface/dropout_mask.h"
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels::plain {

@@ -15,7 +15,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/dropout_mask.h"
+#include "kernels/interface/dropout_mask.h"
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels::plain {

@@ -4,7 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 
-#include "kernels/dropout_mask.h"
+#include "kernels/interface/dropout_mask.h"
 #include "kernels/plain/operations.h"
 #include "kernels/plain/philox.h"
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 // The operations with ATen operators, for every device and for float64. Tests compare the other
 // tables with these; a device without kernels trains with them.
@@ -12,7 +12,7 @@ namespace finetune::kernels::plain {
 extern const Kernels kKernels;
 
 #define FINETUNE_OPERATION(operation) FunctionOf<decltype(Kernels::operation)> operation;
-#include "kernels/operations.def"
+#include "kernels/interface/operations.def"
 
 // Returns the type that they compute in: float32, or float64 where a test asks for it.
 inline at::ScalarType compute_type(const Tensor& x) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "finetune/kernels/parameter_chunks.h"
-#include "kernels/dynamic_map.h"
+#include "kernels/interface/dynamic_map.h"
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels::plain {

@@ -16,7 +16,7 @@ bool add_rows_stochastically(const Tensor& /*target*/, const Tensor& /*indices*/
 constinit const Kernels kKernels = {
     .name = "plain",
 #define FINETUNE_OPERATION(operation) .operation = operation,  // NOLINT: a member
-#include "kernels/operations.def"
+#include "kernels/interface/operations.def"
     // Chunks are so large that the cost of each call is negligible.
     .chunk_values = int64_t{1} << 22,
     .is_asynchronous = true,

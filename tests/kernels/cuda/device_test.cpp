@@ -36,7 +36,7 @@
 #include "kernels/cuda/runner.h"
 #include "kernels/cuda/sources.h"
 #include "kernels/cuda/tiled_attention.h"
-#include "kernels/dropout_mask.h"
+#include "kernels/interface/dropout_mask.h"
 #include "kernels/update_numbers.h"
 
 namespace finetune::kernels {

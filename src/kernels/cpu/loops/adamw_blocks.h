@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/adamw_numbers.h"
-#include "kernels/dynamic_map.h"
+#include "kernels/interface/adamw_numbers.h"
+#include "kernels/interface/dynamic_map.h"
 
 // The updates of finetune/kernels/quantized_state.h over a contiguous range of values, without
 // torch.

@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "kernels/dropout_numbers.h"
+#include "kernels/interface/dropout_numbers.h"
 
 namespace finetune::kernels {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "kernels/adamw_numbers.h"
+#include "kernels/interface/adamw_numbers.h"
 
 // The arguments of the kernels, one structure each. The host's compiler and NVRTC both read this
 // file, and NVRTC has no system headers: include only files of this kind, and use types of equal

@@ -7,11 +7,11 @@
 #include <ATen/ops/silu.h>
 
 #include "finetune/base/error.h"
-#include "kernels/add_norm.h"
-#include "kernels/attention_core.h"
-#include "kernels/bias_gelu.h"
-#include "kernels/dropout_mask.h"
-#include "kernels/kernels.h"
+#include "kernels/interface/add_norm.h"
+#include "kernels/interface/attention_core.h"
+#include "kernels/interface/bias_gelu.h"
+#include "kernels/interface/dropout_mask.h"
+#include "kernels/interface/kernels.h"
 
 namespace finetune::kernels {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
-#include "kernels/dynamic_map.h"
-#include "kernels/kernels.h"
+#include "kernels/interface/dynamic_map.h"
+#include "kernels/interface/kernels.h"
 
 namespace finetune {
 namespace {

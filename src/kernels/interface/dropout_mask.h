@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "finetune/kernels/dropout.h"
-#include "kernels/dropout_numbers.h"
+#include "kernels/interface/dropout_numbers.h"
 
 namespace finetune::kernels {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kernels/dynamic_map.h"
+#include "kernels/interface/dynamic_map.h"
 
 #include <algorithm>
 #include <bit>

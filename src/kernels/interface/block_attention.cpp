@@ -6,8 +6,8 @@
 
 #include "finetune/base/error.h"
 #include "finetune/tensor/backward.h"
-#include "kernels/dropout_mask.h"
-#include "kernels/kernels.h"
+#include "kernels/interface/dropout_mask.h"
+#include "kernels/interface/kernels.h"
 
 namespace finetune {
 namespace kernels {

@@ -16,13 +16,13 @@
 #include "finetune/kernels/sum_of_squares.h"
 #include "finetune/kernels/token_product.h"
 #include "finetune/tensor/tensor.h"
-#include "kernels/adamw_numbers.h"
-#include "kernels/adamw_steps.h"
-#include "kernels/add_norm.h"
-#include "kernels/attention_core.h"
-#include "kernels/bias_gelu.h"
-#include "kernels/dropout_numbers.h"
-#include "kernels/flash_attention.h"
+#include "kernels/interface/adamw_numbers.h"
+#include "kernels/interface/adamw_steps.h"
+#include "kernels/interface/add_norm.h"
+#include "kernels/interface/attention_core.h"
+#include "kernels/interface/bias_gelu.h"
+#include "kernels/interface/dropout_numbers.h"
+#include "kernels/interface/flash_attention.h"
 
 // The operations that devices implement, as one table per device: cpu/ has vectorised loops, plain/
 // ATen operators (for every device and type, and the reference of the tests), cuda/ kernels

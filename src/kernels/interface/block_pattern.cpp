@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kernels/block_pattern.h"
+#include "kernels/interface/block_pattern.h"
 
 #include <algorithm>
 #include <set>

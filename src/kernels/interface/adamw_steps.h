@@ -2,7 +2,7 @@
 #pragma once
 
 #include "finetune/kernels/quantized_state.h"
-#include "kernels/adamw_numbers.h"
+#include "kernels/interface/adamw_numbers.h"
 
 namespace finetune::kernels {
 

@@ -12,7 +12,7 @@
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/kernels/quantized_state.h"
 #include "kernels/cpu/loops/nf4.h"
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 namespace finetune::kernels {
 namespace {

@@ -12,7 +12,7 @@
 #include "finetune/kernels/float32_product.h"
 #include "finetune/kernels/token_product.h"
 #include "finetune/tensor/device.h"
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 namespace finetune {
 namespace {

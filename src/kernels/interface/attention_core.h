@@ -6,8 +6,8 @@
 
 #include "finetune/kernels/token_layout.h"
 #include "finetune/tensor/tensor.h"
-#include "kernels/block_pattern.h"
-#include "kernels/dropout_numbers.h"
+#include "kernels/interface/block_pattern.h"
+#include "kernels/interface/dropout_numbers.h"
 
 namespace finetune::kernels {
 

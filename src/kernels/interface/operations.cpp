@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The requirements on the arguments of the operations, checked in one place for all devices.
 #include "finetune/base/error.h"
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 namespace finetune::kernels {
 namespace {

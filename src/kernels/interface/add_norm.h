@@ -5,7 +5,7 @@
 
 #include "finetune/kernels/token_layout.h"
 #include "finetune/tensor/tensor.h"
-#include "kernels/dropout_numbers.h"
+#include "kernels/interface/dropout_numbers.h"
 
 // The end of each half of an encoder layer: y = LN(s), s = residual + Dropout(product + bias).
 // Tensors [B, T, C] are contiguous; weights [C] float32 (double for double).

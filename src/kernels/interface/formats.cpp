@@ -2,7 +2,7 @@
 #include "finetune/kernels/formats.h"
 
 #include "finetune/base/error.h"
-#include "kernels/kernels.h"
+#include "kernels/interface/kernels.h"
 
 namespace finetune {
 namespace {
