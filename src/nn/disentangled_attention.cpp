@@ -311,26 +311,26 @@ Tensor of_table(const Tensor& rows, const Inputs& in) {
                             {}, {}, 0, /*unsafe=*/true, 0);
 }
 
-// A dry run's parts: for each head and sequence that are computed at once matrices [T, T] (scores,
-// probabilities, factors, gradients) and [T, 2T] in float32, and the gradients of all distances. On
-// a device five are alive at the peak of the backward pass, measured; the CPU's keep their margin.
+// Whether this is a dry run for the CPU, whose threads compute parts side by side: their memory is
+// allocated by allocate_parts(). One for a device goes through the parts as the device does.
+bool is_dry_on_cpu(const Inputs& in) {
+  return in.query.is_meta() && !is_asynchronous(in.query.device());
+}
+
+// For each head and sequence that are computed at once matrices [T, T] (scores, probabilities,
+// factors, gradients) and [T, 2T] in float32, and the gradients of all distances.
 void allocate_parts(const Inputs& in) {
   if (!in.distance_key.defined() && !in.distance_query.defined()) return;
-  const bool is_cpu = !is_asynchronous(in.query.device());
-  const int64_t heads = in.options.heads;
+  constexpr int64_t kMatrices = 12;
   const int64_t tokens = in.query.size(1);
-  const int64_t matrix = tokens * tokens;
-  const int64_t matrices = is_cpu ? 12 : 5;
-  const int64_t at_once = is_cpu ? std::min(heads, kernels::dry_device().threads) : heads;
-  const int64_t sequences =
-      is_cpu ? 1 : std::clamp<int64_t>(kScoreBytes / (4 * heads * matrix), 1, in.query.size(0));
-  const int64_t values = at_once * matrices * matrix + 8 * tokens * in.query.size(2);
-  (void)at::empty({sequences, values}, in.query.options().dtype(at::kFloat));
+  const int64_t at_once = std::min(in.options.heads, kernels::dry_device().threads);
+  const int64_t values = at_once * kMatrices * tokens * tokens + 8 * tokens * in.query.size(2);
+  (void)at::empty({values}, in.query.options().dtype(at::kFloat));
 }
 
 Tensor forward(const Inputs& in) {
   const Tensor output = at::empty_like(in.query);
-  if (in.query.is_meta()) {
+  if (is_dry_on_cpu(in)) {
     allocate_parts(in);
     return output;
   }
@@ -353,7 +353,7 @@ DistanceGradients backward(const Inputs& in, const Tensor& gradient) {
   };
   DistanceGradients sums = {zeros(in.distance_key), zeros(in.distance_query)};
   const Tensor dy = gradient.contiguous();
-  if (in.query.is_meta()) {
+  if (is_dry_on_cpu(in)) {
     allocate_parts(in);
     const auto of_rows = [&](const Tensor& table) {
       return table.defined() ? at::empty({in.distances.count.size(0), in.query.size(2)},

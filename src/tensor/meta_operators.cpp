@@ -23,6 +23,18 @@ Tensor index_select(const Tensor& x, int64_t dimension, const Tensor& index) {
   return at::empty(sizes, x.options());
 }
 
+Tensor flip(const Tensor& x, at::IntArrayRef /*dimensions*/) { return at::empty_like(x); }
+
+Tensor segment_reduce(const Tensor& x, c10::string_view /*reduce*/,
+                      const std::optional<Tensor>& lengths,
+                      const std::optional<Tensor>& /*indices*/,
+                      const std::optional<Tensor>& /*offsets*/, int64_t /*axis*/, bool /*unsafe*/,
+                      const std::optional<at::Scalar>& /*initial*/) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[0] = lengths.value().numel();
+  return at::empty(sizes, x.options());
+}
+
 Tensor& logical_binary(const Tensor& a, const Tensor& b, Tensor& result) {
   return result.resize_(at::infer_size(a.sizes(), b.sizes())), result;
 }
@@ -85,6 +97,8 @@ void register_meta_operators() {
     auto* made = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__,
                                     __LINE__);
     add(*made, "index_select", "", index_select);
+    add(*made, "flip", "", flip);
+    add(*made, "segment_reduce", "", segment_reduce);
     add(*made, "logical_and", "out", logical_binary);
     add(*made, "logical_xor", "out", logical_binary);
     add(*made, "abs", "out", unary);
