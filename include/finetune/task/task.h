@@ -62,6 +62,18 @@ class Task {
   // target in this batch.
   [[nodiscard]] virtual std::vector<Tensor> loss_sums(const Batch& batch,
                                                       const TrainingPass& pass) = 0;
+  // A loss that couples the samples of an update, such as a contrastive one, has no gradient before
+  // all of them are known. Its task has two passes (GradCache: Gao et al. 2021, "Scaling Deep
+  // Contrastive Learning Batch Size under Memory Limited Setup"): first_pass() of each micro-batch,
+  // couple() with the results of all, then loss_sums() of each micro-batch. Its result then does
+  // not depend on how the update is cut, nor on the number of ranks.
+  [[nodiscard]] virtual bool has_first_pass() const { return false; }
+  // Returns [rows, D] float32, on any device. Called without a tape; the dropout is that of
+  // loss_sums() for the same batch.
+  [[nodiscard]] virtual Tensor first_pass(const Batch& batch, const TrainingPass& pass);
+  // Receives the results of all ranks [N, D], on the CPU: row r of a batch is row
+  // Batch::first_position + r.
+  virtual void couple(const Tensor& results);
   // Evaluates without dropout and gradients. A batch may have no targets.
   [[nodiscard]] virtual Outputs evaluate(const Batch& batch) = 0;
 };

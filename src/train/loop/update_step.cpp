@@ -2,12 +2,18 @@
 #include "train/loop/update_step.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string_view>
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -17,6 +23,7 @@
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
+#include "finetune/tensor/out_of_memory.h"
 #include "train/loop/poison.h"
 #include "train/save/agreement.h"
 #include "train/setup/check_data.h"
@@ -26,6 +33,44 @@ namespace {
 
 // Below this scale the cause is not float16's range: torch would halve the scale forever.
 constexpr double kSmallestLossScale = 0x1.0p-10;
+
+// One rank's first pass, as bytes.
+std::string first_pass_message(const std::vector<Tensor>& own, bool stops, bool is_out_of_memory) {
+  const int64_t columns = own.empty() ? 0 : own.front().size(1);
+  std::string bytes = is_out_of_memory ? "f" : stops ? "s" : "r";
+  bytes.append(reinterpret_cast<const char*>(&columns), sizeof columns);
+  for (const Tensor& rows : own) {
+    FT_CHECK(rows.scalar_type() == at::kFloat && rows.size(1) == columns, "rows of one kind");
+    bytes.append(static_cast<const char*>(rows.const_data_ptr()), rows.nbytes());
+  }
+  return bytes;
+}
+
+int64_t rows_in(const std::string& message) {
+  int64_t columns = 0;
+  std::memcpy(&columns, message.data() + 1, sizeof columns);
+  const size_t bytes = message.size() - 1 - sizeof columns;
+  return columns == 0 ? 0 : static_cast<int64_t>(bytes / sizeof(float)) / columns;
+}
+
+// The rows of all ranks [N, D], in rank order, which is that of their samples; nullopt: a rank was
+// asked to stop. A rank that is out of memory ends the update of all.
+std::optional<Tensor> rows_of_all(const std::vector<std::string>& messages) {
+  std::vector<Tensor> parts;
+  bool stops = false;
+  for (const std::string& message : messages) {
+    if (message[0] == 'f') throw std::bad_alloc();  // as on that rank
+    stops = stops || message[0] == 's';
+    if (rows_in(message) == 0) continue;  // no micro-batch
+    const std::string_view values = std::string_view(message).substr(1 + sizeof(int64_t));
+    const Tensor rows =
+        at::empty({static_cast<int64_t>(values.size() / sizeof(float))}, at::kFloat);
+    std::memcpy(rows.mutable_data_ptr(), values.data(), values.size());
+    parts.push_back(rows.view({rows_in(message), -1}));
+  }
+  if (stops) return std::nullopt;
+  return at::cat(parts);
+}
 
 }  // namespace
 
@@ -49,7 +94,11 @@ StepReport UpdateStep::run() {
       targets.scales(loss_scale(), run_.args.average_tokens_across_devices);
   queued_losses_.clear();
   sum_->begin(update);
-  add_micro_batches(update, scales);
+  if (couple(update, scales)) {
+    add_micro_batches(update, scales);
+  } else {
+    sum_->stop();
+  }
   const Summed summed = sum_->finish();
   if (summed.stopped) return {.interrupted = true};
   report.loss = summed.loss;
@@ -73,6 +122,47 @@ void UpdateStep::check_data(const Update& update, const Targets& targets) {
               format_text("{}: train_file: {} updates in a row have no target to learn from; check "
                           "the labels, the columns and mlm_probability",
                           run_.config.where("train_file"), without_target_));
+}
+
+bool UpdateStep::couple(const Update& update, const std::vector<double>& scales) {
+  Task& task = *run_.parts.task;
+  if (!task.has_first_pass()) return true;
+  std::vector<Tensor> results;
+  bool stops = false;
+  std::exception_ptr failure;
+  try {
+    const c10::NoGradGuard no_grad;
+    const OneThread guard(run_.is_one_threaded());
+    for (const Batch& batch : update.batches) {
+      watch_.begin(SessionClock::Unit::kMicroBatch, saving_.is_busy());
+      stops = stops || interrupt::is_requested();
+      if (stops) break;
+      results.push_back(task.first_pass(batch, pass_of(batch, scales)).cpu().contiguous());
+    }
+  } catch (...) {
+    failure = std::current_exception();
+    if (run_.world().size() == 1 || !is_lack_of_memory(failure)) throw;
+  }
+  const std::vector<std::string> messages =
+      run_.world().gather(first_pass_message(results, stops, failure != nullptr));
+  if (failure) std::rethrow_exception(failure);
+  const std::optional<Tensor> all = rows_of_all(messages);
+  if (!all) return false;
+  int64_t before = 0;
+  for (int64_t r = 0; r < run_.world().rank(); ++r) {
+    before += rows_in(messages[static_cast<size_t>(r)]);
+  }
+  FT_CHECK(update.batches.empty() || update.batches.front().first_position == before,
+           "ranks have neighbouring samples, in their order");
+  task.couple(*all);
+  return true;
+}
+
+TrainingPass UpdateStep::pass_of(const Batch& batch, const std::vector<double>& scales) const {
+  return {.dropout = {.seed = static_cast<uint64_t>(run_.args.seed),
+                      .update = run_.state.step,
+                      .first_position = batch.first_position},
+          .scales = scales};
 }
 
 // Adds groups of micro-batches until a stop is requested or more of them are useless.
@@ -99,13 +189,11 @@ StepReport UpdateStep::leave_out(StepReport report) const {
 // Adds the gradients of a micro-batch and returns its part of the update's loss. If that is not
 // finite, the gradients are useless.
 double UpdateStep::backward(const Batch& batch, const std::vector<double>& scales) {
-  const auto seed = static_cast<uint64_t>(run_.args.seed);
-  const int64_t step = run_.state.step;
-  run_.store().gradients().begin_micro_batch(
-      {.seed = seed, .update = step, .first_position = batch.first_position});
-  const std::vector<Tensor> sums = run_.parts.task->loss_sums(
-      batch, {.dropout = {.seed = seed, .update = step, .first_position = batch.first_position},
-              .scales = scales});
+  const TrainingPass pass = pass_of(batch, scales);
+  run_.store().gradients().begin_micro_batch({.seed = pass.dropout.seed,
+                                              .update = pass.dropout.update,
+                                              .first_position = pass.dropout.first_position});
+  const std::vector<Tensor> sums = run_.parts.task->loss_sums(batch, pass);
   Tensor share;  // terms share one graph, so one backward pass is enough
   for (size_t term = 0; term < sums.size(); ++term) {
     if (!sums[term].defined()) continue;

@@ -61,6 +61,9 @@ class UpdateStep {
 
   [[nodiscard]] StepReport leave_out(StepReport report) const;
   void check_data(const Update& update, const Targets& targets);
+  // The first pass of a task that has one. Returns false where a stop was requested. A collective.
+  [[nodiscard]] bool couple(const Update& update, const std::vector<double>& scales);
+  [[nodiscard]] TrainingPass pass_of(const Batch& batch, const std::vector<double>& scales) const;
   void add_micro_batches(const Update& update, const std::vector<double>& scales);
   double backward(const Batch& batch, const std::vector<double>& scales);
   void apply(StepReport& report);
