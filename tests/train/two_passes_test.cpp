@@ -77,11 +77,15 @@ class CoupledScores final : public HeadTask {
   }
   void couple(const Tensor& results) override {
     rows = results.size(0);
+    first_ = results.narrow(1, 0, 1);
     loss_.couple(results.narrow(1, 0, 1),
                  [&](const Tensor& scores) { return losses_of(scores, results.narrow(1, 1, 1)); });
   }
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
-    return {loss_.sum_of(logits(batch, pass.dropout), batch.first_position)};
+    const Tensor scores = logits(batch, pass.dropout);
+    EXPECT_TRUE(scores.equal(first_.narrow(0, batch.first_position, batch.rows)))
+        << "the second pass is another than the first";
+    return {loss_.sum_of(scores, batch.first_position)};
   }
 
   static inline int64_t rows = 0;  // of the last update
@@ -102,6 +106,7 @@ class CoupledScores final : public HeadTask {
   }
 
   CoupledLoss loss_;
+  Tensor first_;
 };
 
 // Reads classes as sequence_classification does, and learns one score.
