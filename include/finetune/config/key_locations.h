@@ -9,7 +9,7 @@ namespace finetune {
 
 // Where the keys of a configuration stand.
 struct KeyLocations {
-  std::string path = {};                            // of the file; empty if there is none
+  std::string path = {};                            // of the file; empty: all are overrides
   std::map<std::string, std::string> origins = {};  // key -> "file:line" or "command line"
 
   // Returns where the key was set; if it was not, the file's name (or "configuration").

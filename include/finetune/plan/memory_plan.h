@@ -107,11 +107,10 @@ struct MemoryParts {
 
 // What the keys say of memory.
 struct MemoryOptions {
-  MemoryChoices asked = {};            // without memory_budget
-  std::optional<int64_t> budget = {};  // memory_budget
-  std::vector<std::string> fixed =
-      {};                  // techniques (src/plan/memory_techniques.h) that keys decide
-  std::string where = {};  // memory_budget stands: "run.yaml:12"
+  MemoryChoices asked = {};             // without memory_budget
+  std::optional<int64_t> budget = {};   // memory_budget
+  std::vector<std::string> fixed = {};  // names of MemoryTechnique that the keys decide
+  std::string where = {};               // where memory_budget is set: "run.yaml:12"
 
   [[nodiscard]] bool is_fixed(const std::string& technique) const;
 };

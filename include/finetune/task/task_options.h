@@ -17,7 +17,6 @@ namespace finetune {
 struct TaskOptions : DataArgs, LoaderArgs, TaskArgs, ChatArgs {
   std::string task = {};
   bool do_eval = false;
-  int64_t per_device_train_batch_size = 8;
   int64_t seed = 42;
   std::optional<int64_t> data_seed = {};
   double label_smoothing_factor = 0.0;

@@ -176,11 +176,12 @@ nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolde
       pre_tokenizer = {{"type", "BertPreTokenizer"}};
       decoder = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
       break;
+    case TokenizerClass::kGptNeoX:
+      normalizer = {{"type", "NFC"}};
+      [[fallthrough]];
     case TokenizerClass::kRoberta:
     case TokenizerClass::kGpt2:
-    case TokenizerClass::kGptNeoX:
     case TokenizerClass::kDeberta:
-      if (which == TokenizerClass::kGptNeoX) normalizer = {{"type", "NFC"}};
       pre_tokenizer = byte_level(folder.add_prefix_space.value_or(false));
       decoder = byte_level(true);
       break;

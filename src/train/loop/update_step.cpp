@@ -46,30 +46,16 @@ std::string first_pass_message(const std::vector<Tensor>& own, bool stops, bool 
   return bytes;
 }
 
-int64_t rows_in(const std::string& message) {
+// The rows of such a message [n, D]; undefined: the rank has no micro-batch.
+Tensor rows_in(const std::string& message) {
   int64_t columns = 0;
   std::memcpy(&columns, message.data() + 1, sizeof columns);
-  const size_t bytes = message.size() - 1 - sizeof columns;
-  return columns == 0 ? 0 : static_cast<int64_t>(bytes / sizeof(float)) / columns;
-}
-
-// The rows of all ranks [N, D], in rank order, which is that of their samples; nullopt: a rank was
-// asked to stop. A rank that is out of memory ends the update of all.
-std::optional<Tensor> rows_of_all(const std::vector<std::string>& messages) {
-  std::vector<Tensor> parts;
-  bool stops = false;
-  for (const std::string& message : messages) {
-    if (message[0] == 'f') throw std::bad_alloc();  // as on that rank
-    stops = stops || message[0] == 's';
-    if (rows_in(message) == 0) continue;  // no micro-batch
-    const std::string_view values = std::string_view(message).substr(1 + sizeof(int64_t));
-    const Tensor rows =
-        at::empty({static_cast<int64_t>(values.size() / sizeof(float))}, at::kFloat);
-    std::memcpy(rows.mutable_data_ptr(), values.data(), values.size());
-    parts.push_back(rows.view({rows_in(message), -1}));
-  }
-  if (stops) return std::nullopt;
-  return at::cat(parts);
+  if (columns == 0) return {};
+  const std::string_view values = std::string_view(message).substr(1 + sizeof columns);
+  const auto count = static_cast<int64_t>(values.size() / sizeof(float));
+  const Tensor rows = at::empty({count / columns, columns}, at::kFloat);
+  std::memcpy(rows.mutable_data_ptr(), values.data(), values.size());
+  return rows;
 }
 
 }  // namespace
@@ -135,7 +121,7 @@ bool UpdateStep::couple(const Update& update, const std::vector<double>& scales)
     const OneThread guard(run_.is_one_threaded());
     for (const Batch& batch : update.batches) {
       watch_.begin(SessionClock::Unit::kMicroBatch, saving_.is_busy());
-      stops = stops || interrupt::is_requested();
+      stops = interrupt::is_requested();
       if (stops) break;
       results.push_back(task.first_pass(batch, pass_of(batch, scales)).cpu().contiguous());
     }
@@ -146,15 +132,22 @@ bool UpdateStep::couple(const Update& update, const std::vector<double>& scales)
   const std::vector<std::string> messages =
       run_.world().gather(first_pass_message(results, stops, failure != nullptr));
   if (failure) std::rethrow_exception(failure);
-  const std::optional<Tensor> all = rows_of_all(messages);
-  if (!all) return false;
-  int64_t before = 0;
-  for (int64_t r = 0; r < run_.world().rank(); ++r) {
-    before += rows_in(messages[static_cast<size_t>(r)]);
+  const auto is_any = [&](char kind) {
+    return std::ranges::any_of(messages, [&](const std::string& one) { return one[0] == kind; });
+  };
+  if (is_any('f')) throw std::bad_alloc();  // as on the rank that is out of memory
+  if (is_any('s')) return false;
+  std::vector<Tensor> rows;
+  int64_t before = 0;  // rows of lower ranks
+  for (int64_t rank = 0; rank < std::ssize(messages); ++rank) {
+    const Tensor own = rows_in(messages[static_cast<size_t>(rank)]);
+    if (!own.defined()) continue;
+    if (rank < run_.world().rank()) before += own.size(0);
+    rows.push_back(own);
   }
   FT_CHECK(update.batches.empty() || update.batches.front().first_position == before,
            "ranks have neighbouring samples, in their order");
-  task.couple(*all);
+  task.couple(at::cat(rows));
   return true;
 }
 

@@ -119,7 +119,6 @@ TaskOptions make_task_options(const LoadedConfig& config) {
   TaskOptions options{args, args, args, args};
   options.task = args.task;
   options.do_eval = args.do_eval;
-  options.per_device_train_batch_size = args.per_device_train_batch_size;
   options.seed = args.seed;
   options.data_seed = args.data_seed;
   options.label_smoothing_factor = args.label_smoothing_factor;
