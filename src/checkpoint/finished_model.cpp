@@ -45,11 +45,16 @@ FileRecord record_in(const CopyLocations& locations, const std::string& path) {
 // Whether the model's answers depend on this file.
 bool decides_answers(std::string_view name) {
   return name == kConfigFile || name == kAdapterConfigFile || name == kDataRecordFile ||
-         name == kGenerationConfigFile || name == kChatTemplateFile ||
+         name == kGenerationConfigFile || name == kModulesFile || name == kPoolingFile ||
+         name == kSentenceConfigFile || name == kSentenceModelFile || name == kChatTemplateFile ||
          is_tokenizer_file_name(name) || is_weight_file_name(name);
 }
 
-std::string temporary_prefix(const std::string& name) { return ".tmp-" + name + "."; }
+// In the model's folder itself, where a later start finds it.
+std::string temporary_prefix(std::string name) {
+  std::ranges::replace(name, '/', '_');
+  return ".tmp-" + name + ".";
+}
 
 void put_in_place(FileSystem& files, const std::string& temporary, const std::string& target) {
   if (files.type(target) == FileType::kDirectory) (void)quarantine_file(files, target);
@@ -164,6 +169,7 @@ void ModelExport::write(const CheckpointFile& file) {
     log::warning("'" + path + "' is not as this run wrote it and is renamed to " + kept);
   }
   note_written(file.name);
+  make_folder_of(files_, folder_, file.name);
   if (file.name == kModelCardFile) manifest_.files.erase(file.name);
   put_in_place(files_, temporary, path);
 }
@@ -367,8 +373,9 @@ bool restore_file(const RestoreOptions& options, const std::string& name,
       .to = *options.local,
       .may_continue = [] { interrupt::throw_if_requested("copying from the mirror"); },
       .clock = options.clock};
-  const std::string temporary =
-      join_path(options.output_dir, format_text(".tmp-{}.{}", name, std::random_device{}()));
+  const std::string temporary = join_path(
+      options.output_dir, format_text("{}{}", temporary_prefix(name), std::random_device{}()));
+  make_folder_of(*options.local, options.output_dir, name);
   const auto discard = [&] {
     if (options.local->exists(temporary)) options.local->remove_file(temporary);
   };

@@ -122,18 +122,50 @@ std::string random_identifier() {
   return text;
 }
 
-bool is_checkpoint_file_name(std::string_view name) {
+namespace {
+
+bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name.size() <= 255 && name.front() != '.' &&
          std::all_of(name.begin(), name.end(),
                      [](char c) { return is_identifier_character(c) || c == '.'; });
 }
 
+}  // namespace
+
+bool is_checkpoint_file_name(std::string_view name) {
+  const size_t slash = name.find('/');
+  if (slash == std::string_view::npos) return is_plain_file_name(name);
+  return is_plain_file_name(name.substr(0, slash)) && is_plain_file_name(name.substr(slash + 1));
+}
+
+void make_folder_of(FileSystem& files, const std::string& folder, const std::string& name) {
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos || files.object_store() != nullptr) return;
+  const std::string path = join_path(folder, name.substr(0, slash));
+  if (!files.exists(path)) files.make_directory(path);
+}
+
+std::map<std::string, FileSystem::Entry> files_below(FileSystem& files, const std::string& folder) {
+  std::map<std::string, FileSystem::Entry> found = files.entries(folder);
+  std::vector<std::string> inner;
+  for (const auto& [name, entry] : found) {
+    if (entry.type == FileType::kDirectory) inner.push_back(name);
+  }
+  for (const std::string& name : inner) {
+    found.erase(name);
+    for (const auto& [below, entry] : files.entries(join_path(folder, name))) {
+      found.emplace(name + "/" + below, entry);
+    }
+  }
+  return found;
+}
+
 bool is_tree_path(std::string_view path) {
   for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/')) {
-    if (!is_checkpoint_file_name(path.substr(0, slash))) return false;
+    if (!is_plain_file_name(path.substr(0, slash))) return false;
     path.remove_prefix(slash + 1);
   }
-  return is_checkpoint_file_name(path);
+  return is_plain_file_name(path);
 }
 
 }  // namespace finetune::checkpoint

@@ -203,6 +203,7 @@ void MirrorFolder::stage(CheckpointCopy& copy, const std::string& target) {
     const std::string source = join_path(copy.source, name);
     const std::string path = join_path(copy.staging, name);
     const FileRecord& expected = copy.manifest->files.at(name);
+    make_folder_of(files, copy.staging, name);
     const FileRecord record =
         store != nullptr ? sent.at(name) : checkpoint::copy_file(locations(), source, path);
     if (record != expected) {
@@ -231,7 +232,7 @@ void MirrorFolder::write_manifest(CheckpointCopy& copy, const std::string& text)
   if (!compares_sizes()) return write_text(locations(), path, text);
   ThreadPool beside(1);
   std::future<std::map<std::string, FileSystem::Entry>> list =
-      beside.submit([&] { return files.entries(copy.staging); });
+      beside.submit([&] { return files_below(files, copy.staging); });
   write_text(locations(), path, text);
   try {
     const std::map<std::string, FileSystem::Entry> stored = list.get();

@@ -148,7 +148,7 @@ CheckpointEntry inspect_checkpoint(FileSystem& files, const std::string& path, b
     if (!is_store && files.type(path) != FileType::kDirectory) {
       reject_checkpoint("it is not a folder");
     }
-    const Entries there = files.entries(path);
+    const Entries there = files_below(files, path);
     if (is_store && there.empty()) reject_checkpoint(kNothing);
     if (there.contains(kManifestFile)) {
       inspect_own(files, entry, there, verify);

@@ -329,7 +329,8 @@ RestoreOptions fetch_finished(const RestoreOptions& options, const Json& state) 
       if (!listed) continue;
       texts[name] = text;
       for (const auto& item : listed->files) {
-        if (there.contains(item.first)) wanted[item.first] = item.second;
+        const bool is_below = item.first.find('/') != std::string::npos;
+        if (is_below || there.contains(item.first)) wanted[item.first] = item.second;
       }
     }
     const auto missing = still_missing(local, folder, wanted);
@@ -438,6 +439,7 @@ bool restore_finished(const RestoreOptions& from_mirror,
     const FinishedCopy copy = verify_finished_copy(options, state);
     const auto bring = [&](const std::string& name, const FileRecord& record) {
       const std::string target = join_path(options.output_dir, name);
+      make_folder_of(*options.local, options.output_dir, name);
       if (options.local->type(target) == FileType::kDirectory) {
         (void)quarantine_file(*options.local, target);
       }

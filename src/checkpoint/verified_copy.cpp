@@ -147,12 +147,14 @@ std::map<std::string, FileRecord> copy_files(const CopyLocations& locations,
   if (store == nullptr) {
     for (const auto& item : wanted) {
       const std::string& name = item.first;
+      make_folder_of(locations.to, to, name);
       records[name] = copy_file(locations, join_path(from, name), join_path(to, name));
     }
     return records;
   }
   std::vector<ObjectStore::Transfer> files;
   for (const auto& [name, record] : wanted) {
+    make_folder_of(locations.to, to, name);
     files.push_back(
         {.from = join_path(from, name), .to = join_path(to, name), .bytes = record.bytes});
   }

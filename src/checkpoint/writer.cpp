@@ -68,12 +68,17 @@ void write_staging(FileSystem& files, const std::string& staging,
   for (const CheckpointFile& content : contents) {
     FT_CHECK(is_checkpoint_file_name(content.name) && content.name != kManifestFile,
              "a checkpoint's file is called " + content.name);
+    make_folder_of(files, staging, content.name);
     const FileRecord record = write_file(files, join_path(staging, content.name), content.write);
     FT_CHECK(manifest.files.emplace(content.name, record).second, "written twice: " + content.name);
   }
   const std::string text = manifest_text(manifest);
   write_file(files, join_path(staging, kManifestFile),
              [&](WritableFile& file) { file.write(text); });
+  for (const CheckpointFile& content : contents) {
+    if (content.name.find('/') == std::string::npos) continue;
+    files.sync_directory(parent_path(join_path(staging, content.name)));
+  }
   files.sync_directory(staging);
 }
 

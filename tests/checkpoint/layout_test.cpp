@@ -80,13 +80,13 @@ TEST(TemporaryFileNames, AreThoseOfAtomicWrites) {
   }
 }
 
-TEST(FileNames, AreNeverPaths) {
-  for (const char* name :
-       {"model.safetensors", "model-00001-of-00002.safetensors", "a", "rng_0.pt"}) {
+TEST(FileNames, AreInTheFolderOrInOneOfItsFolders) {
+  for (const char* name : {"model.safetensors", "model-00001-of-00002.safetensors", "a", "rng_0.pt",
+                           "1_Pooling/config.json"}) {
     EXPECT_TRUE(is_checkpoint_file_name(name)) << name;
   }
-  for (const char* name :
-       {"", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "a b", "a\n", "ü"}) {
+  for (const char* name : {"", ".", "..", "../x", "a/b/c", "a//b", "a/", "a/../b", "a/.b",
+                           "/etc/passwd", ".hidden", "a b", "a\n", "ü"}) {
     EXPECT_FALSE(is_checkpoint_file_name(name)) << name;
   }
   EXPECT_FALSE(is_checkpoint_file_name(std::string(256, 'a')));

@@ -18,6 +18,12 @@ inline constexpr char kGenerationConfigFile[] = "generation_config.json";
 inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
 inline constexpr char kMoreChatTemplates[] = "additional_chat_templates";  // a folder: NAME.jinja
 
+// sentence-transformers': the modules of an embedding model
+inline constexpr char kModulesFile[] = "modules.json";
+inline constexpr char kPoolingFile[] = "1_Pooling/config.json";
+inline constexpr char kSentenceConfigFile[] = "sentence_bert_config.json";
+inline constexpr char kSentenceModelFile[] = "config_sentence_transformers.json";
+
 inline constexpr char kTokenizerFile[] = "tokenizer.json";
 inline constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
 inline constexpr char kSpecialTokensFile[] = "special_tokens_map.json";

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "finetune/base/file_system.h"
 #include "finetune/base/model_files.h"
 #include "finetune/tensor/weight_files.h"
 
@@ -59,9 +61,16 @@ struct QuarantineName {
 // 1 to 64 of [A-Za-z0-9_-]: run ids, and the random parts of folder names.
 [[nodiscard]] bool is_identifier(std::string_view text);
 [[nodiscard]] std::string random_identifier();  // 16 hexadecimal digits
-// 1 to 255 of [A-Za-z0-9._-], not starting with a dot: valid names of checkpoint files.
+// Valid names of checkpoint files: 1 to 255 of [A-Za-z0-9._-], not starting with a dot, and the
+// same after such a folder and a slash ("1_Pooling/config.json").
 [[nodiscard]] bool is_checkpoint_file_name(std::string_view name);
 // Such names joined by single slashes: a file below a mirrored folder.
 [[nodiscard]] bool is_tree_path(std::string_view path);
+
+// Makes the folder that the name of a checkpoint file has in `folder`, if it has one.
+void make_folder_of(FileSystem& files, const std::string& folder, const std::string& name);
+// FileSystem::entries() with those of the folders in it, under their names as checkpoint files.
+[[nodiscard]] std::map<std::string, FileSystem::Entry> files_below(FileSystem& files,
+                                                                   const std::string& folder);
 
 }  // namespace finetune::checkpoint

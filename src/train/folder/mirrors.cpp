@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "finetune/base/clock.h"
 #include "finetune/base/error.h"
@@ -475,6 +476,14 @@ void Mirrors::copy_results(checkpoint::Mirror& mirror) const {
     }
   }
   if (!is_finished) return;
+  std::set<std::string> folders;  // of the model, such as 1_Pooling
+  if (model.manifest) {
+    for (const auto& item : model.manifest->files) {
+      const size_t slash = item.first.find('/');
+      if (slash != std::string::npos) folders.insert(item.first.substr(0, slash));
+    }
+  }
+  for (const std::string& name : folders) mirror.copy_tree(join_path(folder, name), name, true);
   // finetune_state.json, which marks the run as finished, is copied last.
   if (model.manifest) mirror.copy_file(join_path(folder, checkpoint::kManifestFile));
   copy(checkpoint::kFinetuneStateFile);
