@@ -15,7 +15,7 @@
 namespace finetune {
 
 std::vector<std::string> output_modules(const ModelConfig& config, std::optional<Head> head) {
-  if (predicts_words(head)) return {};
+  if (predicts_words(head) || head == Head::kEmbedding) return {};
   if (head == Head::kMultipleChoice) return {"classifier"};
   if (head != Head::kQuestionAnswering) return {"classifier", "score"};
   // ModernBERT's output layer has another name than PEFT expects; PEFT would give it an adapter.

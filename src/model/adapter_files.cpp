@@ -262,12 +262,13 @@ nn::LoraConfig parse_adapter_config(Json json, const std::string& path) {
 namespace {
 
 // The ends of transformers' classes and PEFT's task types.
-constexpr std::array<std::pair<const char*, const char*>, 5> kTaskTypes = {
+constexpr std::array<std::pair<const char*, const char*>, 6> kTaskTypes = {
     {{"ForCausalLM", "CAUSAL_LM"},
      {"LMHeadModel", "CAUSAL_LM"},
      {"ForSequenceClassification", "SEQ_CLS"},
      {"ForTokenClassification", "TOKEN_CLS"},
-     {"ForQuestionAnswering", "QUESTION_ANS"}}};
+     {"ForQuestionAnswering", "QUESTION_ANS"},
+     {"Model", "FEATURE_EXTRACTION"}}};
 
 // PEFT's task type of a class of transformers; null: none.
 Json task_type_of(const std::string& architecture) {

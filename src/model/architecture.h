@@ -64,6 +64,12 @@ class Architecture {
                                                              const ModelConfig& config,
                                                              std::optional<Head> head) const = 0;
 
+  // The norm of the last hidden states, where it belongs to heads and not to the backbone.
+  [[nodiscard]] virtual std::optional<DecoderNorm> last_norm(const nn::Scope& /*backbone*/,
+                                                             const ModelConfig& /*config*/) const {
+    return std::nullopt;
+  }
+
   [[nodiscard]] virtual bool has_next_sentence_head() const { return true; }
   // Whether transformers registers the head before the encoder: parameters are numbered in that
   // order.

@@ -95,9 +95,16 @@ ModelParts assemble_parts(const ModelConfig& config, std::optional<Head> head) {
   if (config.lora) lora.emplace(*config.lora);
   ModelParts parts;
   const nn::Scope root(parts.weights, lora ? &*lora : nullptr);
-  const auto make_head = [&] { parts.head = architecture.make_head(root, config, head); };
-  if (architecture.head_comes_first()) make_head();
-  parts.backbone = architecture.make_backbone(root / architecture.backbone_name(), config, head);
+  const bool embeds = head == Head::kEmbedding;
+  // transformers' bare model has no child that is called as the backbone.
+  const nn::Scope backbone = embeds ? root : root / architecture.backbone_name();
+  const auto make_head = [&] {
+    parts.head =
+        embeds ? std::make_unique<EmbeddingHead>(architecture.last_norm(backbone, config), config)
+               : architecture.make_head(root, config, head);
+  };
+  if (architecture.head_comes_first() && !embeds) make_head();
+  parts.backbone = architecture.make_backbone(backbone, config, head);
   if (!parts.head) make_head();
   std::optional<TrainedWhole> whole;
   if (lora) {
@@ -182,6 +189,7 @@ BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head
 
 std::string BackboneWithHead::architecture() const {
   if (!head_) return architecture_.lm_class();
+  if (head_ == Head::kEmbedding) return architecture_.class_prefix() + "Model";
   constexpr std::array kHeads = {"PreTraining", "SequenceClassification", "MultipleChoice",
                                  "TokenClassification", "QuestionAnswering"};  // as in Head
   return architecture_.class_prefix() + "For" + kHeads.at(static_cast<size_t>(*head_));

@@ -93,7 +93,7 @@ class Bert final : public Architecture {
                                                         const ModelConfig& config,
                                                         std::optional<Head> head) const override {
     const bool pools = head == Head::kSequenceClassification || head == Head::kMultipleChoice ||
-                       head == Head::kPretraining;
+                       head == Head::kPretraining || head == Head::kEmbedding;
     return EncoderModel::make<BertEmbeddings>(
         scope, config, pools ? std::optional(scope / "pooler" / "dense") : std::nullopt);
   }
@@ -116,6 +116,8 @@ class Bert final : public Architecture {
         return std::make_unique<TokenClassifier>(classifier, config, labels, dropout);
       case Head::kQuestionAnswering:
         return std::make_unique<TokenClassifier>(root / "qa_outputs", config, labels, 0.0);
+      case Head::kEmbedding:  // the bare model
+        break;
     }
     FT_CHECK(false, "a head without a class");
   }

@@ -126,6 +126,8 @@ class BigBird final : public Architecture {
                                                  head_dropout(config));
       case Head::kQuestionAnswering:
         return std::make_unique<BigBirdAnswerHead>(root / "qa_classifier", config);
+      case Head::kEmbedding:  // the bare model
+        break;
     }
     FT_CHECK(false, "a head without a class");
   }

@@ -211,6 +211,8 @@ class DebertaV2 final : public Architecture {
                                                  config.hidden_dropout_prob);
       case Head::kQuestionAnswering:
         return std::make_unique<TokenClassifier>(root / "qa_outputs", config, labels, 0.0);
+      case Head::kEmbedding:  // the bare model
+        break;
     }
     FT_CHECK(false, "a head without a class");
   }

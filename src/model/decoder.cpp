@@ -190,7 +190,8 @@ std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,
   return std::make_unique<Decoder>(scope, config, options(config));
 }
 
-DecoderNorm DecoderFamily::last_norm(const nn::Scope& backbone, const ModelConfig& config) const {
+std::optional<DecoderNorm> DecoderFamily::last_norm(const nn::Scope& backbone,
+                                                    const ModelConfig& config) const {
   const DecoderOptions own = options(config);
   return nn::RmsNorm(backbone / "norm", own.hidden, own.epsilon, own.adds_one_to_norms);
 }
@@ -206,7 +207,7 @@ std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
                                         "' has no head for this task, as in transformers; use "
                                         "another task, or an encoder");
   }
-  DecoderNorm norm = last_norm(root / backbone_name(), config);
+  DecoderNorm norm = *last_norm(root / backbone_name(), config);
   if (!head) return std::make_unique<CausalLmHead>(root, std::move(norm), config);
   return std::make_unique<DecoderClassifier>(
       std::move(norm), root / (of_tokens ? token_classifier_name() : "score"), config, of_tokens);

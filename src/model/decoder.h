@@ -134,6 +134,8 @@ class DecoderFamily : public Architecture {
   [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
                                                      const ModelConfig& config,
                                                      std::optional<Head> head) const override;
+  [[nodiscard]] std::optional<DecoderNorm> last_norm(const nn::Scope& backbone,
+                                                     const ModelConfig& config) const override;
 
  protected:
   // The layer types of a configuration that has none; empty: the family has no layer types.
@@ -145,8 +147,6 @@ class DecoderFamily : public Architecture {
   // sequences, and none for other heads.
   [[nodiscard]] virtual bool has_token_classifier() const { return true; }
   [[nodiscard]] virtual const char* token_classifier_name() const { return "score"; }
-  [[nodiscard]] virtual DecoderNorm last_norm(const nn::Scope& backbone,
-                                              const ModelConfig& config) const;
   [[nodiscard]] virtual DecoderOptions options(const ModelConfig& config) const {
     return decoder_options(config);
   }

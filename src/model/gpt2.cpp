@@ -168,12 +168,13 @@ class Gpt2 final : public DecoderFamily {
     return std::make_unique<Gpt2Backbone>(scope, config);
   }
 
- protected:
-  [[nodiscard]] const char* token_classifier_name() const override { return "classifier"; }
-  [[nodiscard]] DecoderNorm last_norm(const nn::Scope& backbone,
-                                      const ModelConfig& config) const override {
+  [[nodiscard]] std::optional<DecoderNorm> last_norm(const nn::Scope& backbone,
+                                                     const ModelConfig& config) const override {
     return nn::LayerNorm(backbone / "ln_f", config.hidden_size, config.layer_norm_eps);
   }
+
+ protected:
+  [[nodiscard]] const char* token_classifier_name() const override { return "classifier"; }
 };
 
 }  // namespace

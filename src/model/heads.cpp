@@ -5,7 +5,9 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
+#include "finetune/model/embedding_files.h"
 #include "finetune/nn/elementwise.h"
 
 namespace finetune {
@@ -174,6 +176,38 @@ nn::Value DecoderClassifier::operator()(const HeadInput& in, nn::Pass& p) const 
   if (!of_tokens_) x = nn::token_at(std::move(x), last_tokens(in.input, padding_), p);
   x = nn::dropout(normed(norm_, x, p), {dropout_, 0, DropoutSite::kTokenOutput}, p);
   return score_(std::move(x), p);
+}
+
+EmbeddingHead::EmbeddingHead(std::optional<DecoderNorm> norm, const ModelConfig& config)
+    : norm_(std::move(norm)),
+      pooling_mode_(pooling_mode_of(config)),
+      normalizes_(config.embedding.normalize) {}
+
+nn::Value EmbeddingHead::operator()(const HeadInput& in, nn::Pass& p) const {
+  nn::Value vectors = pooled(in, p);
+  return normalizes_ ? nn::normalized(std::move(vectors), p) : vectors;
+}
+
+// As sentence-transformers' Pooling does it.
+nn::Value EmbeddingHead::pooled(const HeadInput& in, nn::Pass& p) const {
+  const Tensor& ids = in.input.input_ids;
+  const Tensor& pooled = in.input.pooled_tokens;
+  const Tensor mask = pooled.defined() ? pooled : in.input.attention_mask;
+  const auto of_token = [&](const Tensor& index) {
+    const nn::Value token = nn::token_at(in.hidden, index, p);
+    return norm_ ? normed(*norm_, token, p) : token;
+  };
+  if (pooling_mode_ == "lasttoken") return of_token(last_tokens(in.input, std::nullopt));
+  if (pooling_mode_ == "cls") {
+    const bool may_be_padding = in.input.attention_mask.defined();
+    return of_token(may_be_padding ? at::argmax(in.input.attention_mask.to(at::kInt), -1)
+                                   : at::zeros({ids.size(0)}, ids.options()));
+  }
+  const nn::Value hidden = norm_ ? normed(*norm_, in.hidden, p) : in.hidden;
+  if (pooling_mode_ != "weightedmean") return nn::mean_of_tokens(hidden, mask, p);
+  // Muennighoff 2022, "SGPT", eq. 2: token i counts i times.
+  const Tensor weights = at::arange(1, ids.size(1) + 1, ids.options()).expand_as(ids);
+  return nn::mean_of_tokens(hidden, mask.defined() ? weights * mask : weights, p);
 }
 
 double head_dropout(const ModelConfig& config) {

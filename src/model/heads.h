@@ -186,6 +186,20 @@ class DecoderClassifier final : public ModelHead {
   bool of_tokens_;
 };
 
+// A vector for each row, [B, C]: hidden states after the last norm, pooled.
+class EmbeddingHead final : public ModelHead {
+ public:
+  EmbeddingHead(std::optional<DecoderNorm> norm, const ModelConfig& config);
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+
+ private:
+  [[nodiscard]] nn::Value pooled(const HeadInput& in, nn::Pass& p) const;
+
+  std::optional<DecoderNorm> norm_;
+  std::string pooling_mode_;
+  bool normalizes_;
+};
+
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob if that is null.
 [[nodiscard]] double head_dropout(const ModelConfig& config);
 [[nodiscard]] int64_t count_labels(const ModelConfig& config);

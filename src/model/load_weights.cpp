@@ -73,6 +73,11 @@ class NameMap {
     if (!parameters_.contains(name) && parameters_.contains(backbone_ + name)) {
       return backbone_ + name;
     }
+    // Of a bare model's own parameters, in the folder of a model with a head.
+    if (!parameters_.contains(name) && name.starts_with(backbone_)) {
+      const std::string bare = name.substr(backbone_.size());
+      if (parameters_.contains(bare)) return bare;
+    }
     return name;
   }
 

@@ -14,6 +14,7 @@
 #include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/printable.h"
+#include "finetune/model/embedding_files.h"
 #include "finetune/model/model_folder.h"
 #include "model/activation_names.h"
 #include "model/adapter_files.h"
@@ -266,6 +267,7 @@ ModelConfig read_model_config(const std::string& folder) {
   if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
     ModelConfig config = read_model_config(adapter_base(folder, *lora));
     config.lora = lora;
+    if (const auto embedding = read_embedding_config(folder)) config.embedding = *embedding;
     read_recorded_labels(folder, config);
     return config;
   }
@@ -274,7 +276,10 @@ ModelConfig read_model_config(const std::string& folder) {
     throw Error(ErrorKind::kConfig, "model_name_or_path: there is no '" + path +
                                         "'; name a folder with config.json and model.safetensors");
   }
-  return parse_model_config(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}), path);
+  ModelConfig config =
+      parse_model_config(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}), path);
+  if (const auto embedding = read_embedding_config(folder)) config.embedding = *embedding;
+  return config;
 }
 
 namespace {

@@ -24,7 +24,7 @@ class Roberta : public Architecture {
   [[nodiscard]] std::unique_ptr<Backbone> make_backbone(const nn::Scope& scope,
                                                         const ModelConfig& config,
                                                         std::optional<Head> head) const override {
-    const bool pools = head == Head::kMultipleChoice;
+    const bool pools = head == Head::kMultipleChoice || head == Head::kEmbedding;
     return EncoderModel::make<RobertaEmbeddings>(
         scope, config, pools ? std::optional(scope / "pooler" / "dense") : std::nullopt);
   }
@@ -47,6 +47,8 @@ class Roberta : public Architecture {
         return std::make_unique<TokenClassifier>(classifier, config, labels, head_dropout(config));
       case Head::kQuestionAnswering:
         return std::make_unique<TokenClassifier>(root / "qa_outputs", config, labels, 0.0);
+      case Head::kEmbedding:  // the bare model
+        break;
     }
     FT_CHECK(false, "a head without a class");
   }

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/select_backward.h>
 #include <ATen/ops/zeros.h>
 
@@ -168,6 +169,12 @@ Value token_at(Value x, const Tensor& index, Pass& p) {
     dx->give(whole);
   });
   return y;
+}
+
+Value normalized(Value x, Pass& p) {
+  return p.differentiate({std::move(x)}, {}, [](const std::vector<Tensor>& in) {
+    return in[0] / at::linalg_vector_norm(in[0], 2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
+  });
 }
 
 Value softcap(Value x, double c, Pass& p) {

@@ -33,6 +33,8 @@ struct ModelInput {
   // computes only these tokens; hidden states of padding are zero then. Not for question answering,
   // whose loss includes padding, nor for block-sparse attention, whose blocks include padding.
   std::shared_ptr<const TokenLayout> layout = {};
+  // [B, T] bool: the tokens that an embedding is the mean of; undefined: those of the mask.
+  Tensor pooled_tokens = {};
   // For evaluation of a causal model, else null: keys and values of the tokens before input_ids [1,
   // T]; the pass appends its own.
   KeyValueCache* cache = nullptr;
@@ -62,6 +64,7 @@ enum class Head {
   kMultipleChoice,          // logits [B, 1], one row per choice
   kTokenClassification,     // logits [B, T, labels]
   kQuestionAnswering,       // logits [B, T, 2]: start and end of the answer
+  kEmbedding,               // vectors [B, C] instead of logits, of ModelConfig::embedding
 };
 
 // Whether a model's logits are over the vocabulary; nullopt is the head of a language model.

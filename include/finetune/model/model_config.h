@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "finetune/nn/lora.h"
@@ -89,6 +90,22 @@ struct EncoderConfig {
   bool legacy = true;  // the masked LM's head is named "cls", otherwise "lm_predictions"
 };
 
+// How hidden states become an embedding: the modules of sentence-transformers after its
+// transformer, and what goes with them. Names are sentence-transformers'.
+struct EmbeddingConfig {
+  std::string pooling_mode = {};  // one of pooling_modes(); empty: see pooling_mode_of()
+  bool include_prompt = true;     // the tokens of a prompt are pooled, too
+  bool normalize = false;         // to length 1
+  std::vector<std::pair<std::string, std::string>> prompts = {};  // name, text
+  std::optional<int64_t> max_seq_length = {};
+  std::string similarity_fn_name = "cosine";  // or "dot"
+  // Why embeddings of the folder's modules are not available; empty: they are.
+  std::string refusal = {};
+
+  friend bool operator==(const EmbeddingConfig&, const EmbeddingConfig&) = default;
+};
+[[nodiscard]] const std::vector<std::string>& pooling_modes();
+
 // The content of config.json; names and values are transformers'. The defaults here are
 // RobertaConfig's; default_model_config() returns those of the other families.
 struct ModelConfig {
@@ -137,6 +154,9 @@ struct ModelConfig {
   // Not in config.json: the model is a frozen base with this adapter. Everything that builds a
   // model, or describes one, reads it here.
   std::optional<nn::LoraConfig> lora;
+
+  // Not in config.json: Head::kEmbedding, see embedding_files.h.
+  EmbeddingConfig embedding = {};
 
   // The maximum sequence length: RoBERTa-like models number positions from pad_token_id + 1, and no
   // sequence exceeds kLongestSequence tokens.

@@ -48,6 +48,8 @@ struct DropoutPoint {
 [[nodiscard]] Value mean_of_tokens(Value x, const Tensor& mask, Pass& p);
 // Selects each row's token at index [B] -> [B, C].
 [[nodiscard]] Value token_at(Value x, const Tensor& index, Pass& p);
+// x [B, C] with rows of length 1, as torch.nn.functional.normalize
+[[nodiscard]] Value normalized(Value x, Pass& p);
 // c tanh(x / c)
 [[nodiscard]] Value softcap(Value x, double c, Pass& p);
 // f(x), with autograd for f.
