@@ -16,6 +16,7 @@ const TaskDescriptor& sequence_classification_descriptor();
 const TaskDescriptor& multiple_choice_descriptor();
 const TaskDescriptor& token_classification_descriptor();
 const TaskDescriptor& question_answering_descriptor();
+const TaskDescriptor& embedding_descriptor();
 
 namespace {
 
@@ -27,7 +28,8 @@ std::vector<const TaskDescriptor*>& task_table() {
                                                      &sequence_classification_descriptor(),
                                                      &multiple_choice_descriptor(),
                                                      &token_classification_descriptor(),
-                                                     &question_answering_descriptor()};
+                                                     &question_answering_descriptor(),
+                                                     &embedding_descriptor()};
   return table;
 }
 

@@ -18,8 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SKIPPED = 77
-PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "safetensors", "sentencepiece",
-            "tensorboard")
+PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "safetensors",
+            "sentence_transformers", "sentencepiece", "tensorboard")
 
 
 def main():

@@ -127,7 +127,9 @@ TEST(PredictTask, IsFoundInTheModelsConfiguration) {
   for (const char* config : {"{}", "[]", "{\"architectures\": []}", "{\"architectures\": [1]}"}) {
     EXPECT_GOLDEN(message_of<Error>([&] { (void)task_of(config); }));
   }
-  EXPECT_GOLDEN(message_of<Error>([&] { (void)task_of("{\"architectures\": [\"BertModel\"]}"); }));
+  EXPECT_EQ(task_of("{\"architectures\": [\"BertModel\"]}"), "embedding");
+  EXPECT_EQ(task_of("{\"architectures\": [\"GPT2LMHeadModel\"]}"), "clm");
+  EXPECT_GOLDEN(message_of<Error>([&] { (void)task_of("{\"architectures\": [\"BertFoo\"]}"); }));
 }
 
 TEST(PredictTask, HasTheNamesOfPipelinesAndOfTheConfiguration) {

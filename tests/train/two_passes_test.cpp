@@ -2,13 +2,11 @@
 // A task whose loss couples the samples of an update (Task::has_first_pass()). Its results must not
 // depend on how the update is divided into micro-batches.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/temporary_folder.h"
@@ -19,44 +17,12 @@
 #include "finetune/tokenizer/train_vocabulary.h"
 #include "finetune/train/run.h"
 #include "support/paths.h"
+#include "task/loss/coupled_loss.h"
 #include "task/loss/head_task.h"
 #include "task/setup/labelled_setup.h"
 
 namespace finetune {
 namespace {
-
-// A loss over all rows of an update at once, for a task with two passes (Task::has_first_pass()).
-class CoupledLoss {
- public:
-  // `results`: those of Task::couple(). `losses`: from [N, D] the loss of each row [N], by torch's
-  // operators.
-  void couple(const Tensor& results, const std::function<Tensor(const Tensor&)>& losses);
-  // Returns the sum of the losses of some rows, the first of which is `first`. Its gradient by
-  // `rows` [n, D] is that of the sum over all N rows, to which each of these contributes.
-  [[nodiscard]] Tensor sum_of(const Tensor& rows, int64_t first) const;
-
- private:
-  Tensor losses_;     // [N]
-  Tensor gradients_;  // [N, D]
-};
-
-void CoupledLoss::couple(const Tensor& results,
-                         const std::function<Tensor(const Tensor&)>& losses) {
-  const c10::AutoGradMode with_gradient(true);
-  const Tensor rows = results.detach().requires_grad_();
-  const Tensor all = losses(rows);
-  all.sum().backward();
-  losses_ = all.detach();
-  gradients_ = rows.grad();
-}
-
-Tensor CoupledLoss::sum_of(const Tensor& rows, int64_t first) const {
-  const int64_t count = rows.size(0);
-  const Tensor gradient = gradients_.narrow(0, first, count).to(rows.device());
-  const Tensor product = (rows * gradient).sum();
-  const Tensor value = losses_.narrow(0, first, count).sum().to(rows.device());
-  return product - product.detach() + value;
-}
 
 const TaskDescriptor& classes() { return task_of("sequence_classification"); }
 
@@ -76,13 +42,19 @@ class CoupledScores final : public HeadTask {
     return with_labels(logits(batch, pass.dropout), batch);
   }
   void couple(const Tensor& results) override {
+    is_whole_ = !results.defined();
+    if (!is_whole_) couple_rows(results);
+  }
+  void couple_rows(const Tensor& results) {
     rows = results.size(0);
     first_ = results.narrow(1, 0, 1);
-    loss_.couple(results.narrow(1, 0, 1),
-                 [&](const Tensor& scores) { return losses_of(scores, results.narrow(1, 1, 1)); });
+    const Tensor labels = results.narrow(1, 1, 1);
+    loss_.couple(results.narrow(1, 0, 1), rows, rows,
+                 [&](const Tensor& scores, int64_t, int64_t) { return losses_of(scores, labels); });
   }
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     const Tensor scores = logits(batch, pass.dropout);
+    if (is_whole_) couple_rows(with_labels(scores.detach(), batch));
     EXPECT_TRUE(scores.equal(first_.narrow(0, batch.first_position, batch.rows)))
         << "the second pass is another than the first";
     return {loss_.sum_of(scores, batch.first_position)};
@@ -107,6 +79,7 @@ class CoupledScores final : public HeadTask {
 
   CoupledLoss loss_;
   Tensor first_;
+  bool is_whole_ = false;
 };
 
 // Reads classes as sequence_classification does, and learns one score.
@@ -223,25 +196,6 @@ TEST_F(TwoPasses, AnUpdateDoesNotDependOnItsMicroBatches) {
     EXPECT_NEAR(of_cut / loss, 1.0, 2e-5) << cut;
     EXPECT_NEAR(norm_of_cut / norm, 1.0, 2e-3) << cut;
   }
-}
-
-TEST(CoupledLoss, HasTheGradientOfTheWholeSum) {
-  const Tensor all = at::arange(8, at::kFloat).view({4, 2}) / 8;
-  const auto losses = [](const Tensor& rows) { return rows.matmul(rows.t()).logsumexp(1); };
-  const Tensor leaf = all.clone().requires_grad_();
-  losses(leaf).sum().backward();
-
-  CoupledLoss loss;
-  loss.couple(all, losses);
-  double sum = 0.0;
-  for (const int64_t first : {0, 1}) {
-    const Tensor rows = all.narrow(0, first, first == 0 ? 1 : 3).clone().requires_grad_();
-    const Tensor part = loss.sum_of(rows, first);
-    part.backward();
-    EXPECT_TRUE(rows.grad().equal(leaf.grad().narrow(0, first, rows.size(0))));
-    sum += part.item<double>();
-  }
-  EXPECT_NEAR(sum, losses(all).sum().item<double>(), 1e-6);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "finetune/config/checkpoint_args.h"
 #include "finetune/config/data_args.h"
 #include "finetune/config/device_args.h"
+#include "finetune/config/embedding_args.h"
 #include "finetune/config/logging_args.h"
 #include "finetune/config/model_args.h"
 #include "finetune/config/optimizer_args.h"
@@ -41,6 +42,7 @@ struct TrainingArgs : ModelArgs,
                       DataArgs,
                       TaskArgs,
                       ChatArgs,
+                      EmbeddingArgs,
                       LoaderArgs,
                       DurationArgs,
                       OptimizerArgs,

@@ -17,6 +17,7 @@ struct ColumnNames {
   std::optional<std::string> context_column = {};
   std::vector<std::string> choice_columns = {};  // one for each choice, or one column of lists
   std::optional<std::string> label_column = {};
+  std::vector<std::string> text_columns = {};  // of texts that are embedded each
 
   [[nodiscard]] bool empty() const { return *this == ColumnNames{}; }
   friend bool operator==(const ColumnNames&, const ColumnNames&) = default;
@@ -29,7 +30,8 @@ enum class RowTask {
   kSequenceClassification,
   kTokenClassification,
   kMultipleChoice,
-  kQuestionAnswering
+  kQuestionAnswering,
+  kEmbedding  // several texts; in prediction (LabelUse::kUnused) one
 };
 
 enum class LabelUse {

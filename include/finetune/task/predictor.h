@@ -40,10 +40,13 @@ struct PredictOptions {
   std::string function_to_apply = "default";       // text classification: sigmoid, softmax, none
   std::string aggregation_strategy = "none";       // token classification: simple, first, ...
   std::vector<std::string> ignore_labels = {"O"};  // token classification
-  int64_t max_answer_len = 15;                     // question answering, in tokens
-  int64_t max_seq_len = 384;                       // question answering: tokens per window
-  std::optional<int64_t> doc_stride = {};          // unset: 128, or half a window if that is less
-  bool handle_impossible_answer = false;           // question answering: the answer may be ""
+  // Embeddings: texts whose similarity to each text is answered instead of vectors.
+  std::vector<std::string> compare = {};
+  std::vector<std::string> queries = {};   // of NearestTexts
+  int64_t max_answer_len = 15;             // question answering, in tokens
+  int64_t max_seq_len = 384;               // question answering: tokens per window
+  std::optional<int64_t> doc_stride = {};  // unset: 128, or half a window if that is less
+  bool handle_impossible_answer = false;   // question answering: the answer may be ""
 
   // Text generation; unset options come from the model's generation_config.json or are
   // transformers' defaults. Setting temperature, top_k or top_p turns sampling on unless do_sample
@@ -74,6 +77,7 @@ struct PredictOptions {
 //   as run_qa finds them; score is the probability among the best candidates;
 // - multiple choice: {label, choice, scores}: the best choice's number and text, and all
 //   probabilities; with probabilities a list of {label, choice, score}, best first;
+// - embeddings: {embedding}, the vector of the text; or {similarity}, a list of cosines;
 // - text generation: a list of one {generated_text}; of a conversation its {messages} with the
 //   answer as the last one, in place of an answer that was there.
 // A text longer than the model's maximum is an error in fill-mask and text generation, is split

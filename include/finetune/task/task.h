@@ -72,7 +72,8 @@ class Task {
   // loss_sums() for the same batch.
   [[nodiscard]] virtual Tensor first_pass(const Batch& batch, const TrainingPass& pass);
   // Receives the results of all ranks [N, D], on the CPU: row r of a batch is row
-  // Batch::first_position + r.
+  // Batch::first_position + r. Undefined: the next batch is the whole update, and there was no
+  // first pass.
   virtual void couple(const Tensor& results);
   // Evaluates without dropout and gradients. A batch may have no targets.
   [[nodiscard]] virtual Outputs evaluate(const Batch& batch) = 0;

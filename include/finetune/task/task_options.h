@@ -7,6 +7,7 @@
 
 #include "finetune/config/chat_args.h"
 #include "finetune/config/data_args.h"
+#include "finetune/config/embedding_args.h"
 #include "finetune/config/key_locations.h"
 #include "finetune/config/task_args.h"
 
@@ -14,7 +15,7 @@ namespace finetune {
 
 // What a task reads of the configuration, with the keys' names. make_task_options() in train/setup
 // fills it.
-struct TaskOptions : DataArgs, LoaderArgs, TaskArgs, ChatArgs {
+struct TaskOptions : DataArgs, LoaderArgs, TaskArgs, ChatArgs, EmbeddingArgs {
   std::string task = {};
   bool do_eval = false;
   int64_t seed = 42;

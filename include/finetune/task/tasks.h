@@ -26,6 +26,8 @@ struct Pipeline {
   std::string_view class_suffix;       // ending of the architecture in config.json: "ForMaskedLM"
   std::string_view other_suffix = {};  // another ending that some families have; empty: none
   bool has_peft_class = true;          // whether PEFT has AutoPeftModel with the ending
+  // The library that reads the folder, if not transformers, its module and its class.
+  std::string_view library = {}, library_module = {}, library_class = {};
   // Throws Error(kConfig | kData) if the folder has no usable model of the task or no tokenizer,
   // Error(kUsage) for an invalid option.
   std::unique_ptr<Predictor> (*make_predictor)(const std::string& folder,

@@ -27,6 +27,7 @@
 #include "finetune/data/data_files.h"
 #include "finetune/data/rows.h"
 #include "finetune/report/progress.h"
+#include "finetune/task/nearest_texts.h"
 #include "finetune/task/predictor.h"
 #include "finetune/task/tasks.h"
 #include "finetune/train/adapter_base.h"
@@ -52,6 +53,8 @@ task, and the columns of FILE unless they are named here:
                         as they are generated
   question-answering    --question Q ... --context C [...]
   multiple-choice       --text A --choice B --choice C ...
+  feature-extraction    --text A ...; with --compare B C the similarity of A to each; with --query Q
+                        the texts of FILE that are nearest to Q
 
   --output FILE               write to FILE: .jsonl (JSON lines), .csv or .tsv (a line for each
                               answer); it appears when all rows are answered. If the command is
@@ -77,6 +80,8 @@ task, and the columns of FILE unless they are named here:
   --max_seq_len N             question-answering: tokens of a window (384)
   --doc_stride N              question-answering: tokens that neighbouring windows share (128)
   --handle_impossible_answer  question-answering: the answer may be ""
+  --compare TEXT ...          feature-extraction: print cosines instead of vectors
+  --query TEXT ...            feature-extraction: print the --top_k nearest texts (10) of --input
 
 text-generation; the defaults are those of generation_config.json, else those in brackets:
 
@@ -100,8 +105,8 @@ text-generation; the defaults are those of generation_config.json, else those in
 )";
 
 // Options with several values: all words up to the next option.
-constexpr std::array<const char*, 5> kLists = {"--text", "--text_pair", "--question", "--context",
-                                               "--choice"};
+constexpr std::array<const char*, 7> kLists = {"--text",   "--text_pair", "--question", "--context",
+                                               "--choice", "--compare",   "--query"};
 
 using Lists = std::map<std::string, std::vector<std::string>>;
 
@@ -207,6 +212,8 @@ std::vector<Query> make_queries(const TaskDescriptor& task, Lists lists) {
   check_owner(given("--text_pair"), "--text_pair", RowTask::kSequenceClassification, task);
   check_owner(given("--question"), "--question", RowTask::kQuestionAnswering, task);
   check_owner(given("--choice"), "--choice", RowTask::kMultipleChoice, task);
+  check_owner(given("--compare"), "--compare", RowTask::kEmbedding, task);
+  check_owner(given("--query"), "--query", RowTask::kEmbedding, task);
   if (task.rows == RowTask::kQuestionAnswering) return question_queries(lists);
   if (task.rows == RowTask::kMultipleChoice) return choice_queries(lists);
   check_owner(given("--context"), "--context", RowTask::kQuestionAnswering, task);
@@ -525,6 +532,32 @@ void answer_file(const AnsweredFile& file, int64_t texts, Predictor& model, Answ
   if (count == 0 && file.reads_input) refuse_without_texts();
 }
 
+// Prints the nearest of the texts of the command line and of --input.
+void search_file(const AnsweredFile& file, std::vector<Query> documents) {
+  if (!file.words.input && documents.empty()) {
+    refuse_predict("--query searches the texts of --input, which is not there");
+  }
+  const std::unique_ptr<NearestTexts> search = make_nearest_texts(file.folder, file.words.options);
+  AnswerOutput output(file.words.output, "");
+  const auto add = [&](Query document) {
+    documents.push_back(std::move(document));
+    if (documents.size() < kQueriesAtATime) return;
+    search->add(documents);
+    documents.clear();
+  };
+  if (file.words.input) {
+    const DataRecord trained = trained_data(file.task, file.folder);
+    visit_queries(file.task, *file.words.input,
+                  {.columns = file.words.columns,
+                   .trained = {},
+                   .reading = reading_of(file.words, trained.reading)},
+                  add);
+  }
+  search->add(documents);
+  output.write(search->results());
+  output.finish();
+}
+
 void check_model(const std::string& folder) {
   checkpoint::require_undamaged_model(FileSystem::local(), folder);
   check_adapter_base(folder);
@@ -578,8 +611,14 @@ int predict_command(const Arguments& arguments) {
     check_model(folder);
     return answer_prompts(task, folder, words.options);
   }
+  words.options.compare = lists["--compare"];
+  words.options.queries = lists["--query"];
   std::vector<Query> queries = make_queries(task, std::move(lists));
   check_model(folder);
+  if (!words.options.queries.empty()) {
+    search_file({task, folder, words, reads_input}, queries);
+    return kExitFinished;
+  }
   const auto model = task.pipeline.make_predictor(folder, words.options);
   std::error_code ignored;
   const bool may_resume = input && std::filesystem::is_regular_file(*input, ignored);

@@ -12,6 +12,7 @@ void TrainingArgs::describe(FieldList& field) {
   DataArgs::describe(field);
   TaskArgs::describe(field);
   ChatArgs::describe(field);
+  EmbeddingArgs::describe(field);
   LoaderArgs::describe(field);
   DurationArgs::describe(field);
   OptimizerArgs::describe(field);

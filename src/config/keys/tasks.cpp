@@ -17,6 +17,7 @@ const TaskKeys& sequence_classification_keys();
 const TaskKeys& multiple_choice_keys();
 const TaskKeys& token_classification_keys();
 const TaskKeys& question_answering_keys();
+const TaskKeys& embedding_keys();
 
 namespace {
 
@@ -38,7 +39,8 @@ std::vector<const TaskKeys*>& task_key_table() {
                                                &sequence_classification_keys(),
                                                &multiple_choice_keys(),
                                                &token_classification_keys(),
-                                               &question_answering_keys()};
+                                               &question_answering_keys(),
+                                               &embedding_keys()};
   return table;
 }
 

@@ -72,6 +72,23 @@ void derive_report_to(LoadedConfig& config, Problems& problems) {
   args.report_to = receivers.empty() ? std::vector<std::string>{"none"} : receivers;
 }
 
+// sentence-transformers' cached losses: the samples that are compared, and those computed at once.
+void derive_mini_batches(LoadedConfig& config, Problems& problems) {
+  TrainingArgs& args = config.args;
+  if (!args.mini_batch_size) return;
+  const int64_t compared = args.per_device_train_batch_size;
+  const int64_t at_once = std::min(*args.mini_batch_size, compared);
+  if (compared % at_once != 0) {
+    problems.add(config.where("mini_batch_size"),
+                 format_text("'mini_batch_size: {}' does not divide "
+                             "'per_device_train_batch_size: {}'",
+                             *args.mini_batch_size, compared));
+    return;
+  }
+  if (!args.effective_batch_size) args.gradient_accumulation_steps *= compared / at_once;
+  args.per_device_train_batch_size = at_once;
+}
+
 void derive_accumulation(LoadedConfig& config, Problems& problems) {
   TrainingArgs& args = config.args;
   if (!args.effective_batch_size) return;
@@ -127,6 +144,7 @@ void derive(LoadedConfig& config, Problems& problems) {
   check_session(config, problems);
   derive_metric(config.args);
   derive_report_to(config, problems);
+  derive_mini_batches(config, problems);
   derive_accumulation(config, problems);
   expand_default_cache(config, problems);
   note_paged_optimizer(config);

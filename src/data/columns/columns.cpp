@@ -66,6 +66,9 @@ class ColumnFinder {
       case RowTask::kQuestionAnswering:
         find_question();
         break;
+      case RowTask::kEmbedding:
+        search_.labels == LabelUse::kUnused ? find_text() : find_texts();
+        break;
     }
     report();
     return std::move(found_);
@@ -526,6 +529,31 @@ class ColumnFinder {
                         "', which is not there; '" + *guess + "' is taken";
     }
     take(member, name, *guess, kGuessed);
+  }
+
+  // --- Embeddings ---
+
+  // As sentence-transformers: the columns in their order, without that of a label or score.
+  void find_texts() {
+    if (search_.named.label_column) {
+      (void)take_known(&ColumnNames::label_column, "label_column");
+    } else if (const Column usual = first_column(row_, {"label", "labels", "score", "scores"})) {
+      take(&ColumnNames::label_column, "label_column", *usual, kGuessed);
+    }
+    Names columns = search_.named.text_columns;
+    const Source source = columns.empty() ? kGuessed : kSet;
+    if (columns.empty()) {
+      for (const std::string& name : others()) {
+        if (holds_text(row_, name) || row_.at(name).is_array()) columns.push_back(name);
+      }
+    }
+    for (std::string& column : columns) column = present(column);
+    if (columns.empty()) {
+      row_.refuse("no column holds text; the row has " + column_names(row_.columns()) + "; set " +
+                  key("text_columns"));
+    }
+    note(source, "text_columns", join(columns, "', '"));
+    found_.names.text_columns = std::move(columns);
   }
 
   const Row& row_;

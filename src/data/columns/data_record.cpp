@@ -34,6 +34,7 @@ ColumnNames parse_columns(const JsonFields& fields) {
   if (fields.find("choice_columns") != nullptr) {
     columns.choice_columns = fields.texts("choice_columns");
   }
+  if (fields.find("text_columns") != nullptr) columns.text_columns = fields.texts("text_columns");
   return columns;
 }
 
@@ -81,6 +82,7 @@ std::string DataRecord::to_text() const {
     if (columns.*member) names[key] = *(columns.*member);
   }
   if (!columns.choice_columns.empty()) names["choice_columns"] = columns.choice_columns;
+  if (!columns.text_columns.empty()) names["text_columns"] = columns.text_columns;
   Json json = {{"task", task}, {"columns", std::move(names)}};
   if (!class_weights.empty()) json["class_weights"] = class_weights;
   if (Json read_as = reading_record(reading); !read_as.is_null()) {

@@ -27,7 +27,9 @@ Outputs HeadTask::evaluate(const Batch& batch) {
 }
 
 Tensor HeadTask::logits(const Batch& batch, const std::optional<DropoutStream>& dropout) {
-  return real_rows(model_.logits(make_model_input(batch, device_, dropout)), batch).to(at::kFloat);
+  ModelInput input = make_model_input(batch, device_, dropout);
+  adjust(input, batch);
+  return real_rows(model_.logits(input), batch).to(at::kFloat);
 }
 
 Tensor summed_cross_entropy(const Tensor& logits, const std::vector<int64_t>& classes,

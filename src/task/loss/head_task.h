@@ -32,6 +32,8 @@ class HeadTask : public Task {
   // Returns logits in float32, which the loss needs, whatever precision the model computes in.
   [[nodiscard]] virtual Tensor logits(const Batch& batch,
                                       const std::optional<DropoutStream>& dropout);
+  // Adds to the model's input.
+  virtual void adjust(ModelInput& /*input*/, const Batch& /*batch*/) const {}
   [[nodiscard]] c10::Device device() const { return device_; }
 
  private:

@@ -15,25 +15,28 @@
 namespace finetune {
 namespace {
 
-int64_t length_limit(const std::string& folder, const ModelConfig& config) {
-  const std::string path = join_path(folder, kTokenizerConfigFile);
-  if (!FileSystem::local().exists(path)) return config.max_length();
-  const auto json = read_json_file(path);
-  const auto found = json.is_object() ? json.find("model_max_length") : json.end();
-  if (found == json.end() || !found->is_number()) return config.max_length();
-  // tokenizer_config.json writes "no limit" as 1e30.
-  const double length = found->get<double>();
-  return length >= 1 && length < static_cast<double>(config.max_length())
-             ? static_cast<int64_t>(length)
-             : config.max_length();
+int64_t length_limit(const Tokenizer& tokenizer, const ModelConfig& config) {
+  return std::min(config.max_length(), model_max_length(tokenizer).value_or(INT64_MAX));
 }
 
 }  // namespace
 
+std::optional<int64_t> model_max_length(const Tokenizer& tokenizer) {
+  for (const auto& [name, content] : tokenizer.files()) {
+    if (name != kTokenizerConfigFile) continue;
+    const auto json = parse_json(content, name);
+    const auto found = json.is_object() ? json.find("model_max_length") : json.end();
+    if (found == json.end() || !found->is_number()) continue;
+    const double length = found->get<double>();  // 1e30: no limit
+    if (length >= 1 && length < 1e9) return static_cast<int64_t>(length);
+  }
+  return std::nullopt;
+}
+
 TextEncoder::TextEncoder(const std::string& folder, const ModelConfig& config)
     : tokenizer_(load_tokenizer(folder)),
       vocabulary_(config.vocab_size),
-      limit_(length_limit(folder, config)) {}
+      limit_(length_limit(*tokenizer_, config)) {}
 
 void TextEncoder::check(const std::string& text, const std::string& where) const {
   const size_t invalid = utf8::find_invalid(text);

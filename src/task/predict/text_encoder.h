@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "finetune/tokenizer/tokenizer.h"
 
 namespace finetune {
+
+// The longest sequence in tokens that tokenizer_config.json allows; nullopt: any.
+[[nodiscard]] std::optional<int64_t> model_max_length(const Tokenizer& tokenizer);
 
 // Tokenizes texts for a model. `where` starts the messages.
 class TextEncoder {

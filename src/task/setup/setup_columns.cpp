@@ -6,12 +6,13 @@
 
 namespace finetune {
 
-ColumnNames named_columns(const DataArgs& args) {
+ColumnNames named_columns(const TaskOptions& args) {
   return {.text_column = args.text_column,
           .text_pair_column = args.text_pair_column,
           .context_column = args.context_column,
           .choice_columns = args.choice_columns,
-          .label_column = args.label_column};
+          .label_column = args.label_column,
+          .text_columns = args.text_columns};
 }
 
 namespace {

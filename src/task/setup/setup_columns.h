@@ -7,7 +7,7 @@
 namespace finetune {
 
 // Returns the columns that the configuration names.
-[[nodiscard]] ColumnNames named_columns(const DataArgs& args);
+[[nodiscard]] ColumnNames named_columns(const TaskOptions& args);
 
 // Returns and logs the columns of a split's rows: those that the keys name, else (if nothing is
 // trained) those of the model's training, else a guess from the first row. Empty if the rows have

@@ -35,9 +35,9 @@ constexpr char kTokenizerKey[] = "tokenizer_name";
 constexpr char kConfigKey[] = "config_name";
 
 // Keys that may change as long as they yield the same samples.
-constexpr std::array<std::string_view, 8> kColumnKeys = {
-    "text_column",    "text_pair_column", "label_column", "context_column",
-    "choice_columns", "delimiter",        "quoting",      "header"};
+constexpr std::array<std::string_view, 9> kColumnKeys = {
+    "text_columns",   "text_column", "text_pair_column", "label_column", "context_column",
+    "choice_columns", "delimiter",   "quoting",          "header"};
 
 // Returns a key's value as a list of texts; empty if it is unset.
 std::vector<std::string> texts_of(const Json& all, const char* key) {

@@ -113,6 +113,10 @@ void UpdateStep::check_data(const Update& update, const Targets& targets) {
 bool UpdateStep::couple(const Update& update, const std::vector<double>& scales) {
   Task& task = *run_.parts.task;
   if (!task.has_first_pass()) return true;
+  if (update.batches.size() == 1 && run_.world().size() == 1) {
+    task.couple({});
+    return true;
+  }
   std::vector<Tensor> results;
   bool stops = false;
   std::exception_ptr failure;
@@ -147,6 +151,7 @@ bool UpdateStep::couple(const Update& update, const std::vector<double>& scales)
   }
   FT_CHECK(update.batches.empty() || update.batches.front().first_position == before,
            "ranks have neighbouring samples, in their order");
+  const OneThread guard(run_.is_one_threaded());
   task.couple(at::cat(rows));
   return true;
 }

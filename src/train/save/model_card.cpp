@@ -48,11 +48,16 @@ std::vector<std::string> names_of(const std::vector<std::string>& paths) {
   return names;
 }
 
+std::string library_of(const TrainingArgs& args) {
+  const Pipeline& pipeline = task_of(args.task).pipeline;
+  if (!pipeline.library.empty()) return std::string(pipeline.library);
+  return args.use_peft ? "peft" : "transformers";
+}
+
 std::string metadata(const TrainingRun& run, const Json& evaluation) {
   const TrainingArgs& args = run.args;
   const Pipeline& pipeline = task_of(args.task).pipeline;
-  std::string text =
-      "---\nlibrary_name: " + std::string(args.use_peft ? "peft" : "transformers") + "\n";
+  std::string text = "---\nlibrary_name: " + library_of(args) + "\n";
   if (!pipeline.name.empty()) text += "pipeline_tag: " + std::string(pipeline.name) + "\n";
   if (args.model_name_or_path && is_hub_name(*args.model_name_or_path)) {
     text += "base_model: " + quoted(*args.model_name_or_path) + "\n";
@@ -106,6 +111,11 @@ std::string hyperparameters(const TrainingRun& run) {
 std::string usage(const TrainingRun& run) {
   const Pipeline& pipeline = task_of(run.args.task).pipeline;
   if (pipeline.class_suffix.empty()) return "";
+  if (!pipeline.library.empty()) {
+    const std::string name(pipeline.library_class);
+    return "\n## Use\n\n```python\nfrom " + std::string(pipeline.library_module) + " import " +
+           name + "\n\nmodel = " + name + "(\"PATH\")\n```\n";
+  }
   const std::string whole = "AutoModel" + std::string(pipeline.class_suffix);
   std::string imports = "from transformers import AutoTokenizer, " + whole;
   std::string model = whole + ".from_pretrained(\"PATH\")";

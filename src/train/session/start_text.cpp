@@ -69,6 +69,9 @@ std::string columns_text(const TrainingRun& run) {
   add("context", columns.context_column, "context_column");
   add("text", columns.text_column, "text_column");
   add("pair", columns.text_pair_column, "text_pair_column");
+  if (!columns.text_columns.empty()) {
+    add("texts", join(columns.text_columns, "', '"), "text_columns");
+  }
   if (!columns.choice_columns.empty()) {
     const std::vector<std::string>& names = columns.choice_columns;
     add(names.size() == 1 ? "choices" : "choices from", names.front(), "choice_columns");
@@ -256,7 +259,10 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     if (!evaluate.empty()) lines.push_back("  evaluate:      " + evaluate);
     lines.push_back("  report:        " + command_name() + " report " + folder);
   }
-  if (!pipeline.class_suffix.empty()) {
+  if (!pipeline.library.empty()) {
+    lines.push_back("  python:        " + std::string(pipeline.library_class) + "(\"" +
+                    run.storage.folder().shown() + "\")");
+  } else if (!pipeline.class_suffix.empty()) {
     const bool has_class = run.args.use_peft && pipeline.has_peft_class;
     const std::string suffix(pipeline.class_suffix);
     const std::string shown = "\"" + run.storage.folder().shown() + "\"";

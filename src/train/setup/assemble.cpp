@@ -116,7 +116,7 @@ bool takes_vocabulary_size(const TrainingArgs& args, const StartingPoint& start)
 
 TaskOptions make_task_options(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
-  TaskOptions options{args, args, args, args};
+  TaskOptions options{args, args, args, args, args};
   options.task = args.task;
   options.do_eval = args.do_eval;
   options.seed = args.seed;

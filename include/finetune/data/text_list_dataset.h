@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/data/rows.h"
+#include "finetune/data/token_dataset.h"
+
+namespace finetune {
+
+class Tokenizer;
+
+struct TextListOptions : SampleOptions {
+  std::vector<std::string> text_columns;  // each a text, or a list of texts
+  std::optional<std::string> label_column;
+  std::map<std::string, std::string> prompts = {};  // column -> text before each of its texts
+  // Returns why a label is not allowed, and what to do; empty: it is.
+  std::function<std::string(double label)> problem_of_label = {};
+};
+
+// Builds samples of several sequences, each from one text, truncated to max_seq_length: those of
+// Dataset::choices() are the texts of the columns in their order. All rows have the same number of
+// texts. Example::values has the label, a number, if there is a label column.
+//
+// Throws Error(kData) with file:line and column for unusable input, also for an empty text, and
+// Error(kConfig) if max_seq_length leaves no room for text, and Interrupted.
+[[nodiscard]] std::shared_ptr<const SequenceDataset> build_text_list_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const TextListOptions& options);
+
+}  // namespace finetune

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/embedding_args.h"
+
+#include "finetune/config/fields.h"
+
+namespace finetune {
+
+void EmbeddingArgs::describe(FieldList& field) {
+  field.section("Embeddings");
+  field("text_columns", &EmbeddingArgs::text_columns,
+        "embedding: columns of the texts of a sample, in the order of the loss: anchor, positive, "
+        "negatives; a column may hold lists. Unset: all columns with text, in their order.",
+        {.resume = ResumePolicy::kFree});
+  field(
+      "loss_type", &EmbeddingArgs::loss_type,
+      "embedding: the loss, under sentence-transformers' name; unset: CoSENTLoss for pairs with a "
+      "score, else MultipleNegativesRankingLoss. A loss that compares samples compares those of "
+      "the whole update, however it is split.",
+      {.choices = {"MultipleNegativesRankingLoss", "CachedMultipleNegativesRankingLoss",
+                   "MultipleNegativesSymmetricRankingLoss",
+                   "CachedMultipleNegativesSymmetricRankingLoss", "CoSENTLoss", "AnglELoss",
+                   "CosineSimilarityLoss", "ContrastiveLoss", "OnlineContrastiveLoss",
+                   "TripletLoss", "MarginMSELoss"},
+       .resume = ResumePolicy::kFixed});
+  field("loss_kwargs", &EmbeddingArgs::loss_kwargs,
+        "Arguments of loss_type as in sentence-transformers: {scale: 20.0} of the ranking losses, "
+        "CoSENTLoss and AnglELoss, {margin: 0.5} of the contrastive losses, {triplet_margin: 5.0, "
+        "distance_metric: euclidean} of TripletLoss.",
+        {.resume = ResumePolicy::kFixed});
+  field("matryoshka_dims", &EmbeddingArgs::matryoshka_dims,
+        "embedding: add up the loss of the first N dimensions for each of these N, as "
+        "MatryoshkaLoss does; include the model's size.",
+        {.resume = ResumePolicy::kFixed});
+  field("mini_batch_size", &EmbeddingArgs::mini_batch_size,
+        "embedding: samples that are computed at once, of the per_device_train_batch_size samples "
+        "that a loss compares; the result of an update does not depend on it.",
+        {.range = {.min = 1, .max = 1 << 20}, .resume = ResumePolicy::kFree});
+  field("prompts", &EmbeddingArgs::prompts,
+        "embedding: text before each text of a column, as {question: \"query: \", context: "
+        "\"passage: \"}; unset: none.",
+        {.resume = ResumePolicy::kFixed});
+  field("pooling_mode", &EmbeddingArgs::pooling_mode,
+        "embedding: how the tokens' hidden states become one vector; unset: the model's, else mean "
+        "of an encoder and lasttoken of a decoder.",
+        {.choices = {"mean", "cls", "lasttoken", "weightedmean"}, .resume = ResumePolicy::kFixed});
+  field("include_prompt", &EmbeddingArgs::include_prompt,
+        "embedding: pool the tokens of prompts, too; unset: the model's, else true.",
+        {.resume = ResumePolicy::kFixed});
+  field("normalize_embeddings", &EmbeddingArgs::normalize_embeddings,
+        "embedding: the model scales its vectors to length 1; unset: the model's, else true.",
+        {.resume = ResumePolicy::kFixed});
+}
+
+}  // namespace finetune

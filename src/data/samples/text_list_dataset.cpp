@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/text_list_dataset.h"
+
+#include <utility>
+
+#include "data/columns/json_row.h"
+#include "data/columns/label_values.h"
+#include "data/columns/row_columns.h"
+#include "data/samples/sample_building.h"
+#include "finetune/base/error.h"
+#include "finetune/base/text.h"
+
+namespace finetune {
+namespace {
+
+using Json = Row::Json;
+
+class TextListEncoder {
+ public:
+  TextListEncoder(const Tokenizer& tokenizer, const TextListOptions& options, const Row& first)
+      : tokenizer_(tokenizer),
+        options_(options),
+        first_position_(first.position()),
+        maker_(tokenizer, options, false),
+        texts_(static_cast<int64_t>(texts_of(first).size())) {}
+
+  [[nodiscard]] int64_t texts() const { return texts_; }
+
+  [[nodiscard]] TokenContent encode(const RowBlock& block) const {
+    TokenContent content;
+    content.choices = texts_;
+    content.outputs = options_.label_column ? 1 : 0;
+    for (const RowBlock::Row& position : block.rows) {
+      const Row row(block, position);
+      const std::vector<std::string> texts = texts_of(row);
+      if (std::ssize(texts) != texts_) {
+        row.fail(format_text("has {} texts where {} has {}; all rows must have the same number",
+                             texts.size(), first_position_, texts_));
+      }
+      for (const std::string& text : texts) {
+        maker_.add(content, maker_.make(tokenizer_.encode(text)), row.position());
+      }
+      if (const auto& label = options_.label_column) {
+        const float value = number_of(row.at(*label), row, *label);
+        const std::string problem =
+            options_.problem_of_label ? options_.problem_of_label(value) : "";
+        if (!problem.empty()) {
+          row.fail("column '" + *label + "' holds " + describe(row.at(*label)) + "; " + problem);
+        }
+        content.values.push_back(value);
+      }
+    }
+    return content;
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::string> texts_of(const Row& row) const {
+    std::vector<std::string> texts;
+    for (const std::string& column : options_.text_columns) {
+      const auto found = options_.prompts.find(column);
+      const std::string prompt = found == options_.prompts.end() ? "" : found->second;
+      const auto add = [&](const std::string& text) {
+        if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+          row.fail("column '" + column +
+                   "' holds an empty text, which has no meaning to embed; "
+                   "remove the row");
+        }
+        texts.push_back(prompt + text);
+      };
+      if (row.at(column).is_array()) {
+        for (const std::string& text : row.texts(column)) add(text);
+      } else {
+        add(row.text(column));
+      }
+    }
+    return texts;
+  }
+
+  const Tokenizer& tokenizer_;
+  TextListOptions options_;
+  std::string first_position_;
+  SequenceMaker maker_;
+  int64_t texts_;
+};
+
+}  // namespace
+
+std::shared_ptr<const SequenceDataset> build_text_list_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const TextListOptions& options) {
+  FT_CHECK(!options.text_columns.empty(), "samples are made of texts");
+  const auto encoder =
+      std::make_shared<const TextListEncoder>(tokenizer, options, first_row(files, options));
+  Json key = cache_options(options, "texts");
+  key["columns"] = options.text_columns;
+  key["label_column"] = options.label_column.value_or("");
+  key["prompts"] = options.prompts;
+  return build_samples(
+      {.files = files,
+       .tokenizer = tokenizer,
+       .cache_options = std::move(key),
+       .limits = {},
+       .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
+      options);
+}
+
+}  // namespace finetune

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "finetune/task/metrics.h"
+#include "finetune/task/predictor.h"
+#include "finetune/task/setup.h"
+#include "finetune/task/task.h"
+#include "finetune/task/tasks.h"
+#include "task/embedding/losses.h"
+
+namespace finetune {
+
+// Trains a model whose vectors of texts are compared, as sentence-transformers does.
+
+const TaskKeys& embedding_keys();
+const TaskDescriptor& embedding_descriptor();
+
+[[nodiscard]] std::unique_ptr<TaskSetup> make_embedding_setup(const SetupContext& context);
+
+struct EmbeddingTaskOptions {
+  const EmbeddingLoss& loss;
+  int64_t texts;  // of a sample
+  EmbeddingLossArgs args = {};
+  std::vector<int64_t> matryoshka_dims = {};
+  // By text of a sample: the first tokens, special ones included, that are not pooled.
+  std::vector<int64_t> prompt_tokens = {};
+};
+
+// `model` must outlive the task. One term: the loss of each sample of the update. Outputs::logits
+// are the vectors [rows, D].
+[[nodiscard]] std::unique_ptr<Task> make_embedding_task(Model& model, c10::Device device,
+                                                        const EmbeddingTaskOptions& options);
+
+// Of samples with a score: pearson_cosine and spearman_cosine (EmbeddingSimilarityEvaluator). Of
+// others: with negatives cosine_accuracy (TripletEvaluator), and with the first texts as queries
+// and all others as the corpus cosine_accuracy@k, _precision@k, _recall@k, _ndcg@10, _mrr@10 and
+// _map@100 (InformationRetrievalEvaluator). Texts with the same tokens are one.
+[[nodiscard]] std::unique_ptr<Metrics> make_embedding_metrics(int64_t texts, bool has_score);
+
+[[nodiscard]] std::unique_ptr<Predictor> make_embedder(const std::string& folder,
+                                                       const PredictOptions& options);
+
+}  // namespace finetune

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+#include "task/embedding/losses.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/logcumsumexp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/nearest.h"
+#include "finetune/base/text.h"
+
+namespace finetune {
+namespace {
+
+using Args = EmbeddingLossArgs;
+using Label = EmbeddingLoss::Label;
+
+// torch.nn.functional.normalize
+Tensor unit(const Tensor& x) {
+  return x / at::linalg_vector_norm(x, 2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
+}
+
+Tensor text(const Tensor& vectors, int64_t column) { return vectors.select(1, column); }
+
+Tensor cosine(const Tensor& x, const Tensor& y) { return (unit(x) * unit(y)).sum(-1); }
+
+// All positives, then all negatives of the first column of negatives, and so on: [(K - 1) S, D].
+Tensor documents(const Tensor& vectors) {
+  return vectors.slice(1, 1).transpose(0, 1).flatten(0, 1);
+}
+
+// -log softmax of a sample's positive among all documents of the update (van den Oord et al. 2018,
+// "Representation Learning with Contrastive Predictive Coding", eq. 4).
+Tensor ranking(const Tensor& vectors, const Tensor& /*labels*/, int64_t first, int64_t count,
+               const Args& args) {
+  const Tensor queries = unit(text(vectors, 0).narrow(0, first, count));
+  const Tensor scores = queries.mm(unit(documents(vectors)).t()) * args.scale;
+  const Tensor own = scores.narrow(1, first, count).diagonal();
+  return at::logsumexp(scores, {1}) - own;
+}
+
+// The mean of the loss above and that of a sample's query among all queries.
+Tensor symmetric_ranking(const Tensor& vectors, const Tensor& labels, int64_t first, int64_t count,
+                         const Args& args) {
+  const Tensor positives = unit(text(vectors, 1).narrow(0, first, count));
+  const Tensor scores = positives.mm(unit(text(vectors, 0)).t()) * args.scale;
+  const Tensor own = scores.narrow(1, first, count).diagonal();
+  return (ranking(vectors, labels, first, count, args) + at::logsumexp(scores, {1}) - own) / 2;
+}
+
+// log(1 + sum exp(s_i - s_j)) over all i, j where the label of j is higher (Huang et al. 2024,
+// "CoSENT"), as the loss of each sample.
+Tensor ordered(const Tensor& scores, const Tensor& labels) {
+  const auto [values, order] = labels.sort();
+  const Tensor sorted = scores.index_select(0, order);
+  const Tensor higher = at::searchsorted(values, values, /*out_int32=*/false, /*right=*/true);
+  const Tensor none = at::full({1}, -std::numeric_limits<double>::infinity(), scores.options());
+  const Tensor suffix = at::cat({at::logcumsumexp(-sorted.flip({0}), 0).flip({0}), none});
+  const Tensor sums = sorted + suffix.index_select(0, higher);
+  return at::logsumexp(at::cat({at::zeros({1}, scores.options()), sums}), {0}).expand_as(scores);
+}
+
+Tensor cosent(const Tensor& vectors, const Tensor& labels, int64_t /*first*/, int64_t /*count*/,
+              const Args& args) {
+  return ordered(cosine(text(vectors, 0), text(vectors, 1)) * args.scale, labels);
+}
+
+// The angle in complex space, whose parts are the halves of a vector (Li and Li 2024, "AnglE").
+Tensor angle(const Tensor& vectors, const Tensor& labels, int64_t /*first*/, int64_t /*count*/,
+             const Args& args) {
+  Tensor both = vectors;
+  if (both.size(-1) % 2 != 0) both = at::constant_pad_nd(both, {0, 1}, 0);
+  const int64_t half = both.size(-1) / 2;
+  const Tensor x = unit(text(both, 0));
+  const Tensor y = unit(text(both, 1));
+  const auto real = [half](const Tensor& z) { return z.narrow(-1, 0, half); };
+  const auto imaginary = [half](const Tensor& z) { return z.narrow(-1, half, half); };
+  const Tensor sines = (imaginary(x) * real(y) - real(x) * imaginary(y)).sum(-1);
+  return ordered(((x * y).sum(-1) + sines).abs() * args.scale, labels);
+}
+
+Tensor squared_cosine(const Tensor& vectors, const Tensor& labels, int64_t first, int64_t count,
+                      const Args& /*args*/) {
+  const Tensor own = vectors.narrow(0, first, count);
+  return (cosine(text(own, 0), text(own, 1)) - labels.narrow(0, first, count)).square();
+}
+
+// Hadsell et al. 2006, "Dimensionality Reduction by Learning an Invariant Mapping", eq. 4
+Tensor contrastive(const Tensor& vectors, const Tensor& labels, int64_t first, int64_t count,
+                   const Args& args) {
+  const Tensor own = vectors.narrow(0, first, count);
+  const Tensor positive = labels.narrow(0, first, count);
+  const Tensor distance = 1 - cosine(text(own, 0), text(own, 1));
+  return 0.5 * (positive * distance.square() +
+                (1 - positive) * at::relu(args.margin - distance).square());
+}
+
+// The same of the hard pairs alone: positives farther than the nearest negative, and negatives
+// nearer than the farthest positive. A sum, as the loss of each sample.
+Tensor online_contrastive(const Tensor& vectors, const Tensor& labels, int64_t /*first*/,
+                          int64_t /*count*/, const Args& args) {
+  const Tensor distance = 1 - cosine(text(vectors, 0), text(vectors, 1));
+  const auto where = [&](double label) {
+    return distance.index_select(0, labels.eq(label).nonzero().squeeze(1));
+  };
+  const Tensor positives = where(1);
+  const Tensor negatives = where(0);
+  const auto some = [](const Tensor& x) { return x.numel() > 0; };
+  Tensor loss = at::zeros({}, distance.options());
+  if (some(positives)) {
+    const Tensor limit = (some(negatives) ? negatives.min() : positives.mean()).detach();
+    loss = loss + (positives.square() * positives.gt(limit)).sum();
+  }
+  if (some(negatives)) {
+    const Tensor limit = (some(positives) ? positives.max() : negatives.mean()).detach();
+    loss = loss + (at::relu(args.margin - negatives).square() * negatives.lt(limit)).sum();
+  }
+  return loss.expand_as(distance);
+}
+
+// torch.nn.functional.pairwise_distance adds 1e-6 to each difference.
+Tensor distance_of(const Tensor& x, const Tensor& y, const std::string& metric) {
+  if (metric == "cosine") return 1 - cosine(x, y);
+  return at::linalg_vector_norm(x - y + 1e-6, metric == "manhattan" ? 1 : 2, {-1});
+}
+
+// Schroff et al. 2015, "FaceNet", eq. 2, without squares
+Tensor triplet(const Tensor& vectors, const Tensor& /*labels*/, int64_t first, int64_t count,
+               const Args& args) {
+  const Tensor own = vectors.narrow(0, first, count);
+  const auto to = [&](int64_t column) {
+    return distance_of(text(own, 0), text(own, column), args.distance_metric);
+  };
+  return at::relu(to(1) - to(2) + args.triplet_margin);
+}
+
+// Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with Cross-Architecture
+// Knowledge Distillation", eq. 3
+Tensor margin_mse(const Tensor& vectors, const Tensor& labels, int64_t first, int64_t count,
+                  const Args& /*args*/) {
+  const Tensor own = vectors.narrow(0, first, count);
+  const auto score = [&](int64_t column) { return (text(own, 0) * text(own, column)).sum(-1); };
+  return (score(1) - score(2) - labels.narrow(0, first, count)).square();
+}
+
+constexpr int64_t kTwo = 2;
+constexpr int64_t kThree = 3;
+
+const std::vector<EmbeddingLoss>& all_losses() {
+  static const std::vector<EmbeddingLoss> kAll = {
+      {"MultipleNegativesRankingLoss", true, true, Label::kNone, kTwo, {}, {"scale"}, ranking},
+      {"MultipleNegativesSymmetricRankingLoss",
+       true,
+       true,
+       Label::kNone,
+       kTwo,
+       {},
+       {"scale"},
+       symmetric_ranking},
+      {"CoSENTLoss", true, false, Label::kScore, kTwo, kTwo, {"scale"}, cosent},
+      {"AnglELoss", true, false, Label::kScore, kTwo, kTwo, {"scale"}, angle},
+      {"CosineSimilarityLoss", false, true, Label::kScore, kTwo, kTwo, {}, squared_cosine},
+      {"ContrastiveLoss", false, true, Label::kBinary, kTwo, kTwo, {"margin"}, contrastive},
+      {"OnlineContrastiveLoss",
+       true,
+       false,
+       Label::kBinary,
+       kTwo,
+       kTwo,
+       {"margin"},
+       online_contrastive},
+      {"TripletLoss",
+       false,
+       true,
+       Label::kNone,
+       kThree,
+       kThree,
+       {"triplet_margin", "distance_metric"},
+       triplet},
+      {"MarginMSELoss", false, true, Label::kMargin, kThree, kThree, {}, margin_mse}};
+  return kAll;
+}
+
+}  // namespace
+
+const EmbeddingLoss& embedding_loss(std::string_view loss_type) {
+  constexpr std::string_view kCached = "Cached";  // each loss is of the whole update here
+  if (loss_type.starts_with(kCached)) loss_type.remove_prefix(kCached.size());
+  const auto found = std::ranges::find(all_losses(), loss_type, &EmbeddingLoss::name);
+  FT_CHECK(found != all_losses().end(), "a loss of no table: " + std::string(loss_type));
+  return *found;
+}
+
+EmbeddingLossArgs parse_loss_args(const EmbeddingLoss& loss, const std::string& text) {
+  EmbeddingLossArgs args;
+  if (text.empty()) return args;
+  const std::vector<std::string> known(loss.arguments.begin(), loss.arguments.end());
+  const auto refuse = [](const std::string& why) { throw Error(ErrorKind::kConfig, why); };
+  const nlohmann::ordered_json given = parse_json(text, "loss_kwargs");
+  for (const auto& [name, value] : given.items()) {
+    if (std::ranges::find(known, name) == known.end()) {
+      refuse("'" + name + "' is no argument of " + std::string(loss.name) +
+             did_you_mean(name, known) +
+             (known.empty() ? "; it has none" : "; it has " + join(known)));
+    }
+    if (name == "distance_metric") {
+      const std::vector<std::string> metrics = {"euclidean", "cosine", "manhattan"};
+      args.distance_metric = value.is_string() ? value.get<std::string>() : "";
+      if (std::ranges::find(metrics, args.distance_metric) == metrics.end()) {
+        refuse("distance_metric is one of " + join(metrics));
+      }
+      continue;
+    }
+    if (!value.is_number() || value.get<double>() <= 0) refuse(name + " is a number above 0");
+    double& number = name == "scale"    ? args.scale
+                     : name == "margin" ? args.margin
+                                        : args.triplet_margin;
+    number = value.get<double>();
+  }
+  return args;
+}
+
+Tensor matryoshka(const EmbeddingLoss& loss, const std::vector<int64_t>& dims,
+                  const Tensor& vectors, const Tensor& labels, int64_t first, int64_t count,
+                  const EmbeddingLossArgs& args) {
+  if (dims.empty()) return loss.losses(vectors, labels, first, count, args);
+  Tensor sum;
+  for (const int64_t size : dims) {
+    const Tensor part = loss.losses(unit(vectors.narrow(-1, 0, size)), labels, first, count, args);
+    sum = sum.defined() ? sum + part : part;
+  }
+  return sum;
+}
+
+}  // namespace finetune

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// Arguments of a loss, with the defaults of sentence-transformers 6.2.
+struct EmbeddingLossArgs {
+  double scale = 20.0;
+  double margin = 0.5;
+  double triplet_margin = 5.0;
+  std::string distance_metric = "euclidean";  // of TripletLoss: or "cosine", "manhattan"
+};
+
+// One of sentence-transformers' losses. All are means over samples [S], made of the vectors of
+// their texts [S, K, D].
+struct EmbeddingLoss {
+  std::string_view name;  // without "Cached"
+  bool couples;           // a sample's loss depends on other samples
+  // The loss of each of a few samples can be computed by itself, from the vectors of all.
+  bool by_sample;
+  enum class Label { kNone, kScore, kBinary, kMargin } label;
+  int64_t fewest_texts;
+  std::optional<int64_t> most_texts;
+  std::vector<std::string_view> arguments;
+  // The losses of samples [first, first + count): [count]. `labels` [S]; undefined if it has none.
+  Tensor (*losses)(const Tensor& vectors, const Tensor& labels, int64_t first, int64_t count,
+                   const EmbeddingLossArgs& args);
+};
+
+// Returns the loss of this value of `loss_type`; requires that there is one.
+[[nodiscard]] const EmbeddingLoss& embedding_loss(std::string_view loss_type);
+
+// Reads loss_kwargs (an object, or empty). Throws Error(kConfig) without the key's location.
+[[nodiscard]] EmbeddingLossArgs parse_loss_args(const EmbeddingLoss& loss, const std::string& text);
+
+// The sum of the loss over the first d dimensions, scaled to length 1, for each d of `dims`; of all
+// dimensions as they are where it is empty. As MatryoshkaLoss.
+[[nodiscard]] Tensor matryoshka(const EmbeddingLoss& loss, const std::vector<int64_t>& dims,
+                                const Tensor& vectors, const Tensor& labels, int64_t first,
+                                int64_t count, const EmbeddingLossArgs& args);
+
+}  // namespace finetune

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/text.h"
+#include "finetune/data/text_list_dataset.h"
+#include "finetune/model/embedding_files.h"
+#include "task/embedding/embedding.h"
+#include "task/predict/text_encoder.h"
+#include "task/setup/labelled_setup.h"
+
+namespace finetune {
+namespace {
+
+constexpr int64_t kDefaultLength = 512;
+
+int64_t default_length(const SetupContext& context) {
+  if (const auto own = context.model.embedding.max_seq_length) return *own;
+  return model_max_length(context.tokenizer).value_or(kDefaultLength);
+}
+
+// Why a label is none of the loss; empty: it is one.
+std::string problem_of_label(const EmbeddingLoss& loss, double label) {
+  const std::string name(loss.name);
+  if (loss.label == EmbeddingLoss::Label::kBinary && label != 0 && label != 1) {
+    return name + " has labels of 0 and 1; CoSENTLoss takes any score";
+  }
+  if (loss.name == "CosineSimilarityLoss" && std::abs(label) > 1) {
+    return name + " compares it with a cosine: scale the scores to -1 to 1, or take CoSENTLoss";
+  }
+  return "";
+}
+
+class EmbeddingSetup final : public LabelledSetup {
+ public:
+  explicit EmbeddingSetup(const SetupContext& context)
+      : LabelledSetup(context, default_length(context)) {
+    const EmbeddingConfig& own = context.model.embedding;
+    if (!own.refusal.empty()) {
+      refuse_key(args().locations, "model_name_or_path", own.refusal);
+    }
+    read_prompts();
+    read_dims();
+    if (args().loss_type) (void)loss_args(embedding_loss(*args().loss_type));
+  }
+
+  std::shared_ptr<const Dataset> read(Split split) override {
+    const ColumnNames columns = columns_of(split, RowTask::kEmbedding);
+    const bool is_training = split == Split::kTrain;
+    const EmbeddingLoss& loss = loss_of(columns);
+    TextListOptions options;
+    options.text_columns = columns.text_columns;
+    options.label_column = columns.label_column;
+    if (is_training && loss.label == EmbeddingLoss::Label::kNone) options.label_column.reset();
+    options.prompts = prompts_of(columns.text_columns);
+    options.problem_of_label = [&loss, is_training](double label) {
+      return is_training ? problem_of_label(loss, label) : "";
+    };
+    if (is_training && loss.label != EmbeddingLoss::Label::kNone && !options.label_column) {
+      refuse_key(args().locations, "loss_type",
+                 std::string(loss.name) +
+                     " needs a score or label of each sample, and the rows have no column 'label' "
+                     "or 'score'; set label_column, or another loss_type");
+    }
+    const std::shared_ptr<const SequenceDataset> data =
+        read_rows(split, options, build_text_list_dataset);
+    Shape& shape = is_training ? train_ : validation_;
+    shape = {.texts = data->choices(),
+             .columns = columns,
+             .has_label = options.label_column.has_value()};
+    if (is_training) check_texts(loss, data->choices());
+    return data;
+  }
+
+  [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
+    EmbeddingConfig& own = model.embedding;
+    own.pooling_mode = args().pooling_mode.value_or(pooling_mode_of(model));
+    own.include_prompt = args().include_prompt.value_or(own.include_prompt);
+    own.normalize = args().normalize_embeddings.value_or(own.normalize);
+    for (const auto& [name, text] : prompts_) {
+      const auto same = std::ranges::find(own.prompts, name, [](const auto& p) { return p.first; });
+      if (same == own.prompts.end()) {
+        own.prompts.emplace_back(name, text);
+      } else {
+        same->second = text;
+      }
+    }
+    return model;
+  }
+
+  [[nodiscard]] Files model_files(const Files& /*of_start*/) const override {
+    return embedding_files(complete(context().model), max_seq_length());
+  }
+
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    const Shape& shape = train_.texts > 0 ? train_ : validation_;
+    const EmbeddingLoss& loss = loss_of(shape.columns);
+    check_dims(config);
+    auto model = make_model(Head::kEmbedding, config, seed(), device, options);
+    auto task = make_embedding_task(
+        *model, device,
+        {.loss = loss,
+         .texts = shape.texts,
+         .args = loss_args(loss),
+         .matryoshka_dims = dims_,
+         .prompt_tokens =
+             config.embedding.include_prompt ? std::vector<int64_t>() : prompt_tokens(shape)});
+    return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] Results make_results(Split /*split*/) const override {
+    return {make_embedding_metrics(validation_.texts, validation_.has_label), nullptr};
+  }
+
+ private:
+  struct Shape {  // of the samples of a split
+    int64_t texts = 0;
+    ColumnNames columns = {};
+    bool has_label = false;
+  };
+
+  [[nodiscard]] const EmbeddingLoss& loss_of(const ColumnNames& columns) const {
+    if (args().loss_type) return embedding_loss(*args().loss_type);
+    return embedding_loss(columns.label_column ? "CoSENTLoss" : "MultipleNegativesRankingLoss");
+  }
+
+  void check_texts(const EmbeddingLoss& loss, int64_t texts) const {
+    if (texts >= loss.fewest_texts && texts <= loss.most_texts.value_or(texts)) return;
+    const std::string wanted = loss.most_texts == loss.fewest_texts
+                                   ? std::to_string(loss.fewest_texts)
+                                   : std::to_string(loss.fewest_texts) + " or more";
+    refuse_key(args().locations, args().loss_type ? "loss_type" : "text_columns",
+               format_text("{} takes {} texts of a sample, and the rows have {} ('{}'); name them "
+                           "with text_columns",
+                           std::string(loss.name), wanted, texts,
+                           join(train_.columns.text_columns, "', '")));
+  }
+
+  [[nodiscard]] EmbeddingLossArgs loss_args(const EmbeddingLoss& loss) const {
+    try {
+      return parse_loss_args(loss, args().loss_kwargs.text);
+    } catch (const Error& error) {
+      refuse_key(args().locations, "loss_kwargs", error.what());
+    }
+  }
+
+  void read_prompts() {
+    if (args().prompts.empty()) return;
+    const nlohmann::ordered_json prompts = parse_json(args().prompts.text, "prompts");
+    for (const auto& [column, text] : prompts.items()) {
+      if (!text.is_string()) {
+        refuse_key(args().locations, "prompts", "'" + column + "' has no text");
+      }
+      prompts_.emplace_back(column, text.get<std::string>());
+    }
+  }
+
+  [[nodiscard]] std::map<std::string, std::string> prompts_of(
+      const std::vector<std::string>& columns) const {
+    std::map<std::string, std::string> of_columns;
+    for (const auto& [column, text] : prompts_) {
+      if (std::ranges::find(columns, column) == columns.end()) {
+        refuse_key(args().locations, "prompts",
+                   "'" + column + "' is no column of a text; the columns are '" +
+                       join(columns, "', '") + "'");
+      }
+      of_columns[column] = text;
+    }
+    return of_columns;
+  }
+
+  // By text of a sample: the tokens of its prompt, with the special ones before them.
+  [[nodiscard]] std::vector<int64_t> prompt_tokens(const Shape& shape) const {
+    std::vector<int64_t> counts;
+    const auto by_column = prompts_of(shape.columns.text_columns);
+    for (const std::string& column : shape.columns.text_columns) {
+      const auto found = by_column.find(column);
+      int64_t count = 0;
+      if (found != by_column.end()) count = tokens_before(found->second);
+      counts.push_back(count);
+    }
+    // A column of lists is the last one of the columns that have a prompt.
+    while (std::ssize(counts) < shape.texts) counts.push_back(counts.empty() ? 0 : counts.back());
+    return counts;
+  }
+
+  [[nodiscard]] int64_t tokens_before(const std::string& prompt) const {
+    const std::vector<int32_t> ids = context().tokenizer.encode(prompt);
+    const ModelText whole = context().tokenizer.combine(ids, std::nullopt);
+    const auto last = std::ranges::find_end(whole.ids, ids);
+    return last.end() - whole.ids.begin();
+  }
+
+  void read_dims() {
+    for (const std::string& text : args().matryoshka_dims) {
+      int64_t size = 0;
+      const auto read = std::from_chars(text.data(), text.data() + text.size(), size);
+      if (read.ptr != text.data() + text.size() || size < 1) {
+        refuse_key(args().locations, "matryoshka_dims", "'" + text + "' does not count dimensions");
+      }
+      dims_.push_back(size);
+    }
+  }
+
+  void check_dims(const ModelConfig& config) const {
+    for (const int64_t size : dims_) {
+      if (size <= config.hidden_size) continue;
+      refuse_key(
+          args().locations, "matryoshka_dims",
+          format_text("{} is more than the {} dimensions of the model", size, config.hidden_size));
+    }
+  }
+
+  std::vector<std::pair<std::string, std::string>> prompts_;  // by column
+  std::vector<int64_t> dims_;
+  Shape train_, validation_;
+};
+
+}  // namespace
+
+std::unique_ptr<TaskSetup> make_embedding_setup(const SetupContext& context) {
+  return std::make_unique<EmbeddingSetup>(context);
+}
+
+}  // namespace finetune

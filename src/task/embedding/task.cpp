@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
+
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "task/embedding/embedding.h"
+#include "task/loss/coupled_loss.h"
+#include "task/loss/head_task.h"
+#include "task/loss/model_input.h"
+
+namespace finetune {
+namespace {
+
+// Samples whose losses are differentiated at a time: their scores with all texts of an update are
+// in memory.
+constexpr int64_t kSamplesAtOnce = 256;
+
+class EmbeddingTask final : public HeadTask {
+ public:
+  EmbeddingTask(Model& model, c10::Device device, EmbeddingTaskOptions options)
+      : HeadTask(model, device), options_(std::move(options)) {}
+
+  [[nodiscard]] bool has_first_pass() const override { return options_.loss.couples; }
+
+  [[nodiscard]] Tensor first_pass(const Batch& batch, const TrainingPass& pass) override {
+    return with_labels(logits(batch, pass.dropout), batch);
+  }
+
+  void couple(const Tensor& results) override {
+    is_whole_ = !results.defined();
+    if (is_whole_) return;
+    couple_rows(results);
+  }
+
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+    if (!options_.loss.couples) return HeadTask::loss_sums(batch, pass);
+    const Tensor vectors = logits(batch, pass.dropout);
+    if (is_whole_) couple_rows(with_labels(vectors.detach(), batch));
+    return {coupled_.sum_of(vectors, is_whole_ ? 0 : batch.first_position)};
+  }
+
+ protected:
+  [[nodiscard]] int64_t targets(const Batch& batch) const override {
+    return has_labels() && batch.values.empty() ? 0 : batch.size();
+  }
+
+  [[nodiscard]] Tensor summed_loss(const Tensor& vectors, const Batch& batch) const override {
+    const int64_t samples = batch.size();
+    const Tensor labels =
+        batch.values.empty() ? Tensor() : to_device(batch.values, vectors.device());
+    return losses(vectors, samples, labels, 0, samples).sum();
+  }
+
+  void adjust(ModelInput& input, const Batch& batch) const override {
+    if (options_.prompt_tokens.empty()) return;
+    std::vector<int64_t> pooled(batch.attention_mask.begin(), batch.attention_mask.end());
+    for (int64_t row = 0; row < batch.rows; ++row) {
+      const auto text = static_cast<size_t>(row % batch.choices);
+      int64_t left = options_.prompt_tokens.at(text);
+      for (int64_t t = 0; t < batch.length && left > 0; ++t) {
+        auto& cell = pooled[static_cast<size_t>(row * batch.length + t)];
+        left -= std::exchange(cell, 0);
+      }
+    }
+    input.pooled_tokens =
+        to_device(pooled, device()).view({batch.rows, batch.length}).to(at::kBool);
+  }
+
+ private:
+  [[nodiscard]] bool has_labels() const {
+    return options_.loss.label != EmbeddingLoss::Label::kNone;
+  }
+
+  // [rows, D + 1], the label in the last column of each row of its sample; [rows, D] without
+  // labels.
+  [[nodiscard]] Tensor with_labels(const Tensor& vectors, const Batch& batch) {
+    const Tensor rows = vectors.cpu();
+    if (!has_labels()) return rows;
+    const Tensor labels = to_device(batch.values, at::kCPU).repeat_interleave(options_.texts);
+    return at::cat({rows, labels.unsqueeze(1)}, 1);
+  }
+
+  void couple_rows(const Tensor& results) {
+    const int64_t samples = results.size(0) / options_.texts;
+    const int64_t size = results.size(1) - (has_labels() ? 1 : 0);
+    Tensor labels;
+    if (has_labels()) labels = results.select(1, size).view({samples, options_.texts}).select(1, 0);
+    coupled_.couple(results.narrow(1, 0, size).contiguous(), samples,
+                    options_.loss.by_sample ? kSamplesAtOnce : samples,
+                    [&](const Tensor& rows, int64_t first, int64_t count) {
+                      return losses(rows, samples, labels, first, count);
+                    });
+  }
+
+  [[nodiscard]] Tensor losses(const Tensor& rows, int64_t samples, const Tensor& labels,
+                              int64_t first, int64_t count) const {
+    return matryoshka(options_.loss, options_.matryoshka_dims,
+                      rows.view({samples, rows.size(0) / samples, rows.size(1)}), labels, first,
+                      count, options_.args);
+  }
+
+  EmbeddingTaskOptions options_;
+  CoupledLoss coupled_;
+  bool is_whole_ = false;  // the next batch is the whole update
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_embedding_task(Model& model, c10::Device device,
+                                          const EmbeddingTaskOptions& options) {
+  return std::make_unique<EmbeddingTask>(model, device, options);
+}
+
+}  // namespace finetune

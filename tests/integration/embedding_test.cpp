@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+// task: embedding for users: what is compared does not depend on memory, processes or
+// interruptions. tests/parity compares what is learned.
+#include <cmath>
+#include <fstream>
+
+#include "integration/launched.h"
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 8;
+
+// The halves of lines, which belong together.
+std::string pairs(size_t count) {
+  std::ifstream text(kText + "lighthouse.txt");
+  std::string rows;
+  for (std::string line; std::getline(text, line) && count > 0;) {
+    const size_t middle = line.find(' ', line.size() / 2);
+    if (line.size() < 40 || middle == std::string::npos) continue;
+    rows += Json{{"anchor", line.substr(0, middle)}, {"positive", line.substr(middle + 1)}}.dump();
+    rows += "\n";
+    --count;
+  }
+  return rows;
+}
+
+// 8 samples of 2 texts a step.
+class EmbeddingRun : public TinyRun {
+ public:
+  explicit EmbeddingRun(const Keys& keys = {}) {
+    folder().write("train.jsonl", pairs(44));
+    folder().write("valid.jsonl", pairs(20));
+    Keys all = {{"task", "embedding"},
+                {"train_file", folder() / "train.jsonl"},
+                {"validation_file", folder() / "valid.jsonl"},
+                {"per_device_train_batch_size", "8"},
+                {"gradient_accumulation_steps", ""},
+                {"effective_batch_size", "8"},
+                {"max_steps", std::to_string(kSteps)},
+                {"num_train_epochs", "9"},
+                {"eval_steps", "4"},
+                {"save_steps", "3"},
+                {"dataloader_num_workers", "0"}};
+    for (const auto& [key, value] : keys) all[key] = value;
+    set(all);
+  }
+};
+
+struct Result {
+  std::string model;
+  std::vector<double> losses;
+  double ndcg = 0.0;
+};
+
+Result result_of(const TinyRun& run) {
+  Result result{.model = read_file(run.out("model.safetensors")), .losses = {}};
+  const Json state = trainer_state(run.out());
+  for (const Json& entry : state.at("log_history")) {
+    if (entry.contains("loss")) result.losses.push_back(entry["loss"].get<double>());
+    result.ndcg = entry.value("eval_cosine_ndcg@10", result.ndcg);
+  }
+  EXPECT_EQ(result.losses.size(), static_cast<size_t>(kSteps));
+  return result;
+}
+
+Result finished(const TinyRun& run, const Arguments& more = {}) {
+  const ProcessResult end = run.train(more);
+  EXPECT_EQ(end.code, 0) << end.err;
+  return result_of(run);
+}
+
+const Result& alone() {
+  static const Result result = finished(EmbeddingRun());
+  return result;
+}
+
+TinyRun::Keys exact(const std::string& rows) {
+  return {{"full_determinism", "true"}, {"per_device_train_batch_size", rows}};
+}
+
+TEST(Embedding, ComparesTheWholeUpdateInAnyMicroBatches) {
+  EXPECT_GT(alone().ndcg, 0.0);
+  for (const TinyRun::Keys& keys :
+       {TinyRun::Keys{{"per_device_train_batch_size", "2"}},
+        TinyRun::Keys{{"mini_batch_size", "4"}},
+        TinyRun::Keys{{"loss_type", "CachedMultipleNegativesRankingLoss"},
+                      {"per_device_train_batch_size", "1"}}}) {
+    const Result result = finished(EmbeddingRun(keys));
+    for (size_t i = 0; i < result.losses.size(); ++i) {
+      // Sums in float32 in another order, over some updates of Adam.
+      EXPECT_NEAR(result.losses[i], alone().losses[i], 2e-4) << i;
+    }
+  }
+}
+
+TEST(Embedding, ProcessesGiveTheBitsOfOne) {
+  const Result one = finished(EmbeddingRun(exact("2")));
+  for (const char* count : {"2", "4"}) {
+    const Result several = finished(EmbeddingRun(exact("2")), {"--num_processes", count});
+    EXPECT_TRUE(several.model == one.model) << count << " processes have other weights";
+    EXPECT_EQ(several.losses, one.losses);
+    EXPECT_EQ(several.ndcg, one.ndcg);
+  }
+}
+
+TEST(Embedding, ResumesToTheSameBits) {
+  const TinyRun::Keys keys = {{"per_device_train_batch_size", "2"},
+                              {"config_overrides",
+                               "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, "
+                               "intermediate_size: 64, max_position_embeddings: 34, "
+                               "type_vocab_size: 1, hidden_dropout_prob: 0.2}"}};
+  const Result unbroken = finished(EmbeddingRun(keys));
+  const EmbeddingRun run(keys);
+  run.train_until(2);
+  run.train_until(5);
+  const Result resumed = finished(run);
+  EXPECT_TRUE(resumed.model == unbroken.model);
+  EXPECT_EQ(resumed.losses, unbroken.losses);
+
+  const EmbeddingRun killed(keys);
+  EXPECT_GE(kill_at_random_moments(killed, 2.0, 6, 20261129), 1);
+  EXPECT_TRUE(finished(killed).model == unbroken.model);
+}
+
+TEST(Embedding, EveryModelHasTheModulesOfSentenceTransformers) {
+  const EmbeddingRun run({{"pooling_mode", "cls"}, {"prompts", "{anchor: 'query: '}"}});
+  ASSERT_EQ(run.train().code, 0);
+  for (const std::string folder : {"", "checkpoint-8/"}) {
+    EXPECT_EQ(parse_json(read_file(run.out(folder + "modules.json")), "").size(), 2U);
+    const Json pooling = parse_json(read_file(run.out(folder + "1_Pooling/config.json")), "");
+    EXPECT_EQ(pooling["pooling_mode_cls_token"], true);
+    EXPECT_EQ(pooling["word_embedding_dimension"], 32);
+    const Json model =
+        parse_json(read_file(run.out(folder + "config_sentence_transformers.json")), "");
+    EXPECT_EQ(model["prompts"]["anchor"], "query: ");
+    EXPECT_EQ(parse_json(read_file(run.out(folder + "config.json")), "")["architectures"][0],
+              "RobertaModel");
+  }
+  std::filesystem::remove(run.out("1_Pooling/config.json"));
+  const ProcessResult repaired = run.train();
+  EXPECT_EQ(repaired.code, 0) << repaired.err;
+  EXPECT_TRUE(std::filesystem::exists(run.out("1_Pooling/config.json")));
+}
+
+TEST(Embedding, AMirrorBringsTheFolderBack) {
+  const TemporaryFolder mirror;
+  const EmbeddingRun run({{"mirror_dir", mirror / "copy"}});
+  const Result before = finished(run);
+  for (const std::string& lost : {run.out(), run.out("1_Pooling")}) {
+    std::filesystem::remove_all(lost);
+    const ProcessResult again = run.train();
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_TRUE(read_file(run.out("model.safetensors")) == before.model);
+    EXPECT_TRUE(std::filesystem::exists(run.out("1_Pooling/config.json"))) << lost;
+  }
+}
+
+TEST(Embedding, PredictPrintsVectorsSimilaritiesAndTheNearest) {
+  const EmbeddingRun run;
+  ASSERT_EQ(run.train().code, 0);
+  const auto predict = [&](const Arguments& more) {
+    Arguments words = finetune_command({"predict", run.out(), "--use_cpu"});
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = testing::run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return parse_json(result.out, "answer");
+  };
+  EXPECT_EQ(predict({"--text", "the lamp"})["embedding"].size(), 32U);
+  const Json both = predict({"--text", "the lamp", "--compare", "the lamp", "a boat"});
+  EXPECT_NEAR(both["similarity"][0].get<double>(), 1.0, 1e-6);
+  EXPECT_LT(both["similarity"][1].get<double>(), 1.0);
+  const Json found = predict({"--query", "the lamp", "--top_k", "3", "--text_column", "anchor",
+                              "--input", run.folder() / "valid.jsonl"});
+  ASSERT_EQ(found["nearest"].size(), 3U);
+  EXPECT_GE(found["nearest"][0]["score"], found["nearest"][1]["score"]);
+  EXPECT_EQ(found["query"], "the lamp");
+}
+
+struct Refusal {
+  const char* rows;
+  TinyRun::Keys keys;
+  int code;
+  std::vector<std::string> facts;
+};
+
+TEST(Embedding, RefusesWhatItCannotLearn) {
+  const std::vector<Refusal> refusals = {
+      {R"({"a": "x y", "b": " "})", {}, 1, {"train.jsonl:1", "'b'"}},
+      {R"({"a": "x y"})", {}, 2, {"text_columns", "'a'"}},
+      {R"({"a": "x", "b": "y"})", {{"loss_type", "CoSENTLoss"}}, 2, {"loss_type", "label"}},
+      {R"({"a": "x", "b": "y", "score": 3.5})",
+       {{"loss_type", "CosineSimilarityLoss"}},
+       1,
+       {"train.jsonl:1", "'score'", "3.5"}},
+      {R"({"a": "x", "b": "y", "label": 2})",
+       {{"loss_type", "ContrastiveLoss"}},
+       1,
+       {"train.jsonl:1", "'label'"}},
+      {R"({"a": "x", "b": "y"})", {{"loss_type", "TripletLoss"}}, 2, {"loss_type", "TripletLoss"}},
+      {R"({"a": "x", "b": "y"})", {{"loss_kwargs", "{scales: 3}"}}, 2, {"loss_kwargs", "'scales'"}},
+      {R"({"a": "x", "b": "y"})", {{"prompts", "{c: 'q: '}"}}, 2, {"prompts", "'c'"}},
+      {R"({"a": "x", "b": "y"})", {{"matryoshka_dims", "[64]"}}, 2, {"matryoshka_dims", "32"}},
+      {R"({"a": "x", "b": "y"})", {{"mini_batch_size", "3"}}, 2, {"mini_batch_size"}},
+      {"{\"a\": \"x\", \"b\": [\"y\", \"z\"]}\n{\"a\": \"x\", \"b\": [\"y\"]}",
+       {},
+       1,
+       {"train.jsonl:2", "train.jsonl:1"}}};
+  for (const Refusal& refusal : refusals) {
+    TinyRun::Keys keys = refusal.keys;
+    keys["eval_strategy"] = "no";
+    const EmbeddingRun run(keys);
+    run.folder().write("train.jsonl", std::string(refusal.rows) + "\n");
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, refusal.code) << refusal.rows << "\n" << result.err;
+    for (const std::string& fact : refusal.facts) EXPECT_THAT(result.err, HasSubstr(fact));
+  }
+}
+
+}  // namespace
+}  // namespace finetune::testing

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: MIT
+"""task: embedding beside sentence-transformers: losses, weights, vectors, metrics and folders."""
+
+import json
+
+import torch
+from support import ROOT, ParityTest, run_binary, state, weights
+
+TASKS = ROOT / "tests" / "fixtures" / "parity" / "tasks"
+STEPS, BATCH = 12, 8
+# float32 sums in another order, over twelve steps of Adam.
+LOSS, WEIGHT, VECTOR, METRIC = 1e-4, 2e-3, 1e-5, 1e-4
+SCORED = {
+    "CoSENTLoss",
+    "AnglELoss",
+    "CosineSimilarityLoss",
+    "ContrastiveLoss",
+    "OnlineContrastiveLoss",
+    "MarginMSELoss",
+}
+
+
+def rows_for(loss):
+    """Texts of the classification fixture: pairs or triplets, with a label where the loss reads one."""
+    lines = (ROOT / "tests/fixtures/tasks/likeness-train.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    out = []
+    for i, row in enumerate(rows):
+        sample = {"anchor": row["sentence1"], "positive": row["sentence2"]}
+        if loss in ("TripletLoss", "MarginMSELoss"):
+            sample["negative"] = rows[(i + 7) % len(rows)]["sentence1"]
+        if loss in SCORED:
+            is_binary = "Contrastive" in loss
+            sample["label"] = float(row["label"] > 2) if is_binary else row["label"] / 5
+        out.append(sample)
+    return out
+
+
+def sentence_transformer(folder, pooling="mean", normalize=False):
+    """A model of sentence-transformers around the tiny BERT, saved to `folder`."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Pooling, Transformer
+    from transformers import AutoModel, AutoTokenizer
+
+    bert = AutoModel.from_pretrained(TASKS / "bert" / "likeness")
+    bert.config.hidden_dropout_prob = bert.config.attention_probs_dropout_prob = 0.0
+    bert.save_pretrained(folder / "bert")
+    AutoTokenizer.from_pretrained(TASKS / "bert" / "tokenizer").save_pretrained(folder / "bert")
+    transformer = Transformer(str(folder / "bert"), max_seq_length=32)
+    modules = [transformer, Pooling(bert.config.hidden_size, pooling_mode=pooling)]
+    if normalize:
+        modules.append(Normalize())
+    model = SentenceTransformer(modules=modules, device="cpu")
+    model.save(str(folder / "start"))
+    return model
+
+
+def train_theirs(model, rows, loss_name, **arguments):
+    """Steps over the rows in order; returns the losses."""
+    from sentence_transformers.sentence_transformer import losses
+
+    return steps(model, getattr(losses, loss_name)(model, **arguments), rows)
+
+
+def steps(model, loss, rows):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4, weight_decay=0.0)
+    model.train()
+    values = []
+    for step in range(STEPS):
+        batch = [rows[(step * BATCH + i) % len(rows)] for i in range(BATCH)]
+        columns = [name for name in batch[0] if name != "label"]
+        features = [model.preprocess([row[name] for row in batch]) for name in columns]
+        labels = torch.tensor([row["label"] for row in batch]) if "label" in batch[0] else None
+        value = loss(features, labels)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        values.append(value.item())
+    return values
+
+
+class Embedding(ParityTest):
+    def train_ours(self, rows, **keys):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.folder / "train.jsonl").write_text(text)
+        config = {
+            "task": "embedding",
+            "model_name_or_path": str(self.folder / "start"),
+            "train_file": str(self.folder / "train.jsonl"),
+            "output_dir": str(self.folder / "run"),
+            "cache_dir": str(self.folder / "cache"),
+            "per_device_train_batch_size": BATCH,
+            "max_steps": STEPS,
+            "train_sampling_strategy": "sequential",
+            "learning_rate": 2e-4,
+            "lr_scheduler_type": "constant",
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": "none",
+            "use_cpu": True,
+            **keys,
+        }
+        path = self.folder / "run.json"
+        path.write_text(json.dumps(config))
+        run_binary("train", path)
+        return self.folder / "run"
+
+    def check_losses(self, ours, theirs, tolerance=LOSS):
+        mine = [row["loss"] for row in state(ours)["log_history"] if "loss" in row]
+        self.assertEqual(len(mine), len(theirs))
+        for step, (own, other) in enumerate(zip(mine, theirs, strict=True), 1):
+            self.assert_relative(own, other, tolerance, f"step {step}")
+
+    def check_weights(self, folder, model):
+        theirs = model[0].auto_model.state_dict()
+        self.assertEqual(set(theirs), set(weights(folder)))
+        self.assert_same_weights(weights(folder), theirs, WEIGHT)
+
+    def check_loss(self, name, **arguments):
+        model = sentence_transformer(self.folder)
+        rows = rows_for(name)
+        theirs = train_theirs(model, rows, name, **arguments)
+        kwargs = {key: value for key, value in arguments.items() if isinstance(value, (int, float))}
+        keys = {"loss_type": name}
+        if kwargs:
+            keys["loss_kwargs"] = kwargs
+        ours = self.train_ours(rows, **keys)
+        # Exponentials of 20 times a difference of cosines.
+        self.check_losses(ours, theirs, 3 * LOSS if name in ("CoSENTLoss", "AnglELoss") else LOSS)
+        self.check_weights(ours, model)
+
+    def test_matryoshka(self):
+        from sentence_transformers.sentence_transformer import losses
+
+        model = sentence_transformer(self.folder)
+        size = model.get_embedding_dimension()
+        dims = [size, size // 2, size // 4]
+        inner = losses.MultipleNegativesRankingLoss(model)
+        rows = rows_for("MultipleNegativesRankingLoss")
+        theirs = steps(model, losses.MatryoshkaLoss(model, inner, dims), rows)
+        ours = self.train_ours(rows, matryoshka_dims=dims, per_device_train_batch_size=2,
+                               effective_batch_size=BATCH)  # fmt: skip
+        self.check_losses(ours, theirs)
+
+    def test_folders_give_the_same_vectors(self):
+        from sentence_transformers import SentenceTransformer
+
+        texts = [row["anchor"] for row in rows_for("")[:6]] + ["A long text of many words. " * 40]
+        for pooling, normalize in (("mean", True), ("cls", False), ("lasttoken", True),
+                                   ("weightedmean", False)):  # fmt: skip
+            with self.subTest(pooling):
+                model = sentence_transformer(self.folder, pooling, normalize)
+                self.check_vectors(self.folder / "start", model, texts)
+        model = sentence_transformer(self.folder, "cls", True)
+        run = self.train_ours(rows_for(""))
+        self.check_vectors(run, SentenceTransformer(str(run), device="cpu"), texts)
+
+    def check_vectors(self, folder, model, texts):
+        theirs = model.encode(texts)
+        lines = run_binary("predict", folder, "--use_cpu", "--text", *texts).splitlines()
+        for text, line, other in zip(texts, lines, theirs, strict=True):
+            own = torch.tensor(json.loads(line)["embedding"])
+            worst = float((own - torch.tensor(other)).abs().max())
+            self.assertLessEqual(worst, VECTOR, text)
+
+    def evaluate_ours(self, rows):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.folder / "valid.jsonl").write_text(text)
+        run = self.train_ours(
+            rows_for(""),
+            validation_file=str(self.folder / "valid.jsonl"),
+            eval_strategy="steps",
+            eval_steps=STEPS,
+        )
+        results = json.loads((run / "eval_results.json").read_text())
+        return run, {key.removeprefix("eval_"): value for key, value in results.items()}
+
+    def check_metrics(self, ours, theirs):
+        compared = 0
+        for name, value in theirs.items():
+            own = name.removeprefix("x_")
+            if own in ours:
+                # Ranks: of almost equal cosines, neighbours may be swapped.
+                delta = 10 * METRIC if "spearman" in own else METRIC
+                self.assertAlmostEqual(ours[own], value, delta=delta, msg=own)
+                compared += 1
+        return compared
+
+    def test_metrics_of_pairs_are_those_of_the_evaluators(self):
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer import evaluation
+
+        sentence_transformer(self.folder)
+        rows = rows_for("CoSENTLoss")
+        run, ours = self.evaluate_ours(rows)
+        model = SentenceTransformer(str(run), device="cpu")
+        evaluator = evaluation.EmbeddingSimilarityEvaluator(
+            [row["anchor"] for row in rows],
+            [row["positive"] for row in rows],
+            [row["label"] for row in rows],
+            name="x",
+        )
+        self.assertEqual(self.check_metrics(ours, evaluator(model)), 2)
+
+    def test_metrics_of_retrieval_are_those_of_the_evaluators(self):
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer import evaluation
+
+        sentence_transformer(self.folder)
+        rows = rows_for("TripletLoss")
+        run, ours = self.evaluate_ours(rows)
+        model = SentenceTransformer(str(run), device="cpu")
+        texts = sorted({row[name] for row in rows for name in ("positive", "negative")})
+        number = {text: str(i) for i, text in enumerate(texts)}
+        relevant = {}
+        for row in rows:
+            relevant.setdefault(row["anchor"], set()).add(number[row["positive"]])
+        retrieval = evaluation.InformationRetrievalEvaluator(
+            {text: text for text in relevant},
+            {key: text for text, key in number.items()},
+            relevant,
+            name="x",
+        )
+        self.assertEqual(self.check_metrics(ours, retrieval(model)), 15)
+        triplets = evaluation.TripletEvaluator(
+            [row["anchor"] for row in rows],
+            [row["positive"] for row in rows],
+            [row["negative"] for row in rows],
+            name="x",
+        )
+        self.assertEqual(self.check_metrics(ours, triplets(model)), 1)
+
+
+def add_loss(name, **arguments):
+    def test(self):
+        self.check_loss(name, **arguments)
+
+    setattr(Embedding, f"test_{name}", test)
+
+
+add_loss("MultipleNegativesRankingLoss", scale=10.0)
+add_loss("MultipleNegativesSymmetricRankingLoss")
+add_loss("CachedMultipleNegativesRankingLoss")
+add_loss("CoSENTLoss")
+add_loss("AnglELoss")
+add_loss("CosineSimilarityLoss")
+add_loss("ContrastiveLoss")
+add_loss("OnlineContrastiveLoss", margin=0.9)
+add_loss("TripletLoss", triplet_margin=2.0)
+add_loss("MarginMSELoss")
