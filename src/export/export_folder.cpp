@@ -78,6 +78,16 @@ std::vector<std::string> files_with_weights(FileSystem& files, const std::string
   return names;
 }
 
+// Of sentence-transformers, which has a module's configuration in a folder.
+void write_pooling(const MergedModel& model, StagedOutput& output) {
+  FileSystem& files = FileSystem::local();
+  for (const std::string& folder : {model.folder, model.base}) {
+    const std::string path = join_path(folder, kPoolingFile);
+    if (!files.exists(join_path(folder, kModulesFile)) || !files.exists(path)) continue;
+    return output.write(kPoolingFile, files.read_all(path));
+  }
+}
+
 // additional_chat_templates/NAME.jinja
 void write_more_templates(const std::string& folder, StagedOutput& output) {
   FileSystem& files = FileSystem::local();
@@ -109,6 +119,7 @@ void write_other_files(const MergedModel& model, StagedOutput& output) {
       output.write(name, files.read_all(join_path(model.base, name)));
     }
   }
+  write_pooling(model, output);
   write_more_templates(has_tokenizer(names) ? model.folder : model.base, output);
 }
 

@@ -65,7 +65,8 @@ bool is_alive(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM;
 
 bool goes_with_weights(std::string_view name) {
   return is_tokenizer_file_name(name) || name == kChatTemplateFile ||
-         name == kGenerationConfigFile || name == kDataRecordFile ||
+         name == kGenerationConfigFile || name == kDataRecordFile || name == kModulesFile ||
+         name == kSentenceConfigFile || name == kSentenceModelFile ||
          name == checkpoint::kModelCardFile;
 }
 

@@ -35,8 +35,11 @@ void require_finite(const Tensor& logits, const std::string& folder) {
 HeadRunner::HeadRunner(Head head, const std::string& what, const std::string& folder, bool use_cpu)
     : folder_(resolve_model_folder(folder, "MODEL_DIR")),
       device_(pick_prediction_device(use_cpu)),
-      model_(make_model(head, read_model_config(folder_), 0, device_,
-                        {.fused = true, .draw_weights = false})),
+      model_(make_model(
+          head, read_model_config(folder_), 0, device_,
+          {.fused = true,
+           .draw_weights = false,
+           .base = base_format(read_model_config(folder_), folder_)})),  // as it was trained
       encoder_(folder_, model_->config()) {
   require_whole(load_folder_weights(*model_, folder_), folder_, what);
   model_->store().hold_factors();  // the weights stay as they are
