@@ -63,4 +63,7 @@ class Dataset {
   [[nodiscard]] virtual std::string fingerprint() const = 0;
 };
 
+// Returns a hash of each sequence, [samples x choices]: equal sequences have equal hashes.
+[[nodiscard]] std::vector<uint64_t> hash_sequences(const Dataset& dataset);
+
 }  // namespace finetune

@@ -42,7 +42,7 @@ class Collator {
   }
 };
 
-enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
+enum class SamplingStrategy { kRandom, kSequential, kGroupByLength, kNoDuplicates };
 
 struct LoaderOptions {
   int64_t batch_size = 8;     // rows of a micro-batch; without packing a row is a sample
@@ -52,7 +52,9 @@ struct LoaderOptions {
   int64_t part = 0;
   int64_t parts = 1;
   SamplingStrategy sampling = SamplingStrategy::kRandom;
-  int64_t length_group = 1;   // kGroupByLength: number of samples sorted together
+  // kGroupByLength: number of samples sorted together; kNoDuplicates: samples without the same
+  // text.
+  int64_t length_group = 1;
   int64_t packed_length = 0;  // maximum tokens of a row shared by several samples; 0: no packing
   uint64_t seed = 42;
   bool drop_last = false;     // leave out an epoch's last, incomplete micro-batch

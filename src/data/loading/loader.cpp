@@ -51,6 +51,9 @@ struct Loader::State {
   }
   [[nodiscard]] std::unique_ptr<const SampleOrder> make_order() const {
     if (stream) return nullptr;
+    if (options.sampling == SamplingStrategy::kNoDuplicates) {
+      return make_order_without_duplicates(*dataset, options.length_group, options.seed);
+    }
     return options.sampling == SamplingStrategy::kGroupByLength
                ? make_length_grouped_order(*dataset, options.length_group, options.seed)
                : make_sample_order(units(), options.sampling, options.seed);

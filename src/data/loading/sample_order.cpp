@@ -2,7 +2,11 @@
 #include "data/loading/sample_order.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <mutex>
+#include <span>
+#include <unordered_set>
 #include <utility>
 
 #include "finetune/base/error.h"
@@ -97,11 +101,111 @@ class LengthGroupedOrder final : public SampleOrder {
   mutable int64_t newest_number_ = 0;
 };
 
+class OrderWithoutDuplicates final : public SampleOrder {
+ public:
+  OrderWithoutDuplicates(const Dataset& dataset, int64_t group, uint64_t seed)
+      : dataset_(dataset), group_(group), seed_(seed) {
+    FT_CHECK(group >= 1, "a group has samples");
+  }
+
+  void append(int64_t epoch, int64_t begin, int64_t end,
+              std::vector<int64_t>& samples) const override {
+    const std::lock_guard lock(mutex_);
+    const std::vector<int64_t>& order = order_of(epoch);
+    samples.insert(samples.end(), order.begin() + begin, order.begin() + end);
+  }
+
+ private:
+  // Samples that wait are looked at again for each group, but no more than these.
+  static constexpr int64_t kMostWaiting = 1 << 14;
+
+  // Workers prepare the next epoch while this one is used.
+  const std::vector<int64_t>& order_of(int64_t epoch) const {
+    if (hashes_.empty()) hashes_ = hash_sequences(dataset_);
+    if (const auto found = orders_.find(epoch); found != orders_.end()) return found->second;
+    if (orders_.size() > 1) orders_.erase(orders_.begin());
+    return orders_.emplace(epoch, make_order(epoch)).first->second;
+  }
+
+  [[nodiscard]] std::vector<int64_t> make_order(int64_t epoch) const {
+    const Permutation permutation(dataset_.size(), seed_, epoch);
+    std::vector<int64_t> order;
+    std::deque<int64_t> waiting;
+    std::unordered_set<uint64_t> there;  // in the group
+    int64_t next = 0;
+    while (std::ssize(order) < dataset_.size()) {
+      const int64_t full = std::min(dataset_.size(), std::ssize(order) + group_);
+      there.clear();
+      const auto is_taken = [&](int64_t sample) {
+        const std::span<const uint64_t> own = hashes_of(sample);
+        if (std::ranges::any_of(own, [&](uint64_t hash) { return there.contains(hash); })) {
+          return false;
+        }
+        there.insert(own.begin(), own.end());
+        order.push_back(sample);
+        return true;
+      };
+      std::deque<int64_t> still;
+      const auto looked_at = std::min<int64_t>(kMostWaiting, std::ssize(waiting));
+      for (int64_t i = 0; i < looked_at; ++i) {
+        const int64_t sample = waiting.front();
+        waiting.pop_front();
+        if (std::ssize(order) == full || !is_taken(sample)) still.push_back(sample);
+      }
+      waiting.insert(waiting.begin(), still.begin(), still.end());
+      while (std::ssize(order) < full && next < dataset_.size()) {
+        const int64_t sample = permutation[next++];
+        if (!is_taken(sample)) waiting.push_back(sample);
+      }
+      while (std::ssize(order) < full) {  // an epoch's end
+        order.push_back(waiting.front());
+        waiting.pop_front();
+      }
+    }
+    return order;
+  }
+
+  [[nodiscard]] std::span<const uint64_t> hashes_of(int64_t sample) const {
+    const auto texts = static_cast<size_t>(dataset_.choices());
+    return std::span(hashes_).subspan(static_cast<size_t>(sample) * texts, texts);
+  }
+
+  const Dataset& dataset_;
+  int64_t group_;
+  uint64_t seed_;
+  mutable std::mutex mutex_;
+  mutable std::vector<uint64_t> hashes_;
+  mutable std::map<int64_t, std::vector<int64_t>> orders_;  // of the last two epochs
+};
+
 }  // namespace
+
+// FNV-1a of the ids.
+std::vector<uint64_t> hash_sequences(const Dataset& dataset) {
+  constexpr uint64_t kPrime = 0x100000001b3;
+  std::vector<uint64_t> hashes;
+  hashes.reserve(static_cast<size_t>(dataset.size() * dataset.choices()));
+  for (int64_t sample = 0; sample < dataset.size(); ++sample) {
+    for (int64_t choice = 0; choice < dataset.choices(); ++choice) {
+      uint64_t hash = 0xcbf29ce484222325;
+      for (const int32_t id : dataset.get(sample, choice).input_ids) {
+        hash = (hash ^ static_cast<uint64_t>(id)) * kPrime;
+      }
+      hashes.push_back(hash);
+    }
+  }
+  return hashes;
+}
+
+std::unique_ptr<SampleOrder> make_order_without_duplicates(const Dataset& dataset, int64_t group,
+                                                           uint64_t seed) {
+  return std::make_unique<OrderWithoutDuplicates>(dataset, group, seed);
+}
 
 std::unique_ptr<SampleOrder> make_sample_order(int64_t size, SamplingStrategy sampling,
                                                uint64_t seed) {
-  FT_CHECK(sampling != SamplingStrategy::kGroupByLength, "groups need the samples' lengths");
+  FT_CHECK(sampling == SamplingStrategy::kRandom || sampling == SamplingStrategy::kSequential,
+           "groups are made of the samples");
   return std::make_unique<PlainOrder>(sampling, size, seed);
 }
 

@@ -31,4 +31,13 @@ class SampleOrder {
 [[nodiscard]] std::unique_ptr<SampleOrder> make_length_grouped_order(const Dataset& dataset,
                                                                      int64_t group, uint64_t seed);
 
+// Takes the samples of the permutation in its order, but no two with an equal sequence into the
+// same group of `group` samples: a sample whose sequence is there already waits for a later group,
+// as in sentence-transformers' NoDuplicatesBatchSampler. Where only such samples are left, at an
+// epoch's end, they fill the groups. An epoch's order and a hash of each sequence are in memory.
+// Requires: as above.
+[[nodiscard]] std::unique_ptr<SampleOrder> make_order_without_duplicates(const Dataset& dataset,
+                                                                         int64_t group,
+                                                                         uint64_t seed);
+
 }  // namespace finetune
