@@ -17,6 +17,8 @@ const TaskDescriptor& multiple_choice_descriptor();
 const TaskDescriptor& token_classification_descriptor();
 const TaskDescriptor& question_answering_descriptor();
 const TaskDescriptor& embedding_descriptor();
+const TaskDescriptor& reranker_descriptor();
+const TaskDescriptor& reward_descriptor();
 
 namespace {
 
@@ -29,7 +31,9 @@ std::vector<const TaskDescriptor*>& task_table() {
                                                      &multiple_choice_descriptor(),
                                                      &token_classification_descriptor(),
                                                      &question_answering_descriptor(),
-                                                     &embedding_descriptor()};
+                                                     &embedding_descriptor(),
+                                                     &reranker_descriptor(),
+                                                     &reward_descriptor()};
   return table;
 }
 

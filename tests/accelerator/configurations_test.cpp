@@ -59,6 +59,15 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
     }
     return keys;
   }
+  if (name == "embedding.yaml") {  // its model and pairs must be fetched first
+    const std::string tasks = source_dir() + "/tests/fixtures/tasks/";
+    add({"--model_name_or_path", "null", "--model_type", "bert", "--config_overrides", kSmallModel,
+         "--max_seq_length", "32", "--effective_batch_size", "null", "--text_columns",
+         "[question, answer]", "--train_file", tasks + "answers-train.jsonl", "--validation_file",
+         tasks + "answers-valid.jsonl"});
+    return keys;
+  }
+  if (name == "embedding_small.yaml") add({"--effective_batch_size", "null"});
   add({"--config_overrides", kSmallModel});
   if (!brings_its_data(text)) {
     add({"--train_file", kText + "lighthouse.txt", "--validation_file",

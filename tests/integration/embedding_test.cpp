@@ -107,6 +107,26 @@ TEST(Embedding, ProcessesGiveTheBitsOfOne) {
   }
 }
 
+TEST(Embedding, WithoutDuplicatesTheOrderStaysTheSameAfterAStop) {
+  const auto write_twins = [](const TinyRun& run) {
+    std::string rows = pairs(22);
+    rows += rows;
+    run.folder().write("train.jsonl", rows);
+  };
+  const EmbeddingRun warned;
+  write_twins(warned);
+  EXPECT_THAT(warned.train().err, HasSubstr("44 of 44 samples have a text"));
+  const TinyRun::Keys keys = {{"batch_sampler", "no_duplicates"},
+                              {"per_device_train_batch_size", "4"}};
+  const EmbeddingRun whole(keys);
+  const EmbeddingRun stopped(keys);
+  write_twins(whole);
+  write_twins(stopped);
+  stopped.train_until(2);
+  stopped.train_until(5);
+  EXPECT_TRUE(finished(stopped).model == finished(whole).model);
+}
+
 TEST(Embedding, ResumesToTheSameBits) {
   const TinyRun::Keys keys = {{"per_device_train_batch_size", "2"},
                               {"config_overrides",
@@ -178,6 +198,39 @@ TEST(Embedding, PredictPrintsVectorsSimilaritiesAndTheNearest) {
   ASSERT_EQ(found["nearest"].size(), 3U);
   EXPECT_GE(found["nearest"][0]["score"], found["nearest"][1]["score"]);
   EXPECT_EQ(found["query"], "the lamp");
+}
+
+// The vector of a decoder is that of its last token.
+TEST(Embedding, AnAdapterOfADecoderIsMergedWithItsModules) {
+  const std::string llama = source_dir() + "/tests/fixtures/parity/tasks/llama";
+  for (const char* bits : {"false", "true"}) {
+    const EmbeddingRun run({{"model_type", ""},
+                            {"config_overrides", ""},
+                            {"model_name_or_path", llama + "/weather"},
+                            {"tokenizer_name", llama + "/tokenizer"},
+                            {"use_peft", "true"},
+                            {"lora_r", "4"},
+                            {"load_in_4bit", bits},
+                            {"learning_rate", "1e-2"},
+                            {"normalize_embeddings", "true"}});
+    const ProcessResult trained = run.train();
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const std::string merged = run.folder() / "merged";
+    const ProcessResult exported = testing::run(
+        finetune_command({"export", run.out(), merged, "--outtype", "f32", "--merge_base",
+                          std::string(bits) == "true" ? "trained" : "original"}));
+    ASSERT_EQ(exported.code, 0) << exported.err;
+    const auto vector_of = [](const std::string& folder) {
+      const ProcessResult result =
+          testing::run(finetune_command({"predict", folder, "--use_cpu", "--text", "the lamp"}));
+      EXPECT_EQ(result.code, 0) << result.err;
+      return parse_json(result.out, "")["embedding"].get<std::vector<double>>();
+    };
+    const std::vector<double> own = vector_of(run.out());
+    const std::vector<double> of_merged = vector_of(merged);
+    ASSERT_EQ(own.size(), of_merged.size());
+    for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], of_merged[i], 1e-5) << bits;
+  }
 }
 
 struct Refusal {

@@ -60,6 +60,13 @@ for config in "$root"/configs/*; do
     set -- "$@" --train_file "$root/tests/fixtures/tasks/keeper-train.jsonl" \
       --validation_file "$root/tests/fixtures/tasks/keeper-valid.jsonl" --chat_template_path alpaca
   fi
+  if [ "$name" = embedding.yaml ]; then
+    set -- --train_file "$root/tests/fixtures/tasks/answers-train.jsonl" --text_columns "[question, answer]" \
+      --validation_file "$root/tests/fixtures/tasks/answers-valid.jsonl" --max_seq_length 32 \
+      --model_name_or_path null --model_type bert --effective_batch_size null --config_overrides \
+      "num_hidden_layers=2,num_attention_heads=4,hidden_size=32,intermediate_size=64"
+  fi
+  if [ "$name" = embedding_small.yaml ]; then set -- --effective_batch_size null; fi
   "$binary" train "$config" --output_dir "$folder/$name" --cache_dir "$folder/cache" \
     --max_steps 2 --logging_steps 1 --load_best_model_at_end false --save_strategy no \
     --eval_strategy no \

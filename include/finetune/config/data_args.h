@@ -53,6 +53,7 @@ struct DataArgs {
 // How batches are ordered and moved to the device.
 struct LoaderArgs {
   std::string train_sampling_strategy = "random";
+  std::string batch_sampler = "batch_sampler";
   bool dataloader_drop_last = false;
   int64_t dataloader_num_workers = 0;
   std::optional<int64_t> dataloader_prefetch_factor;

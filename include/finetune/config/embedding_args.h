@@ -24,6 +24,7 @@ struct EmbeddingArgs {
   std::optional<std::string> pooling_mode;
   std::optional<bool> include_prompt;
   std::optional<bool> normalize_embeddings;
+  std::optional<double> center_rewards_coefficient;  // of task reward, TRL's
 
   static void describe(FieldList& field);
 };

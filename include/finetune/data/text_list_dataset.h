@@ -16,16 +16,18 @@ namespace finetune {
 class Tokenizer;
 
 struct TextListOptions : SampleOptions {
-  std::vector<std::string> text_columns;  // each a text, or a list of texts
-  std::optional<std::string> label_column;
+  std::vector<std::string> text_columns;    // each a text, or a list of texts
+  std::optional<std::string> label_column;  // a number, or a list of numbers
+  bool pairs_with_first = false;  // each sequence is a pair of the first text and another one
   std::map<std::string, std::string> prompts = {};  // column -> text before each of its texts
   // Returns why a label is not allowed, and what to do; empty: it is.
   std::function<std::string(double label)> problem_of_label = {};
 };
 
-// Builds samples of several sequences, each from one text, truncated to max_seq_length: those of
-// Dataset::choices() are the texts of the columns in their order. All rows have the same number of
-// texts. Example::values has the label, a number, if there is a label column.
+// Builds samples of several sequences, each from one text, or from the first text and one of the
+// others, truncated to max_seq_length: those of Dataset::choices() follow the columns in their
+// order. All rows have the same number of texts and labels. Example::values has the label, or the
+// labels, if there is a label column.
 //
 // Throws Error(kData) with file:line and column for unusable input, also for an empty text, and
 // Error(kConfig) if max_seq_length leaves no room for text, and Interrupted.

@@ -128,6 +128,11 @@ void LoaderArgs::describe(FieldList& field) {
         {.choices = {"random", "sequential", "group_by_length", "batch_rebalance"},
          .available = {"sequential", "group_by_length"},
          .reason = kNotYet});
+  field(
+      "batch_sampler", &LoaderArgs::batch_sampler,
+      "embedding: no_duplicates puts no two samples with an equal text into an update, so that no "
+      "positive of another sample counts as a negative.",
+      {.choices = {"batch_sampler", "no_duplicates"}, .resume = ResumePolicy::kFixed});
   field("dataloader_drop_last", &LoaderArgs::dataloader_drop_last,
         "Leave out the last batch of an epoch if it is incomplete.");
   field(

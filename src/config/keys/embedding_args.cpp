@@ -6,26 +6,30 @@
 namespace finetune {
 
 void EmbeddingArgs::describe(FieldList& field) {
-  field.section("Embeddings");
-  field("text_columns", &EmbeddingArgs::text_columns,
-        "embedding: columns of the texts of a sample, in the order of the loss: anchor, positive, "
-        "negatives; a column may hold lists. Unset: all columns with text, in their order.",
-        {.resume = ResumePolicy::kFree});
+  field.section("Embeddings, rerankers, rewards");
+  field(
+      "text_columns", &EmbeddingArgs::text_columns,
+      "Columns of the texts of a sample, in their order: anchor, positive, negatives (embedding), "
+      "query and documents (reranker); a column may hold lists. Unset: all columns with text.",
+      {.resume = ResumePolicy::kFree});
   field(
       "loss_type", &EmbeddingArgs::loss_type,
-      "embedding: the loss, under sentence-transformers' name; unset: CoSENTLoss for pairs with a "
-      "score, else MultipleNegativesRankingLoss. A loss that compares samples compares those of "
-      "the whole update, however it is split.",
+      "The loss, under sentence-transformers' name. embedding; unset: CoSENTLoss for pairs with a "
+      "score, else MultipleNegativesRankingLoss; a loss that compares samples compares those of "
+      "the whole update, however it is split. reranker; unset: LambdaLoss for lists with labels, "
+      "else BinaryCrossEntropyLoss.",
       {.choices = {"MultipleNegativesRankingLoss", "CachedMultipleNegativesRankingLoss",
                    "MultipleNegativesSymmetricRankingLoss",
                    "CachedMultipleNegativesSymmetricRankingLoss", "CoSENTLoss", "AnglELoss",
                    "CosineSimilarityLoss", "ContrastiveLoss", "OnlineContrastiveLoss",
-                   "TripletLoss", "MarginMSELoss"},
+                   "TripletLoss", "MarginMSELoss", "BinaryCrossEntropyLoss", "MSELoss",
+                   "ListNetLoss", "RankNetLoss", "LambdaLoss"},
        .resume = ResumePolicy::kFixed});
   field("loss_kwargs", &EmbeddingArgs::loss_kwargs,
         "Arguments of loss_type as in sentence-transformers: {scale: 20.0} of the ranking losses, "
         "CoSENTLoss and AnglELoss, {margin: 0.5} of the contrastive losses, {triplet_margin: 5.0, "
-        "distance_metric: euclidean} of TripletLoss.",
+        "distance_metric: euclidean} of TripletLoss, {pos_weight: 1.0} of BinaryCrossEntropyLoss, "
+        "{sigma: 1.0, weighting_scheme: NDCGLoss2PPScheme} of LambdaLoss.",
         {.resume = ResumePolicy::kFixed});
   field("matryoshka_dims", &EmbeddingArgs::matryoshka_dims,
         "embedding: add up the loss of the first N dimensions for each of these N, as "
@@ -49,6 +53,11 @@ void EmbeddingArgs::describe(FieldList& field) {
   field("normalize_embeddings", &EmbeddingArgs::normalize_embeddings,
         "embedding: the model scales its vectors to length 1; unset: the model's, else true.",
         {.resume = ResumePolicy::kFixed});
+  field(
+      "center_rewards_coefficient", &EmbeddingArgs::center_rewards_coefficient,
+      "reward: factor of the squared sum of a pair's rewards in the loss, which centers rewards at "
+      "zero; unset: 0. TRL's documentation suggests 0.01.",
+      {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
 }
 
 }  // namespace finetune

@@ -18,6 +18,8 @@ const TaskKeys& multiple_choice_keys();
 const TaskKeys& token_classification_keys();
 const TaskKeys& question_answering_keys();
 const TaskKeys& embedding_keys();
+const TaskKeys& reranker_keys();
+const TaskKeys& reward_keys();
 
 namespace {
 
@@ -40,7 +42,9 @@ std::vector<const TaskKeys*>& task_key_table() {
                                                &multiple_choice_keys(),
                                                &token_classification_keys(),
                                                &question_answering_keys(),
-                                               &embedding_keys()};
+                                               &embedding_keys(),
+                                               &reranker_keys(),
+                                               &reward_keys()};
   return table;
 }
 

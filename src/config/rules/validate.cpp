@@ -48,6 +48,7 @@ class Validator {
     check_schedule();
     check_early_stopping();
     check_loader();
+    check_batch_sampler();
     check_streaming();
     check_model();
     check_task();
@@ -231,6 +232,22 @@ class Validator {
       add({"train_sampling_strategy"},
           "'train_sampling_strategy: group_by_length' has nothing to group in task " + args_.task +
               ", whose examples are made to fill max_seq_length");
+    }
+  }
+
+  void check_batch_sampler() {
+    if (args_.batch_sampler != "no_duplicates") return;
+    const std::string with = "'batch_sampler: no_duplicates' and ";
+    if (args_.train_sampling_strategy != "random") {
+      add({"batch_sampler", "train_sampling_strategy"},
+          with + "'train_sampling_strategy: " + args_.train_sampling_strategy +
+              "' exclude each other: each decides which samples share an update");
+    }
+    if (args_.streaming) {
+      add({"batch_sampler", "streaming"},
+          with +
+              "'streaming: true' exclude each other: updates are made of samples from all of "
+              "the data");
     }
   }
 

@@ -111,8 +111,8 @@ void check_max_samples(const SampleOptions& options) {
 void fail_without_rows(const SampleOptions& options) {
   throw Error(ErrorKind::kData,
               options.key +
-                  ": no row is left to make a sample of; check the files, or change "
-                  "validation_split_percentage");
+                  ": no row is left to make a sample of; check the files, raise max_seq_length "
+                  "where longer rows are left out, or change validation_split_percentage");
 }
 
 nlohmann::ordered_json cache_options(const SampleOptions& options, const std::string& task) {

@@ -21,15 +21,18 @@ class TextListEncoder {
       : tokenizer_(tokenizer),
         options_(options),
         first_position_(first.position()),
-        maker_(tokenizer, options, false),
-        texts_(static_cast<int64_t>(texts_of(first).size())) {}
-
-  [[nodiscard]] int64_t texts() const { return texts_; }
+        maker_(tokenizer, options, options.pairs_with_first),
+        texts_(static_cast<int64_t>(texts_of(first).size())),
+        labels_(options.label_column ? std::ssize(labels_of(first)) : 0) {
+    if (options.pairs_with_first && texts_ < 2) {
+      first.fail("has one text, and a pair takes two; name them with text_columns");
+    }
+  }
 
   [[nodiscard]] TokenContent encode(const RowBlock& block) const {
     TokenContent content;
-    content.choices = texts_;
-    content.outputs = options_.label_column ? 1 : 0;
+    content.choices = options_.pairs_with_first ? texts_ - 1 : texts_;
+    content.outputs = labels_;
     for (const RowBlock::Row& position : block.rows) {
       const Row row(block, position);
       const std::vector<std::string> texts = texts_of(row);
@@ -37,23 +40,41 @@ class TextListEncoder {
         row.fail(format_text("has {} texts where {} has {}; all rows must have the same number",
                              texts.size(), first_position_, texts_));
       }
-      for (const std::string& text : texts) {
-        maker_.add(content, maker_.make(tokenizer_.encode(text)), row.position());
+      std::vector<std::vector<int32_t>> ids;
+      for (const std::string& text : texts) ids.push_back(tokenizer_.encode(text));
+      for (size_t i = options_.pairs_with_first ? 1 : 0; i < ids.size(); ++i) {
+        maker_.add(content,
+                   options_.pairs_with_first ? maker_.make(ids[0], ids[i]) : maker_.make(ids[i]),
+                   row.position());
       }
-      if (const auto& label = options_.label_column) {
-        const float value = number_of(row.at(*label), row, *label);
-        const std::string problem =
-            options_.problem_of_label ? options_.problem_of_label(value) : "";
-        if (!problem.empty()) {
-          row.fail("column '" + *label + "' holds " + describe(row.at(*label)) + "; " + problem);
-        }
-        content.values.push_back(value);
-      }
+      if (options_.label_column) add_labels(content, row);
     }
     return content;
   }
 
  private:
+  void add_labels(TokenContent& content, const Row& row) const {
+    const std::string& column = *options_.label_column;
+    const Json labels = labels_of(row);
+    if (std::ssize(labels) != labels_) {
+      row.fail(format_text("column '{}' holds {} labels where {} has {}", column, labels.size(),
+                           first_position_, labels_));
+    }
+    for (const Json& label : labels) {
+      const float value = number_of(label, row, column);
+      const std::string problem = options_.problem_of_label ? options_.problem_of_label(value) : "";
+      if (!problem.empty()) {
+        row.fail("column '" + column + "' holds " + describe(label) + "; " + problem);
+      }
+      content.values.push_back(value);
+    }
+  }
+
+  [[nodiscard]] Json labels_of(const Row& row) const {
+    const Json& value = row.at(*options_.label_column);
+    return value.is_array() ? value : Json::array({value});
+  }
+
   [[nodiscard]] std::vector<std::string> texts_of(const Row& row) const {
     std::vector<std::string> texts;
     for (const std::string& column : options_.text_columns) {
@@ -81,6 +102,7 @@ class TextListEncoder {
   std::string first_position_;
   SequenceMaker maker_;
   int64_t texts_;
+  int64_t labels_;  // of a row; 0: none
 };
 
 }  // namespace
@@ -95,6 +117,7 @@ std::shared_ptr<const SequenceDataset> build_text_list_dataset(
   key["columns"] = options.text_columns;
   key["label_column"] = options.label_column.value_or("");
   key["prompts"] = options.prompts;
+  key["pairs"] = options.pairs_with_first;
   return build_samples(
       {.files = files,
        .tokenizer = tokenizer,

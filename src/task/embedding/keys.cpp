@@ -30,7 +30,7 @@ const TaskKeys& embedding_keys() {
       .yaml = kEmbeddingYaml,
       .keys = {"text_columns", "label_column", "loss_type", "loss_kwargs", "matryoshka_dims",
                "mini_batch_size", "prompts", "pooling_mode", "include_prompt",
-               "normalize_embeddings", "validation_split_percentage"},
+               "normalize_embeddings", "batch_sampler", "validation_split_percentage"},
       .metric_names = {"cosine_ndcg@10", "spearman_cosine", "pearson_cosine", "cosine_accuracy",
                        "cosine_accuracy@1", "cosine_accuracy@3", "cosine_accuracy@5",
                        "cosine_accuracy@10", "cosine_precision@1", "cosine_precision@3",

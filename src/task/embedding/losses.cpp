@@ -196,12 +196,23 @@ const std::vector<EmbeddingLoss>& all_losses() {
 
 }  // namespace
 
-const EmbeddingLoss& embedding_loss(std::string_view loss_type) {
+const EmbeddingLoss* find_embedding_loss(std::string_view loss_type) {
   constexpr std::string_view kCached = "Cached";  // each loss is of the whole update here
   if (loss_type.starts_with(kCached)) loss_type.remove_prefix(kCached.size());
   const auto found = std::ranges::find(all_losses(), loss_type, &EmbeddingLoss::name);
-  FT_CHECK(found != all_losses().end(), "a loss of no table: " + std::string(loss_type));
-  return *found;
+  return found == all_losses().end() ? nullptr : &*found;
+}
+
+const EmbeddingLoss& embedding_loss(std::string_view loss_type) {
+  const EmbeddingLoss* loss = find_embedding_loss(loss_type);
+  FT_CHECK(loss != nullptr, "a loss of no table: " + std::string(loss_type));
+  return *loss;
+}
+
+std::vector<std::string> embedding_loss_names() {
+  std::vector<std::string> names;
+  for (const EmbeddingLoss& loss : all_losses()) names.emplace_back(loss.name);
+  return names;
 }
 
 EmbeddingLossArgs parse_loss_args(const EmbeddingLoss& loss, const std::string& text) {

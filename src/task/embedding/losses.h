@@ -36,8 +36,10 @@ struct EmbeddingLoss {
                    const EmbeddingLossArgs& args);
 };
 
-// Returns the loss of this value of `loss_type`; requires that there is one.
+// Returns the loss of this value of `loss_type`; nullptr if there is none.
+[[nodiscard]] const EmbeddingLoss* find_embedding_loss(std::string_view loss_type);
 [[nodiscard]] const EmbeddingLoss& embedding_loss(std::string_view loss_type);
+[[nodiscard]] std::vector<std::string> embedding_loss_names();
 
 // Reads loss_kwargs (an object, or empty). Throws Error(kConfig) without the key's location.
 [[nodiscard]] EmbeddingLossArgs parse_loss_args(const EmbeddingLoss& loss, const std::string& text);

@@ -4,15 +4,19 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "finetune/data/sample_stream.h"
 #include "finetune/data/text_list_dataset.h"
 #include "finetune/model/embedding_files.h"
 #include "task/embedding/embedding.h"
 #include "task/predict/text_encoder.h"
 #include "task/setup/labelled_setup.h"
+#include "task/setup/sample_collator.h"
 
 namespace finetune {
 namespace {
@@ -46,7 +50,14 @@ class EmbeddingSetup final : public LabelledSetup {
     }
     read_prompts();
     read_dims();
-    if (args().loss_type) (void)loss_args(embedding_loss(*args().loss_type));
+    if (!args().loss_type) return;
+    const EmbeddingLoss* loss = find_embedding_loss(*args().loss_type);
+    if (loss == nullptr) {
+      refuse_key(args().locations, "loss_type",
+                 *args().loss_type + " is no loss of task embedding; it has " +
+                     join(embedding_loss_names()));
+    }
+    (void)loss_args(*loss);
   }
 
   std::shared_ptr<const Dataset> read(Split split) override {
@@ -74,7 +85,28 @@ class EmbeddingSetup final : public LabelledSetup {
              .columns = columns,
              .has_label = options.label_column.has_value()};
     if (is_training) check_texts(loss, data->choices());
+    if (std::ssize(data->get(0).values) > 1) {
+      refuse_key(args().locations, "label_column",
+                 "'" + *options.label_column + "' holds lists, and a sample has one label");
+    }
     return data;
+  }
+
+  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
+    return make_sample_collator(LabelledSetup::make_collator());
+  }
+
+  void learn_from(const Dataset& data) override {
+    const EmbeddingLoss& loss = loss_of(train_.columns);
+    const bool is_stream = dynamic_cast<const SampleStream*>(&data) != nullptr;
+    if (loss.label != EmbeddingLoss::Label::kNone || !loss.couples || is_stream) return;
+    if (args().batch_sampler == "no_duplicates") return;
+    const int64_t repeated = repeated_samples(data);
+    if (repeated == 0) return;
+    log::warning(format_text(
+        "{} of {} samples have a text that another sample has, too, and in the same update it is a "
+        "negative of both; batch_sampler: no_duplicates keeps them apart",
+        repeated, data.size()));
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
@@ -119,6 +151,19 @@ class EmbeddingSetup final : public LabelledSetup {
   }
 
  private:
+  static int64_t repeated_samples(const Dataset& data) {
+    const std::vector<uint64_t> hashes = hash_sequences(data);
+    std::unordered_map<uint64_t, int64_t> counts;
+    for (const uint64_t hash : hashes) ++counts[hash];
+    const auto texts = static_cast<size_t>(data.choices());
+    int64_t repeated = 0;
+    for (size_t first = 0; first < hashes.size(); first += texts) {
+      const auto own = std::span(hashes).subspan(first, texts);
+      repeated += std::ranges::any_of(own, [&](uint64_t h) { return counts.at(h) > 1; }) ? 1 : 0;
+    }
+    return repeated;
+  }
+
   struct Shape {  // of the samples of a split
     int64_t texts = 0;
     ColumnNames columns = {};

@@ -79,7 +79,16 @@ const TaskDescriptor& find_predict_task(const std::string& folder) {
     throw Error(ErrorKind::kData, path + ": architectures names no class" + name_the_task());
   }
   const auto& architecture = (*found)[0].get_ref<const std::string&>();
-  if (const TaskDescriptor* task = task_of_class(architecture)) return *task;
+  const TaskDescriptor* of_class = task_of_class(architecture);
+  // Several tasks may train one class: the record names the one that did. Those of one pipeline
+  // answer alike.
+  const std::optional<DataRecord> record = read_data_record(model);
+  const TaskDescriptor* trained = record ? find_task(record->task) : nullptr;
+  const bool is_other = trained != nullptr && of_class != nullptr &&
+                        architecture.ends_with(trained->pipeline.class_suffix) &&
+                        trained->pipeline.name != of_class->pipeline.name;
+  if (is_other) return *trained;
+  if (of_class != nullptr) return *of_class;
   throw Error(ErrorKind::kData, path + ": architectures: '" + architecture.substr(0, 80) +
                                     "' is no architecture that predict supports" + name_the_task());
 }

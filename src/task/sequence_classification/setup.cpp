@@ -52,8 +52,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
     model.id2label = survey_.labels.empty() ? LabelMap::numbered(survey_.outputs).names()
                                             : survey_.labels.names();
     model.problem_type = kProblemNames[static_cast<size_t>(survey_.problem)];
-    // transformers' classifiers on decoders find the last token by it.
-    if (is_causal(model)) model.decoder.pad_token_id = model.pad_token_id = padding_id();
+    name_padding(model);
     return model;
   }
 

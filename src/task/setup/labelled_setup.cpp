@@ -54,6 +54,10 @@ int64_t LabelledSetup::padding_id() const {
   return (special.pad ? special.pad : special.eos)->id;
 }
 
+void LabelledSetup::name_padding(ModelConfig& model) const {
+  if (is_causal(model)) model.decoder.pad_token_id = model.pad_token_id = padding_id();
+}
+
 // Rows of decoders end in padding: a token before the text would have a position.
 std::shared_ptr<const Collator> LabelledSetup::make_collator() const {
   PaddingOptions options =

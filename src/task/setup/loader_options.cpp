@@ -6,6 +6,7 @@
 namespace finetune {
 
 SamplingStrategy sampling_strategy(const LoaderArgs& args) {
+  if (args.batch_sampler == "no_duplicates") return SamplingStrategy::kNoDuplicates;
   if (args.train_sampling_strategy == "sequential") return SamplingStrategy::kSequential;
   if (args.train_sampling_strategy == "group_by_length") return SamplingStrategy::kGroupByLength;
   return SamplingStrategy::kRandom;

@@ -122,6 +122,9 @@ void TrainingRun::make_loader() {
   if (sampling_strategy(args) == SamplingStrategy::kGroupByLength && state.length_group == 0) {
     state.length_group = default_length_group(parts.train_data->size(), state.effective_batch_size);
   }
+  if (sampling_strategy(args) == SamplingStrategy::kNoDuplicates && state.length_group == 0) {
+    state.length_group = state.effective_batch_size;
+  }
   LoaderOptions loading = loader_options(args, args, split.micro_batches(), state.length_group,
                                          parts.setup->packed_length());
   loading.batch_size = split.rows;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/softmax.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/nearest.h"
+#include "finetune/base/text.h"
+#include "task/loss/head_task.h"
+#include "task/loss/model_input.h"
+#include "task/reranker/reranker.h"
+
+namespace finetune {
+namespace {
+
+using Args = RerankerLossArgs;
+using Labels = std::vector<float>;
+
+const std::vector<std::string>& schemes() {
+  static const std::vector<std::string> kSchemes = {"NDCGLoss2PPScheme", "NDCGLoss2Scheme",
+                                                    "LambdaRankScheme", "NoWeightingScheme"};
+  return kSchemes;
+}
+
+int64_t every_label(const Labels& labels, int64_t /*documents*/) { return std::ssize(labels); }
+
+int64_t every_sample(const Labels& labels, int64_t documents) {
+  return std::ssize(labels) / documents;
+}
+
+int64_t every_margin(const Labels& labels, int64_t documents) {
+  return std::ssize(labels) / documents * (documents - 1);
+}
+
+// Pairs of documents of a query, the first of which is more relevant.
+int64_t ordered_pairs(const Labels& labels, int64_t documents) {
+  int64_t count = 0;
+  for (auto begin = labels.begin(); begin != labels.end(); begin += documents) {
+    for (auto i = begin; i != begin + documents; ++i) {
+      count += std::count_if(begin, begin + documents, [&](float other) { return *i > other; });
+    }
+  }
+  return count;
+}
+
+Tensor binary_cross_entropy(const Tensor& logits, const Tensor& labels, const Args& args) {
+  const Tensor weight = at::full({1}, args.pos_weight, logits.options());
+  return at::binary_cross_entropy_with_logits(logits, labels, {}, weight, at::Reduction::Sum);
+}
+
+Tensor squared_error(const Tensor& logits, const Tensor& labels, const Args& /*args*/) {
+  return at::mse_loss(logits, labels, at::Reduction::Sum);
+}
+
+// Of the differences of a sample's first document and its others (Hofstätter et al. 2020, eq. 3).
+Tensor margin_error(const Tensor& logits, const Tensor& labels, const Args& /*args*/) {
+  const auto margins = [](const Tensor& x) { return x.narrow(1, 0, 1) - x.slice(1, 1); };
+  return at::mse_loss(margins(logits), margins(labels), at::Reduction::Sum);
+}
+
+// Cao et al. 2007, "Learning to Rank: From Pairwise Approach to Listwise Approach", with the
+// probability of a document to be the first
+Tensor list_net(const Tensor& logits, const Tensor& labels, const Args& /*args*/) {
+  return -(at::softmax(labels, 1) * at::log_softmax(logits, 1)).sum();
+}
+
+// Weights of pairs, from gains and discounts of the documents in the order of their scores (Wang et
+// al. 2018, "The LambdaLoss Framework for Ranking Metric Optimization", eq. 12, 14 and 19).
+Tensor pair_weights(const Tensor& gain, const std::string& scheme) {
+  const int64_t documents = gain.size(1);
+  const Tensor position = at::arange(1, documents + 1, gain.options());
+  const Tensor inverse = 1 / (position + 1).log2();  // of the discounts
+  const Tensor gains = (gain.unsqueeze(2) - gain.unsqueeze(1)).abs();
+  const Tensor lambda_rank = (inverse.unsqueeze(1) - inverse.unsqueeze(0)).abs();
+  const Tensor distance = (position.unsqueeze(1) - position.unsqueeze(0)).abs();
+  const Tensor ndcg =
+      (1 / (distance.clamp_min(1) + 1).log2() - 1 / (distance.clamp_min(1) + 2).log2()).abs() *
+      distance.gt(0);
+  constexpr double kMu = 10.0;
+  if (scheme == "LambdaRankScheme") return lambda_rank * gains;
+  if (scheme == "NDCGLoss2Scheme") return ndcg * gains;
+  return (kMu * ndcg + lambda_rank) * gains;
+}
+
+Tensor pairs_loss(const Tensor& logits, const Tensor& labels, const Args& args,
+                  const std::string& scheme) {
+  const auto [scores, order] = logits.sort(/*dim=*/1, /*descending=*/true);
+  const Tensor relevance = labels.gather(1, order);
+  const Tensor is_ordered = (relevance.unsqueeze(2) - relevance.unsqueeze(1)).gt(0);
+  Tensor losses =
+      at::log_sigmoid(args.sigma * (scores.unsqueeze(2) - scores.unsqueeze(1))) / std::numbers::ln2;
+  if (scheme != "NoWeightingScheme") {
+    const Tensor discount = (at::arange(1, labels.size(1) + 1, labels.options()) + 1).log2();
+    const Tensor ideal = std::get<0>(labels.clamp_min(0).sort(1, true));
+    const Tensor best = ((at::pow(2, ideal) - 1) / discount).sum(1, true).clamp_min(1e-10);
+    const Tensor gain = (at::pow(2, relevance.clamp_min(0)) - 1) / best;
+    losses = losses * pair_weights(gain, scheme);
+  }
+  return -(losses * is_ordered).sum();
+}
+
+Tensor lambda_loss(const Tensor& logits, const Tensor& labels, const Args& args) {
+  return pairs_loss(logits, labels, args, args.weighting_scheme);
+}
+
+// Burges et al. 2005, "Learning to Rank using Gradient Descent"
+Tensor rank_net(const Tensor& logits, const Tensor& labels, const Args& args) {
+  return pairs_loss(logits, labels, args, "NoWeightingScheme");
+}
+
+const std::vector<RerankerLoss>& all_losses() {
+  static const std::vector<RerankerLoss> kAll = {
+      {"BinaryCrossEntropyLoss", false, {"pos_weight"}, every_label, binary_cross_entropy},
+      {"MSELoss", false, {}, every_label, squared_error},
+      {"MarginMSELoss", true, {}, every_margin, margin_error},
+      {"ListNetLoss", true, {}, every_sample, list_net},
+      {"RankNetLoss", true, {"sigma"}, ordered_pairs, rank_net},
+      {"LambdaLoss", true, {"sigma", "weighting_scheme"}, ordered_pairs, lambda_loss}};
+  return kAll;
+}
+
+class RerankerTask final : public HeadTask {
+ public:
+  RerankerTask(Model& model, c10::Device device, const RerankerLoss& loss, Args args)
+      : HeadTask(model, device), loss_(loss), args_(std::move(args)) {}
+
+ private:
+  [[nodiscard]] int64_t targets(const Batch& batch) const override {
+    return loss_.targets(labels_of(batch), batch.choices);
+  }
+  [[nodiscard]] Tensor summed_loss(const Tensor& logits, const Batch& batch) const override {
+    return loss_.sum(logits, to_device(labels_of(batch), logits.device()).view_as(logits), args_);
+  }
+  [[nodiscard]] Tensor logits(const Batch& batch,
+                              const std::optional<DropoutStream>& dropout) override {
+    return HeadTask::logits(batch, dropout).view({batch.size(), batch.choices});
+  }
+
+  static Labels labels_of(const Batch& batch) {
+    if (std::ssize(batch.values) == batch.rows) return batch.values;
+    FT_CHECK(batch.values.empty(), "a label for each document");
+    Labels labels(static_cast<size_t>(batch.rows), 0.0F);
+    for (int64_t row = 0; row < batch.rows; row += batch.choices) {
+      labels[static_cast<size_t>(row)] = 1.0F;
+    }
+    return labels;
+  }
+
+  const RerankerLoss& loss_;
+  Args args_;
+};
+
+}  // namespace
+
+const RerankerLoss* find_reranker_loss(std::string_view loss_type) {
+  const auto found = std::ranges::find(all_losses(), loss_type, &RerankerLoss::name);
+  return found == all_losses().end() ? nullptr : &*found;
+}
+
+std::vector<std::string> reranker_loss_names() {
+  std::vector<std::string> names;
+  for (const RerankerLoss& loss : all_losses()) names.emplace_back(loss.name);
+  return names;
+}
+
+RerankerLossArgs parse_reranker_args(const RerankerLoss& loss, const std::string& text) {
+  RerankerLossArgs args;
+  if (text.empty()) return args;
+  const std::vector<std::string> known(loss.arguments.begin(), loss.arguments.end());
+  const auto refuse = [](const std::string& why) { throw Error(ErrorKind::kConfig, why); };
+  const nlohmann::ordered_json given = parse_json(text, "loss_kwargs");
+  for (const auto& [name, value] : given.items()) {
+    if (std::ranges::find(known, name) == known.end()) {
+      refuse("'" + name + "' is no argument of " + std::string(loss.name) +
+             did_you_mean(name, known) +
+             (known.empty() ? "; it has none" : "; it has " + join(known)));
+    }
+    if (name == "weighting_scheme") {
+      args.weighting_scheme = value.is_string() ? value.get<std::string>() : "";
+      if (std::ranges::find(schemes(), args.weighting_scheme) == schemes().end()) {
+        refuse("weighting_scheme is one of " + join(schemes()));
+      }
+      continue;
+    }
+    if (!value.is_number() || value.get<double>() <= 0) refuse(name + " is a number above 0");
+    (name == "sigma" ? args.sigma : args.pos_weight) = value.get<double>();
+  }
+  return args;
+}
+
+std::unique_ptr<Task> make_reranker_task(Model& model, c10::Device device, const RerankerLoss& loss,
+                                         const RerankerLossArgs& args) {
+  return std::make_unique<RerankerTask>(model, device, loss, args);
+}
+
+}  // namespace finetune

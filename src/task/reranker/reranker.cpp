@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+#include "task/reranker/reranker.h"
+
+namespace finetune {
+
+const TaskDescriptor& reranker_descriptor() {
+  static const TaskDescriptor descriptor = {
+      .keys = reranker_keys(),
+      .rows = RowTask::kSequenceClassification,
+      .head = [](const TaskArgs&) { return std::optional(Head::kSequenceClassification); },
+      .make_setup = make_reranker_setup,
+      .pipeline = {.name = "text-ranking",
+                   .class_suffix = "ForSequenceClassification",
+                   .library = "sentence-transformers",
+                   .library_module = "sentence_transformers",
+                   .library_class = "CrossEncoder",
+                   .make_predictor = make_reranker}};
+  return descriptor;
+}
+
+}  // namespace finetune

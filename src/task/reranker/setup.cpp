@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "finetune/base/text.h"
+#include "finetune/data/text_list_dataset.h"
+#include "task/reranker/reranker.h"
+#include "task/setup/labelled_setup.h"
+#include "task/setup/sample_collator.h"
+
+namespace finetune {
+namespace {
+
+class RerankerSetup final : public LabelledSetup {
+ public:
+  explicit RerankerSetup(const SetupContext& context) : LabelledSetup(context, 512) {
+    if (!args().loss_type) return;
+    const RerankerLoss* loss = find_reranker_loss(*args().loss_type);
+    if (loss == nullptr) {
+      refuse_key(args().locations, "loss_type",
+                 *args().loss_type + " is no loss of task reranker; it has " +
+                     join(reranker_loss_names()));
+    }
+    (void)loss_args(*loss);
+  }
+
+  std::shared_ptr<const Dataset> read(Split split) override {
+    const ColumnNames columns = columns_of(split, RowTask::kEmbedding);
+    TextListOptions options;
+    options.text_columns = columns.text_columns;
+    options.label_column = columns.label_column;
+    options.pairs_with_first = true;
+    const std::shared_ptr<const SequenceDataset> data =
+        read_rows(split, options, build_text_list_dataset);
+    Shape& shape = split == Split::kTrain ? train_ : validation_;
+    shape = {.documents = data->choices(), .has_label = options.label_column.has_value()};
+    check(split, shape, *data);
+    return data;
+  }
+
+  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
+    return make_sample_collator(LabelledSetup::make_collator());
+  }
+
+  [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
+    if (model.id2label.size() != 1) model.id2label = {"LABEL_0"};
+    name_padding(model);
+    return model;
+  }
+
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    const RerankerLoss& loss = loss_of(train_.documents > 0 ? train_ : validation_);
+    auto model = make_model(Head::kSequenceClassification, config, seed(), device, options);
+    auto task = make_reranker_task(*model, device, loss, loss_args(loss));
+    return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] Results make_results(Split /*split*/) const override {
+    return {make_reranker_metrics(validation_.documents > 1), nullptr};
+  }
+
+ private:
+  struct Shape {  // of the samples of a split
+    int64_t documents = 0;
+    bool has_label = false;
+  };
+
+  [[nodiscard]] const RerankerLoss& loss_of(const Shape& shape) const {
+    const bool ranks = shape.documents > 1 && shape.has_label;
+    return *find_reranker_loss(
+        args().loss_type.value_or(ranks ? "LambdaLoss" : "BinaryCrossEntropyLoss"));
+  }
+
+  [[nodiscard]] RerankerLossArgs loss_args(const RerankerLoss& loss) const {
+    try {
+      return parse_reranker_args(loss, args().loss_kwargs.text);
+    } catch (const Error& error) {
+      refuse_key(args().locations, "loss_kwargs", error.what());
+    }
+  }
+
+  void check(Split split, const Shape& shape, const Dataset& data) const {
+    const char* key = split == Split::kTrain ? "train_file" : "validation_file";
+    const auto labels = std::ssize(data.get(0).values);
+    if (shape.has_label && labels != shape.documents) {
+      refuse_key(args().locations, key,
+                 format_text("has {} labels and {} documents of a query; a row has a label for "
+                             "each document",
+                             labels, shape.documents));
+    }
+    if (!shape.has_label && shape.documents < 2) {
+      refuse_key(args().locations, key,
+                 "has one document of a query and no column 'label' or 'score'; set label_column, "
+                 "or give wrong documents after the right one");
+    }
+    const RerankerLoss& loss = loss_of(shape);
+    if (split == Split::kTrain && loss.takes_lists && shape.documents < 2) {
+      refuse_key(args().locations, "loss_type",
+                 std::string(loss.name) +
+                     " compares the documents of a query, and the rows have "
+                     "one; take BinaryCrossEntropyLoss or MSELoss");
+    }
+    if (split == Split::kTrain && loss.name == "BinaryCrossEntropyLoss" && shape.has_label) {
+      check_probabilities(data);
+    }
+  }
+
+  void check_probabilities(const Dataset& data) const {
+    for (int64_t sample = 0; sample < std::min<int64_t>(data.size(), 10000); ++sample) {
+      const Example example = data.get(sample);
+      const auto wrong =
+          std::ranges::find_if(example.values, [](float v) { return v < 0 || v > 1; });
+      if (wrong == example.values.end()) continue;
+      refuse_key(args().locations, "loss_type",
+                 format_text("sample {} has the label {}, and BinaryCrossEntropyLoss takes labels "
+                             "of 0 to 1; scale them, or take MSELoss",
+                             sample, format_double(*wrong)));
+    }
+  }
+
+  Shape train_, validation_;
+};
+
+}  // namespace
+
+std::unique_ptr<TaskSetup> make_reranker_setup(const SetupContext& context) {
+  return std::make_unique<RerankerSetup>(context);
+}
+
+}  // namespace finetune

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// task: reward for users. tests/parity compares what is learned.
+#include <fstream>
+
+#include "integration/launched.h"
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// 72 pairs of texts, on a decoder.
+class RewardRun : public TinyRun {
+ public:
+  explicit RewardRun(const Keys& keys = {}) {
+    std::ifstream answers(kTasks + "answers-train.jsonl");
+    std::string rows;
+    for (std::string line; std::getline(answers, line);) {
+      const Json row = parse_json(line, "");
+      rows += Json{{"prompt", row["question"].get<std::string>() + " "},
+                   {"chosen", row["answer"]},
+                   {"rejected", row["wrong"]}}
+                  .dump() +
+              "\n";
+    }
+    folder().write("rows.jsonl", rows);
+    const std::string llama = source_dir() + "/tests/fixtures/parity/tasks/llama";
+    Keys all = {{"task", "reward"},
+                {"model_type", "llama"},
+                {"tokenizer_name", llama + "/tokenizer"},
+                {"config_overrides",
+                 "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, "
+                 "hidden_size: 32, intermediate_size: 64, max_position_embeddings: 64}"},
+                {"max_seq_length", "48"},
+                {"train_file", folder() / "rows.jsonl"},
+                {"validation_file", folder() / "rows.jsonl"},
+                {"max_steps", "12"},
+                {"eval_steps", "6"},
+                {"save_steps", "5"}};
+    for (const auto& [key, value] : keys) all[key] = value;
+    set(all);
+  }
+};
+
+TEST(Reward, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
+  const TinyRun::Keys exact = {{"full_determinism", "true"}};
+  const RewardRun whole(exact);
+  const ProcessResult trained = whole.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const RewardRun stopped(exact);
+  stopped.train_until(4);
+  ASSERT_EQ(stopped.train({"--num_processes", "2"}).code, 0);
+  EXPECT_TRUE(read_file(whole.out("model.safetensors")) ==
+              read_file(stopped.out("model.safetensors")));
+  const Json results = parse_json(read_file(whole.out("eval_results.json")), "");
+  for (const char* name : {"eval_accuracy", "eval_margin", "eval_mean_reward"}) {
+    EXPECT_TRUE(results.contains(name)) << name;
+  }
+  const Json config = parse_json(read_file(whole.out("config.json")), "");
+  EXPECT_EQ(config["architectures"][0], "LlamaForSequenceClassification");
+  EXPECT_TRUE(config["pad_token_id"].is_number());
+  const ProcessResult reward =
+      testing::run(finetune_command({"predict", whole.out(), "--use_cpu", "--text", "the keeper",
+                                     "--function_to_apply", "none"}));
+  EXPECT_EQ(reward.code, 0) << reward.err;
+  EXPECT_TRUE(parse_json(reward.out, "")[0]["score"].is_number());
+}
+
+TEST(Reward, SaysWhichPairsAreLeftOutAndRefusesOtherRows) {
+  const RewardRun few({{"max_seq_length", "24"}, {"eval_strategy", "no"}});
+  const ProcessResult trained = few.train();
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("of 72 pairs of train_file are left out"));
+
+  const std::vector<std::pair<const char*, const char*>> bad = {
+      {R"({"prompt": "x", "completion": "y"})", "'chosen'"},
+      {R"({"chosen": 3, "rejected": "y"})", "rows.jsonl:1"},
+      {R"({"chosen": "x", "rejected": "y", "margin": "wide"})", "'margin'"},
+      {R"({"chosen": [{"role": "user", "content": "x"}], "rejected": "y"})", "chat template"}};
+  for (const auto& [rows, fact] : bad) {
+    const RewardRun run(TinyRun::Keys{{"eval_strategy", "no"}});
+    run.folder().write("rows.jsonl", std::string(rows) + "\n");
+    const ProcessResult result = run.train();
+    EXPECT_TRUE(result.code == 1 || result.code == 2) << rows << "\n" << result.err;
+    EXPECT_THAT(result.err, HasSubstr(fact));
+  }
+}
+
+}  // namespace
+}  // namespace finetune::testing

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""task: reranker beside sentence-transformers' CrossEncoder: losses, weights, scores, metrics."""
+
+import json
+
+import torch
+from support import ROOT, ParityTest, run_binary, state, weights
+
+TASKS = ROOT / "tests" / "fixtures" / "parity" / "tasks"
+FIXTURES = ROOT / "tests" / "fixtures" / "tasks"
+STEPS, BATCH, RATE = 12, 8, 2e-4
+# float32 sums in another order, over twelve steps of Adam.
+LOSS, WEIGHT, SCORE, METRIC = 1e-4, 2e-3, 1e-5, 1e-4
+
+
+def scored_pairs():
+    rows = map(json.loads, (FIXTURES / "likeness-train.jsonl").read_text().splitlines())
+    return [{"a": r["sentence1"], "b": r["sentence2"], "label": r["label"] / 5} for r in rows]
+
+
+def lists():
+    rows = map(json.loads, (FIXTURES / "choices-train.jsonl").read_text().splitlines())
+    out = []
+    for i, row in enumerate(rows):
+        documents = [row[f"choice{c}"] for c in range(4)]
+        labels = [2.0 if c == row["label"] else float((i + c) % 2) for c in range(4)]
+        out.append({"query": row["question"], "documents": documents, "labels": labels})
+    return out
+
+
+def cross_encoder(folder):
+    from sentence_transformers import CrossEncoder
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = AutoModelForSequenceClassification.from_pretrained(
+        TASKS / "bert" / "weather", num_labels=1, ignore_mismatched_sizes=True
+    )
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
+    model.save_pretrained(folder / "start")
+    AutoTokenizer.from_pretrained(TASKS / "bert" / "tokenizer").save_pretrained(folder / "start")
+    return CrossEncoder(str(folder / "start"), device="cpu", max_length=48)
+
+
+def steps(model, loss, rows):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
+    model.train()
+    values = []
+    for step in range(STEPS):
+        batch = [rows[(step * BATCH + i) % len(rows)] for i in range(BATCH)]
+        if "documents" in batch[0]:
+            inputs = [[r["query"] for r in batch], [r["documents"] for r in batch]]
+            labels = [torch.tensor(r["labels"]) for r in batch]
+        else:
+            inputs = [[r["a"] for r in batch], [r["b"] for r in batch]]
+            labels = torch.tensor([r["label"] for r in batch])
+        value = loss(inputs, labels)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        values.append(value.item())
+    return values
+
+
+class Reranker(ParityTest):
+    def train_ours(self, rows, **keys):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.folder / "rows.jsonl").write_text(text)
+        config = {
+            "task": "reranker",
+            "model_name_or_path": str(self.folder / "start"),
+            "train_file": str(self.folder / "rows.jsonl"),
+            "validation_file": str(self.folder / "rows.jsonl"),
+            "output_dir": str(self.folder / "run"),
+            "cache_dir": str(self.folder / "cache"),
+            "per_device_train_batch_size": BATCH,
+            "max_seq_length": 48,
+            "max_steps": STEPS,
+            "train_sampling_strategy": "sequential",
+            "learning_rate": RATE,
+            "lr_scheduler_type": "constant",
+            "logging_steps": 1,
+            "eval_strategy": "steps",
+            "eval_steps": STEPS,
+            "save_strategy": "no",
+            "report_to": "none",
+            "use_cpu": True,
+            **keys,
+        }
+        path = self.folder / "run.json"
+        path.write_text(json.dumps(config))
+        run_binary("train", path)
+        return self.folder / "run"
+
+    def check(self, name, rows, **keys):
+        from sentence_transformers.cross_encoder import losses
+
+        model = cross_encoder(self.folder)
+        theirs = steps(model, getattr(losses, name)(model), rows)
+        run = self.train_ours(rows, loss_type=name, **keys)
+        run = run if "output_dir" not in keys else self.folder / name
+        mine = [row["loss"] for row in state(run)["log_history"] if "loss" in row]
+        for step, (own, other) in enumerate(zip(mine, theirs, strict=True), 1):
+            self.assert_relative(own, other, LOSS, f"step {step}")
+        self.assert_same_weights(weights(run), model.model.state_dict(), WEIGHT)
+        return run
+
+    def check_scores(self, run, rows):
+        from sentence_transformers import CrossEncoder
+
+        model = CrossEncoder(str(run), device="cpu")
+        firsts, seconds = [r["a"] for r in rows], [r["b"] for r in rows]
+        theirs = model.predict(list(zip(firsts, seconds, strict=True)))
+        command = ["predict", run, "--use_cpu", "--text", *firsts, "--text_pair", *seconds]
+        for line, other in zip(run_binary(*command).splitlines(), theirs, strict=True):
+            self.assertAlmostEqual(json.loads(line)["score"], float(other), delta=SCORE)
+        model = CrossEncoder(str(run), device="cpu", max_length=48)  # as in our evaluation
+        return model.predict(list(zip(firsts, seconds, strict=True)))
+
+    def test_pairs(self):
+        from scipy.stats import pearsonr, spearmanr
+
+        rows = scored_pairs()
+        run = self.check("BinaryCrossEntropyLoss", rows, gradient_accumulation_steps=2,
+                         per_device_train_batch_size=BATCH // 2)  # fmt: skip
+        theirs = self.check_scores(run, rows)
+        results = json.loads((run / "eval_results.json").read_text())
+        labels = [row["label"] for row in rows]
+        for name, function in (("pearson", pearsonr), ("spearman", spearmanr)):
+            value = function(labels, theirs)[0]
+            self.assertAlmostEqual(results[f"eval_{name}"], value, delta=10 * METRIC, msg=name)
+
+    def test_mean_squared_error(self):
+        self.check("MSELoss", scored_pairs())
+
+    def test_lists(self):
+        for name in ("LambdaLoss", "RankNetLoss", "ListNetLoss"):
+            with self.subTest(name):
+                self.check(name, lists(), output_dir=str(self.folder / name))
+
+    def test_metrics_of_lists(self):
+        from sentence_transformers import CrossEncoder
+        from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+
+        cross_encoder(self.folder)
+        rows = lists()
+        run = self.train_ours(rows)
+        samples = []
+        for row in rows:
+            pairs = list(zip(row["documents"], row["labels"], strict=True))
+            samples.append({
+                "query": row["query"],
+                "positive": [text for text, label in pairs if label > 0],
+                "negative": [text for text, label in pairs if label <= 0],
+            })  # fmt: skip
+        theirs = CrossEncoderRerankingEvaluator(samples)(CrossEncoder(str(run), device="cpu"))
+        results = json.loads((run / "eval_results.json").read_text())
+        for name in ("map", "mrr@10", "ndcg@10"):
+            self.assertAlmostEqual(results[f"eval_{name}"], theirs[name], delta=METRIC, msg=name)
