@@ -251,6 +251,13 @@ TEST(Config, WritesFilesThatItAcceptsItself) {
   EXPECT_EQ(finetune({"config", "check", "--no_files", init}).code, 0);
   // Options may be given before the sub-command.
   EXPECT_EQ(finetune({"config", "--no_files", "check", init}).code, 0);
+  const Json known = parse_json(finetune({"config", "schema"}).out, "");
+  for (const Json& task : known.at("properties").at("task").at("enum")) {
+    const std::string name = task.get<std::string>();
+    const std::string own =
+        run.folder().write("own.yaml", finetune({"config", "init", "--task", name}).out);
+    EXPECT_EQ(finetune({"config", "check", "--no_files", own}).code, 0) << name;
+  }
   const ProcessResult schema = finetune({"config", "schema"});
   EXPECT_EQ(schema.code, 0);
   EXPECT_TRUE(parse_json(schema.out, "schema")["properties"].contains("learning_rate"));

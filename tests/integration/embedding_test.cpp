@@ -127,6 +127,12 @@ TEST(Embedding, WithoutDuplicatesTheOrderStaysTheSameAfterAStop) {
   EXPECT_TRUE(finished(stopped).model == finished(whole).model);
 }
 
+TEST(Embedding, LearnsFromAStream) {
+  const EmbeddingRun run({{"streaming", "true"}, {"per_device_train_batch_size", "4"}});
+  const ProcessResult trained = run.train();
+  EXPECT_EQ(trained.code, 0) << trained.err;
+}
+
 TEST(Embedding, ResumesToTheSameBits) {
   const TinyRun::Keys keys = {{"per_device_train_batch_size", "2"},
                               {"config_overrides",

@@ -16,9 +16,9 @@ text_columns: [question, context]  # anchor, positive, negatives
 max_seq_length: 128                # tokens of a text
 
 loss_type: MultipleNegativesRankingLoss
-# Each anchor is compared with the texts of all samples of an update, however few fit at once.
-effective_batch_size: 256
-per_device_train_batch_size: 16
+# Each anchor is compared with the texts of all samples of an update, however few of them are
+# computed at once: raise gradient_accumulation_steps for more.
+batch_sampler: no_duplicates
 )";
 
 }  // namespace

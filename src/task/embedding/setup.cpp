@@ -85,7 +85,8 @@ class EmbeddingSetup final : public LabelledSetup {
              .columns = columns,
              .has_label = options.label_column.has_value()};
     if (is_training) check_texts(loss, data->choices());
-    if (std::ssize(data->get(0).values) > 1) {
+    const bool is_stream = dynamic_cast<const SampleStream*>(data.get()) != nullptr;
+    if (!is_stream && std::ssize(data->get(0).values) > 1) {
       refuse_key(args().locations, "label_column",
                  "'" + *options.label_column + "' holds lists, and a sample has one label");
     }
@@ -100,7 +101,9 @@ class EmbeddingSetup final : public LabelledSetup {
     const EmbeddingLoss& loss = loss_of(train_.columns);
     const bool is_stream = dynamic_cast<const SampleStream*>(&data) != nullptr;
     if (loss.label != EmbeddingLoss::Label::kNone || !loss.couples || is_stream) return;
-    if (args().batch_sampler == "no_duplicates") return;
+    constexpr int64_t kMostTexts = int64_t{4} << 20;  // are looked at
+    if (args().batch_sampler == "no_duplicates" || data.size() * data.choices() > kMostTexts)
+      return;
     const int64_t repeated = repeated_samples(data);
     if (repeated == 0) return;
     log::warning(format_text(

@@ -3,6 +3,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/text.h"
+#include "finetune/data/sample_stream.h"
 #include "finetune/data/text_list_dataset.h"
 #include "task/reranker/reranker.h"
 #include "task/setup/labelled_setup.h"
@@ -82,7 +83,8 @@ class RerankerSetup final : public LabelledSetup {
 
   void check(Split split, const Shape& shape, const Dataset& data) const {
     const char* key = split == Split::kTrain ? "train_file" : "validation_file";
-    const auto labels = std::ssize(data.get(0).values);
+    const bool is_stream = dynamic_cast<const SampleStream*>(&data) != nullptr;
+    const int64_t labels = is_stream ? shape.documents : std::ssize(data.get(0).values);
     if (shape.has_label && labels != shape.documents) {
       refuse_key(args().locations, key,
                  format_text("has {} labels and {} documents of a query; a row has a label for "
@@ -101,7 +103,8 @@ class RerankerSetup final : public LabelledSetup {
                      " compares the documents of a query, and the rows have "
                      "one; take BinaryCrossEntropyLoss or MSELoss");
     }
-    if (split == Split::kTrain && loss.name == "BinaryCrossEntropyLoss" && shape.has_label) {
+    if (split == Split::kTrain && loss.name == "BinaryCrossEntropyLoss" && shape.has_label &&
+        !is_stream) {
       check_probabilities(data);
     }
   }

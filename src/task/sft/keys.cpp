@@ -10,7 +10,7 @@ output_dir: run                    # checkpoints, results and the finished model
 # Data: rows with messages (role, content), conversations (from, value), prompt and completion,
 # instruction and output, or text. `finetune train CONFIG --dry_run` shows what is learned.
 train_file: train.jsonl
-# validation_file: validation.jsonl
+validation_split_percentage: 5     # of train_file, drawn by the seed; or name a validation_file
 assistant_only_loss: true          # learn the answers, not the questions
 max_seq_length: 1024               # tokens of a sample; TRL's max_length is another name for it
 packing: false                     # true: several samples share a row
