@@ -206,6 +206,13 @@ class EmbeddingSetup final : public LabelledSetup {
         refuse_key(args().locations, "prompts", "'" + column + "' has no text");
       }
       prompts_.emplace_back(column, text.get<std::string>());
+      const int64_t tokens = tokens_before(prompts_.back().second);
+      if (tokens + 1 >= max_seq_length()) {
+        refuse_key(args().locations, "prompts",
+                   format_text("the prompt of '{}' has {} tokens, which leaves no room for a text "
+                               "in max_seq_length {}",
+                               column, tokens, max_seq_length()));
+      }
     }
   }
 
