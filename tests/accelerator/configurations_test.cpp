@@ -67,7 +67,9 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
          tasks + "answers-valid.jsonl"});
     return keys;
   }
-  if (name == "embedding_small.yaml") add({"--effective_batch_size", "null"});
+  if (name == "embedding_small.yaml") {
+    add({"--effective_batch_size", "null", "--matryoshka_dims", "null"});
+  }
   add({"--config_overrides", kSmallModel});
   if (!brings_its_data(text)) {
     add({"--train_file", kText + "lighthouse.txt", "--validation_file",
