@@ -148,7 +148,7 @@ struct OutOfMemoryAt {
 std::string advice_on_memory(const TrainingArgs& args, const DataParts& parts,
                              const std::optional<MemoryDecision>& decision,
                              const OutOfMemoryAt& at) {
-  if (dynamic_cast<const SampleStream*>(parts.train_data.get()) != nullptr) return "";
+  if (is_stream(*parts.train_data)) return "";
   try {
     const int64_t processes = parts.world->size();
     const int64_t batch = std::max<int64_t>(1, asked_effective_batch(args, processes) / processes);

@@ -82,6 +82,35 @@ class ParityTest(unittest.TestCase):
         if not difference <= tolerance * max(abs(theirs), 1e-12):
             self.fail(f"{what}: ours {ours!r}, theirs {theirs!r}, more than {tolerance:g} apart")
 
+    def train_rows(self, rows, **keys):
+        """Trains on rows in their order with a constant rate; returns the run's output folder."""
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.folder / "rows.jsonl").write_text(text)
+        config = {
+            "model_name_or_path": str(self.folder / "start"),
+            "train_file": str(self.folder / "rows.jsonl"),
+            "output_dir": str(self.folder / "run"),
+            "cache_dir": str(self.folder / "cache"),
+            "train_sampling_strategy": "sequential",
+            "lr_scheduler_type": "constant",
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": "none",
+            "use_cpu": True,
+            **keys,
+        }
+        path = self.folder / "run.json"
+        path.write_text(json.dumps(config))
+        run_binary("train", path)
+        return Path(config["output_dir"])
+
+    def assert_same_losses(self, run, theirs, tolerance):
+        """Compares the losses of each step."""
+        mine = [row["loss"] for row in state(run)["log_history"] if "loss" in row]
+        self.assertEqual(len(mine), len(theirs))
+        for step, (own, other) in enumerate(zip(mine, theirs), 1):
+            self.assert_relative(own, other, tolerance, f"step {step}")
+
     def assert_same_log(self, ours, theirs, first_step=1):
         """Compares two log_history lists within the documented tolerances."""
         for kind in ("loss", "eval_loss"):

@@ -4,10 +4,10 @@
 import json
 
 import torch
-from support import ROOT, ParityTest, run_binary, state, weights
+from support import ROOT, ParityTest, run_binary, weights
 
 TASKS = ROOT / "tests" / "fixtures" / "parity" / "tasks"
-STEPS, BATCH = 12, 8
+STEPS, BATCH, RATE = 12, 8, 2e-4
 # float32 sums in another order, over twelve steps of Adam.
 LOSS, WEIGHT, VECTOR, METRIC = 1e-4, 2e-3, 1e-5, 1e-4
 SCORED = {
@@ -63,7 +63,7 @@ def train_theirs(model, rows, loss_name, **arguments):
 
 
 def steps(model, loss, rows):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
     model.train()
     values = []
     for step in range(STEPS):
@@ -80,37 +80,17 @@ def steps(model, loss, rows):
     return values
 
 
+BASE = {
+    "task": "embedding",
+    "per_device_train_batch_size": BATCH,
+    "max_steps": STEPS,
+    "learning_rate": RATE,
+}
+
+
 class Embedding(ParityTest):
     def train_ours(self, rows, **keys):
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (self.folder / "train.jsonl").write_text(text)
-        config = {
-            "task": "embedding",
-            "model_name_or_path": str(self.folder / "start"),
-            "train_file": str(self.folder / "train.jsonl"),
-            "output_dir": str(self.folder / "run"),
-            "cache_dir": str(self.folder / "cache"),
-            "per_device_train_batch_size": BATCH,
-            "max_steps": STEPS,
-            "train_sampling_strategy": "sequential",
-            "learning_rate": 2e-4,
-            "lr_scheduler_type": "constant",
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": "none",
-            "use_cpu": True,
-            **keys,
-        }
-        path = self.folder / "run.json"
-        path.write_text(json.dumps(config))
-        run_binary("train", path)
-        return self.folder / "run"
-
-    def check_losses(self, ours, theirs, tolerance=LOSS):
-        mine = [row["loss"] for row in state(ours)["log_history"] if "loss" in row]
-        self.assertEqual(len(mine), len(theirs))
-        for step, (own, other) in enumerate(zip(mine, theirs, strict=True), 1):
-            self.assert_relative(own, other, tolerance, f"step {step}")
+        return self.train_rows(rows, **{**BASE, **keys})
 
     def check_weights(self, folder, model):
         theirs = model[0].auto_model.state_dict()
@@ -127,7 +107,9 @@ class Embedding(ParityTest):
             keys["loss_kwargs"] = kwargs
         ours = self.train_ours(rows, **keys)
         # Exponentials of 20 times a difference of cosines.
-        self.check_losses(ours, theirs, 3 * LOSS if name in ("CoSENTLoss", "AnglELoss") else LOSS)
+        self.assert_same_losses(
+            ours, theirs, 3 * LOSS if name in ("CoSENTLoss", "AnglELoss") else LOSS
+        )
         self.check_weights(ours, model)
 
     def test_matryoshka(self):
@@ -141,7 +123,7 @@ class Embedding(ParityTest):
         theirs = steps(model, losses.MatryoshkaLoss(model, inner, dims), rows)
         ours = self.train_ours(rows, matryoshka_dims=dims, per_device_train_batch_size=2,
                                effective_batch_size=BATCH)  # fmt: skip
-        self.check_losses(ours, theirs)
+        self.assert_same_losses(ours, theirs, LOSS)
 
     def test_folders_give_the_same_vectors(self):
         from sentence_transformers import SentenceTransformer

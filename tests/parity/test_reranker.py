@@ -4,7 +4,7 @@
 import json
 
 import torch
-from support import ROOT, ParityTest, run_binary, state, weights
+from support import ROOT, ParityTest, run_binary, weights
 
 TASKS = ROOT / "tests" / "fixtures" / "parity" / "tasks"
 FIXTURES = ROOT / "tests" / "fixtures" / "tasks"
@@ -62,35 +62,20 @@ def steps(model, loss, rows):
     return values
 
 
+BASE = {
+    "task": "reranker",
+    "per_device_train_batch_size": BATCH,
+    "max_seq_length": 48,
+    "max_steps": STEPS,
+    "learning_rate": RATE,
+    "eval_strategy": "steps",
+    "eval_steps": STEPS,
+}
+
+
 class Reranker(ParityTest):
     def train_ours(self, rows, **keys):
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (self.folder / "rows.jsonl").write_text(text)
-        config = {
-            "task": "reranker",
-            "model_name_or_path": str(self.folder / "start"),
-            "train_file": str(self.folder / "rows.jsonl"),
-            "validation_file": str(self.folder / "rows.jsonl"),
-            "output_dir": str(self.folder / "run"),
-            "cache_dir": str(self.folder / "cache"),
-            "per_device_train_batch_size": BATCH,
-            "max_seq_length": 48,
-            "max_steps": STEPS,
-            "train_sampling_strategy": "sequential",
-            "learning_rate": RATE,
-            "lr_scheduler_type": "constant",
-            "logging_steps": 1,
-            "eval_strategy": "steps",
-            "eval_steps": STEPS,
-            "save_strategy": "no",
-            "report_to": "none",
-            "use_cpu": True,
-            **keys,
-        }
-        path = self.folder / "run.json"
-        path.write_text(json.dumps(config))
-        run_binary("train", path)
-        return self.folder / "run"
+        return self.train_rows(rows, **{**BASE, "validation_file": str(self.folder / "rows.jsonl"), **keys})
 
     def check(self, name, rows, **keys):
         from sentence_transformers.cross_encoder import losses
@@ -98,10 +83,7 @@ class Reranker(ParityTest):
         model = cross_encoder(self.folder)
         theirs = steps(model, getattr(losses, name)(model), rows)
         run = self.train_ours(rows, loss_type=name, **keys)
-        run = run if "output_dir" not in keys else self.folder / name
-        mine = [row["loss"] for row in state(run)["log_history"] if "loss" in row]
-        for step, (own, other) in enumerate(zip(mine, theirs, strict=True), 1):
-            self.assert_relative(own, other, LOSS, f"step {step}")
+        self.assert_same_losses(run, theirs, LOSS)
         self.assert_same_weights(weights(run), model.model.state_dict(), WEIGHT)
         return run
 

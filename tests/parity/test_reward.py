@@ -4,7 +4,7 @@
 import json
 
 import torch
-from support import ROOT, ParityTest, run_binary, state, weights
+from support import ROOT, ParityTest, weights
 
 TOKENIZER = ROOT / "tests" / "fixtures" / "parity" / "tasks" / "llama" / "tokenizer"
 ANSWERS = ROOT / "tests" / "fixtures" / "tasks" / "answers-train.jsonl"
@@ -86,36 +86,20 @@ class Reward(ParityTest):
         start(self.folder)
         rows = rows_of(is_chat)
         model, theirs, rewards = train_theirs(self.folder, rows, coefficient)
-        (self.folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        config = {
-            "task": "reward",
-            "model_name_or_path": str(self.folder / "start"),
-            "train_file": str(self.folder / "rows.jsonl"),
-            "validation_file": str(self.folder / "rows.jsonl"),
-            "output_dir": str(self.folder / "run"),
-            "cache_dir": str(self.folder / "cache"),
-            "center_rewards_coefficient": coefficient,
-            "per_device_train_batch_size": BATCH // 2,
-            "effective_batch_size": BATCH,
-            "max_seq_length": 200,
-            "max_steps": STEPS,
-            "train_sampling_strategy": "sequential",
-            "learning_rate": RATE,
-            "lr_scheduler_type": "constant",
-            "logging_steps": 1,
-            "eval_strategy": "steps",
-            "eval_steps": STEPS,
-            "save_strategy": "no",
-            "report_to": "none",
-            "use_cpu": True,
-        }
-        path = self.folder / "run.json"
-        path.write_text(json.dumps(config))
-        run_binary("train", path)
-        run = self.folder / "run"
-        mine = [row["loss"] for row in state(run)["log_history"] if "loss" in row]
-        for step, (own, other) in enumerate(zip(mine, theirs, strict=True), 1):
-            self.assert_relative(own, other, LOSS, f"step {step}")
+        run = self.train_rows(
+            rows,
+            task="reward",
+            validation_file=str(self.folder / "rows.jsonl"),
+            center_rewards_coefficient=coefficient,
+            per_device_train_batch_size=BATCH // 2,
+            effective_batch_size=BATCH,
+            max_seq_length=200,
+            max_steps=STEPS,
+            learning_rate=RATE,
+            eval_strategy="steps",
+            eval_steps=STEPS,
+        )
+        self.assert_same_losses(run, theirs, LOSS)
         self.assert_same_weights(weights(run), model.state_dict(), WEIGHT)
         results = json.loads((run / "eval_results.json").read_text())
         chosen, rejected = rewards

@@ -48,4 +48,9 @@ class SampleStream : public SequenceDataset {
                        int64_t position) const = 0;
 };
 
+// Whether samples are read while a run trains, so that their number is unknown.
+[[nodiscard]] inline bool is_stream(const Dataset& data) {
+  return dynamic_cast<const SampleStream*>(&data) != nullptr;
+}
+
 }  // namespace finetune

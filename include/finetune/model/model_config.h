@@ -101,8 +101,6 @@ struct EmbeddingConfig {
   std::string similarity_fn_name = "cosine";  // or "dot"
   // Why embeddings of the folder's modules are not available; empty: they are.
   std::string refusal = {};
-
-  friend bool operator==(const EmbeddingConfig&, const EmbeddingConfig&) = default;
 };
 [[nodiscard]] const std::vector<std::string>& pooling_modes();
 

@@ -18,9 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "finetune/base/json.h"
-#include "finetune/base/nearest.h"
-#include "finetune/base/text.h"
+#include "task/loss/loss_kwargs.h"
 
 namespace finetune {
 namespace {
@@ -217,30 +215,17 @@ std::vector<std::string> embedding_loss_names() {
 
 EmbeddingLossArgs parse_loss_args(const EmbeddingLoss& loss, const std::string& text) {
   EmbeddingLossArgs args;
-  if (text.empty()) return args;
-  const std::vector<std::string> known(loss.arguments.begin(), loss.arguments.end());
-  const auto refuse = [](const std::string& why) { throw Error(ErrorKind::kConfig, why); };
-  const nlohmann::ordered_json given = parse_json(text, "loss_kwargs");
-  for (const auto& [name, value] : given.items()) {
-    if (std::ranges::find(known, name) == known.end()) {
-      refuse("'" + name + "' is no argument of " + std::string(loss.name) +
-             did_you_mean(name, known) +
-             (known.empty() ? "; it has none" : "; it has " + join(known)));
-    }
-    if (name == "distance_metric") {
-      const std::vector<std::string> metrics = {"euclidean", "cosine", "manhattan"};
-      args.distance_metric = value.is_string() ? value.get<std::string>() : "";
-      if (std::ranges::find(metrics, args.distance_metric) == metrics.end()) {
-        refuse("distance_metric is one of " + join(metrics));
-      }
-      continue;
-    }
-    if (!value.is_number() || value.get<double>() <= 0) refuse(name + " is a number above 0");
-    double& number = name == "scale"    ? args.scale
-                     : name == "margin" ? args.margin
-                                        : args.triplet_margin;
-    number = value.get<double>();
-  }
+  read_loss_kwargs(
+      text, loss.name, loss.arguments, [&](const std::string& name, const auto& value) {
+        if (name == "distance_metric") {
+          args.distance_metric = one_of(name, value, {"euclidean", "cosine", "manhattan"});
+          return;
+        }
+        double& number = name == "scale"    ? args.scale
+                         : name == "margin" ? args.margin
+                                            : args.triplet_margin;
+        number = positive_number(name, value);
+      });
   return args;
 }
 

@@ -36,7 +36,7 @@ struct EmbeddingLoss {
                    const EmbeddingLossArgs& args);
 };
 
-// Returns the loss of this value of `loss_type`; nullptr if there is none.
+// Returns the loss of this value of `loss_type`; nullptr for any other.
 [[nodiscard]] const EmbeddingLoss* find_embedding_loss(std::string_view loss_type);
 [[nodiscard]] const EmbeddingLoss& embedding_loss(std::string_view loss_type);
 [[nodiscard]] std::vector<std::string> embedding_loss_names();

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
@@ -76,29 +74,19 @@ class Retrieval {
     const auto count = static_cast<double>(queries_.size());
     visit_rankings([&](size_t query, const std::vector<int64_t>& ranked) {
       const std::set<int64_t>& relevant = relevant_[query];
-      const auto wanted = static_cast<double>(relevant.size());
-      double hits = 0.0, dcg = 0.0, precisions = 0.0;
-      size_t rank = 0;
+      std::vector<uint8_t> hits;
+      for (const int64_t document : ranked) hits.push_back(relevant.contains(document) ? 1 : 0);
       for (size_t k = 0; k < kRanks.size(); ++k) {
-        for (; rank < std::min(ranked.size(), static_cast<size_t>(kRanks[k])); ++rank) {
-          if (!relevant.contains(ranked[rank])) continue;
-          if (hits++ == 0.0) mrr += 1.0 / static_cast<double>(rank + 1);
-          dcg += 1.0 / std::log2(static_cast<double>(rank + 2));
-        }
-        accuracy[k] += hits > 0.0 ? 1.0 : 0.0;
-        precision[k] += hits / static_cast<double>(kRanks[k]);
-        recall[k] += hits / wanted;
+        const auto end = hits.begin() + std::min<int64_t>(kRanks[k], std::ssize(hits));
+        const auto found = static_cast<double>(std::count(hits.begin(), end, 1));
+        accuracy[k] += found > 0.0 ? 1.0 : 0.0;
+        precision[k] += found / static_cast<double>(kRanks[k]);
+        recall[k] += found / static_cast<double>(relevant.size());
       }
-      double ideal = 0.0;
-      for (int64_t i = 0; i < std::min<int64_t>(kNdcgRank, std::ssize(relevant)); ++i) {
-        ideal += 1.0 / std::log2(static_cast<double>(i + 2));
-      }
-      ndcg += dcg / ideal;
-      double found = 0.0;
-      for (size_t i = 0; i < ranked.size(); ++i) {
-        if (relevant.contains(ranked[i])) precisions += ++found / static_cast<double>(i + 1);
-      }
-      map += precisions / std::min(wanted, static_cast<double>(kMapRank));
+      const RankingScores scores = score_ranking(hits, std::ssize(relevant), kNdcgRank);
+      ndcg += scores.ndcg;
+      mrr += scores.reciprocal_rank;
+      map += scores.average_precision;
     });
     const auto add = [&](const std::string& name, int64_t rank, double sum) {
       metrics.emplace_back("cosine_" + name + "@" + std::to_string(rank), sum / count);

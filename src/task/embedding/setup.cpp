@@ -28,7 +28,7 @@ int64_t default_length(const SetupContext& context) {
   return model_max_length(context.tokenizer).value_or(kDefaultLength);
 }
 
-// Why a label is none of the loss; empty: it is one.
+// Why the loss does not take a label; empty: it does.
 std::string problem_of_label(const EmbeddingLoss& loss, double label) {
   const std::string name(loss.name);
   if (loss.label == EmbeddingLoss::Label::kBinary && label != 0 && label != 1) {
@@ -85,8 +85,7 @@ class EmbeddingSetup final : public LabelledSetup {
              .columns = columns,
              .has_label = options.label_column.has_value()};
     if (is_training) check_texts(loss, data->choices());
-    const bool is_stream = dynamic_cast<const SampleStream*>(data.get()) != nullptr;
-    if (!is_stream && std::ssize(data->get(0).values) > 1) {
+    if (!is_stream(*data) && std::ssize(data->get(0).values) > 1) {
       refuse_key(args().locations, "label_column",
                  "'" + *options.label_column + "' holds lists, and a sample has one label");
     }
@@ -99,8 +98,7 @@ class EmbeddingSetup final : public LabelledSetup {
 
   void learn_from(const Dataset& data) override {
     const EmbeddingLoss& loss = loss_of(train_.columns);
-    const bool is_stream = dynamic_cast<const SampleStream*>(&data) != nullptr;
-    if (loss.label != EmbeddingLoss::Label::kNone || !loss.couples || is_stream) return;
+    if (loss.label != EmbeddingLoss::Label::kNone || !loss.couples || is_stream(data)) return;
     constexpr int64_t kMostTexts = int64_t{4} << 20;  // are looked at
     if (args().batch_sampler == "no_duplicates" || data.size() * data.choices() > kMostTexts)
       return;

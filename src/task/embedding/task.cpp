@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/cat.h>
-#include <ATen/ops/from_blob.h>
 
 #include <utility>
 
@@ -30,8 +29,7 @@ class EmbeddingTask final : public HeadTask {
 
   void couple(const Tensor& results) override {
     is_whole_ = !results.defined();
-    if (is_whole_) return;
-    couple_rows(results);
+    if (!is_whole_) couple_rows(results);
   }
 
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {

@@ -94,6 +94,25 @@ double roc_auc(const std::vector<double>& scores, const std::vector<uint8_t>& is
   return (ranks - positives * (positives + 1) / 2) / (positives * negatives);
 }
 
+RankingScores score_ranking(const std::vector<uint8_t>& is_relevant, int64_t relevant, int64_t at) {
+  RankingScores scores;
+  if (relevant == 0) return scores;
+  const auto discount = [](int64_t rank) { return 1.0 / std::log2(static_cast<double>(rank + 2)); };
+  double hits = 0.0, dcg = 0.0, ideal = 0.0;
+  for (int64_t rank = 0; rank < std::ssize(is_relevant); ++rank) {
+    if (is_relevant[static_cast<size_t>(rank)] == 0) continue;
+    scores.average_precision += ++hits / static_cast<double>(rank + 1);
+    if (rank >= at) continue;
+    if (scores.reciprocal_rank == 0.0) scores.reciprocal_rank = 1.0 / static_cast<double>(rank + 1);
+    dcg += discount(rank);
+  }
+  for (int64_t rank = 0; rank < std::min(at, relevant); ++rank) ideal += discount(rank);
+  scores.average_precision /=
+      static_cast<double>(std::min<int64_t>(relevant, std::ssize(is_relevant)));
+  scores.ndcg = dcg / ideal;
+  return scores;
+}
+
 double RocAucColumns::macro(int64_t columns) const {
   const auto count = static_cast<size_t>(columns);
   double sum = 0.0;

@@ -20,6 +20,16 @@ namespace finetune {
 [[nodiscard]] double roc_auc(const std::vector<double>& scores,
                              const std::vector<uint8_t>& is_positive);
 
+struct RankingScores {
+  double average_precision = 0.0;
+  double reciprocal_rank = 0.0;  // of the first relevant one within the first `at`; 0: none
+  double ndcg = 0.0;             // of the first `at`, with binary gains
+};
+// Scores documents in the order of a ranking, which may be cut off, of which `relevant` are
+// relevant in all. All are 0 if none is.
+[[nodiscard]] RankingScores score_ranking(const std::vector<uint8_t>& is_relevant, int64_t relevant,
+                                          int64_t at);
+
 // Scores and flags of samples with several columns, [samples, columns] each.
 class RocAucColumns {
  public:

@@ -15,10 +15,8 @@
 #include <numbers>
 
 #include "finetune/base/error.h"
-#include "finetune/base/json.h"
-#include "finetune/base/nearest.h"
-#include "finetune/base/text.h"
 #include "task/loss/head_task.h"
+#include "task/loss/loss_kwargs.h"
 #include "task/loss/model_input.h"
 #include "task/reranker/reranker.h"
 
@@ -177,26 +175,14 @@ std::vector<std::string> reranker_loss_names() {
 
 RerankerLossArgs parse_reranker_args(const RerankerLoss& loss, const std::string& text) {
   RerankerLossArgs args;
-  if (text.empty()) return args;
-  const std::vector<std::string> known(loss.arguments.begin(), loss.arguments.end());
-  const auto refuse = [](const std::string& why) { throw Error(ErrorKind::kConfig, why); };
-  const nlohmann::ordered_json given = parse_json(text, "loss_kwargs");
-  for (const auto& [name, value] : given.items()) {
-    if (std::ranges::find(known, name) == known.end()) {
-      refuse("'" + name + "' is no argument of " + std::string(loss.name) +
-             did_you_mean(name, known) +
-             (known.empty() ? "; it has none" : "; it has " + join(known)));
-    }
-    if (name == "weighting_scheme") {
-      args.weighting_scheme = value.is_string() ? value.get<std::string>() : "";
-      if (std::ranges::find(schemes(), args.weighting_scheme) == schemes().end()) {
-        refuse("weighting_scheme is one of " + join(schemes()));
-      }
-      continue;
-    }
-    if (!value.is_number() || value.get<double>() <= 0) refuse(name + " is a number above 0");
-    (name == "sigma" ? args.sigma : args.pos_weight) = value.get<double>();
-  }
+  read_loss_kwargs(
+      text, loss.name, loss.arguments, [&](const std::string& name, const auto& value) {
+        if (name == "weighting_scheme") {
+          args.weighting_scheme = one_of(name, value, schemes());
+          return;
+        }
+        (name == "sigma" ? args.sigma : args.pos_weight) = positive_number(name, value);
+      });
   return args;
 }
 

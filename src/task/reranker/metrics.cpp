@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <cmath>
 
 #include "task/metrics/rank_metrics.h"
 #include "task/reranker/reranker.h"
@@ -10,7 +9,7 @@ namespace {
 
 using Named = std::vector<std::pair<std::string, double>>;
 
-constexpr size_t kRank = 10;
+constexpr int64_t kRank = 10;
 
 class Ranking final : public Metrics {
  public:
@@ -38,21 +37,12 @@ class Ranking final : public Metrics {
  private:
   void add_sample(const std::vector<std::pair<float, bool>>& ranked) {
     ++samples_;
-    double hits = 0.0, precisions = 0.0, dcg = 0.0, ideal = 0.0, first = 0.0;
-    for (size_t i = 0; i < ranked.size(); ++i) {
-      if (!ranked[i].second) continue;
-      precisions += ++hits / static_cast<double>(i + 1);
-      if (i >= kRank) continue;
-      if (first == 0.0) first = 1.0 / static_cast<double>(i + 1);
-      dcg += 1.0 / std::log2(static_cast<double>(i + 2));
-    }
-    if (hits == 0.0) return;  // no document is relevant
-    for (size_t i = 0; i < std::min(kRank, static_cast<size_t>(hits)); ++i) {
-      ideal += 1.0 / std::log2(static_cast<double>(i + 2));
-    }
-    map_ += precisions / hits;
-    mrr_ += first;
-    ndcg_ += dcg / ideal;
+    std::vector<uint8_t> hits;
+    for (const auto& document : ranked) hits.push_back(document.second ? 1 : 0);
+    const RankingScores scores = score_ranking(hits, std::ranges::count(hits, 1), kRank);
+    map_ += scores.average_precision;
+    mrr_ += scores.reciprocal_rank;
+    ndcg_ += scores.ndcg;
   }
 
   int64_t samples_ = 0;

@@ -40,7 +40,7 @@ struct RerankerLoss {
   Tensor (*sum)(const Tensor& logits, const Tensor& labels, const RerankerLossArgs& args);
 };
 
-// Returns the loss of this value of `loss_type`; nullptr if there is none.
+// Returns the loss of this value of `loss_type`; nullptr for any other.
 [[nodiscard]] const RerankerLoss* find_reranker_loss(std::string_view loss_type);
 [[nodiscard]] std::vector<std::string> reranker_loss_names();
 

@@ -83,8 +83,8 @@ class RerankerSetup final : public LabelledSetup {
 
   void check(Split split, const Shape& shape, const Dataset& data) const {
     const char* key = split == Split::kTrain ? "train_file" : "validation_file";
-    const bool is_stream = dynamic_cast<const SampleStream*>(&data) != nullptr;
-    const int64_t labels = is_stream ? shape.documents : std::ssize(data.get(0).values);
+    const bool streams = is_stream(data);
+    const int64_t labels = streams ? shape.documents : std::ssize(data.get(0).values);
     if (shape.has_label && labels != shape.documents) {
       refuse_key(args().locations, key,
                  format_text("has {} labels and {} documents of a query; a row has a label for "
@@ -104,7 +104,7 @@ class RerankerSetup final : public LabelledSetup {
                      "one; take BinaryCrossEntropyLoss or MSELoss");
     }
     if (split == Split::kTrain && loss.name == "BinaryCrossEntropyLoss" && shape.has_label &&
-        !is_stream) {
+        !streams) {
       check_probabilities(data);
     }
   }

@@ -57,7 +57,7 @@ class RewardSetup final : public LabelledSetup {
     return model;
   }
 
-  // With it transformers' pipeline shows rewards as they are.
+  // The template that was used.
   [[nodiscard]] Files model_files(const Files& /*of_start*/) const override {
     if (template_ == nullptr) return {};
     return {{kChatTemplateFile, template_->joined_text()}};

@@ -89,7 +89,7 @@ std::optional<StreamOptions> stream_options(const SetupContext& context, Split s
 }
 
 bool announce_stream(const TaskOptions& args, const std::string& what, const Dataset& data) {
-  if (dynamic_cast<const SampleStream*>(&data) == nullptr) return false;
+  if (!is_stream(data)) return false;
   const bool in_order = args.train_sampling_strategy == "sequential";
   log::info(what + " data: streamed" +
             (in_order ? std::string(" in the order of the files")

@@ -140,8 +140,7 @@ void report_cut_samples(const DataParts& parts) {
 }
 
 bool can_be_looked_at(const Dataset& data) {
-  return dynamic_cast<const SampleStream*>(&data) == nullptr &&
-         dynamic_cast<const PretrainingDataset*>(&data) == nullptr;
+  return !is_stream(data) && dynamic_cast<const PretrainingDataset*>(&data) == nullptr;
 }
 
 // Who turns a run of all weights into one of an adapter may keep its learning rate.

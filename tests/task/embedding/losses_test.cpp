@@ -10,18 +10,14 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "support/paths.h"
+#include "task/golden_numbers.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<float> numbers_in(const Json& json) {
-  std::vector<float> numbers;
-  const Json flat = json.flatten();
-  for (const Json& item : flat) numbers.push_back(item.get<float>());
-  return numbers;
-}
+using testing::numbers_in;
 
 // make_loss_goldens.py
 TEST(EmbeddingLosses, AreThoseOfSentenceTransformers) {
