@@ -167,7 +167,8 @@ def check_members(root):
 # Sources and headers of src/ and include/, and their lines, at most. A feature that needs more raises them in
 # its own commit, with the reason; what becomes shorter lowers them.
 # 2026-11: TPU (tensor/tpu, train/accelerator); dry runs of an update (kernels/meta, plan/dry_update).
-MOST_FILES, MOST_LINES = 1255, 133640
+# Several data sets in turn (data/loading/sets_in_turn), hard negatives and search (task/embedding).
+MOST_FILES, MOST_LINES = 1265, 134700
 
 
 def check_weight(root):

@@ -12,8 +12,8 @@
 #include "config/reading/problems.h"
 #include "config/reading/scalars.h"
 #include "config/reading/text.h"
+#include "config/reading/train_file.h"
 #include "config/reading/typography.h"
-#include "config/reading/weighted_files.h"
 #include "config/rules/derive.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
@@ -248,13 +248,15 @@ LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& p
   refuse_typography(given, "", "");
   const std::string task(task_in(from_file, given));
   const std::vector<Setting> file =
-      settle(split_weighted_files(from_file, problems), true, task, config.notes, problems);
+      settle(split_train_file(from_file, problems), true, task, config.notes, problems);
   const std::vector<Setting> words =
-      settle(split_weighted_files(given, problems), false, task, config.notes, problems);
+      settle(split_train_file(given, problems), false, task, config.notes, problems);
   std::set<std::string> overridden;
   for (const Setting& setting : words) {
     overridden.insert(setting.key);
-    if (setting.key == "train_file") overridden.insert("train_file_weights");
+    if (setting.key == "train_file") {
+      overridden.insert({"train_file_weights", "train_file_sets"});
+    }
   }
   std::vector<Setting> kept;
   for (const Setting& setting : file) {

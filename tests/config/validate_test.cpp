@@ -69,6 +69,24 @@ TEST(Validate, RefusesWhatAStreamCannotDo) {
   EXPECT_GOLDEN(problem("train_file: a\nmodel_name_or_path: ./m\nshuffle_buffer_size: 10\n"));
 }
 
+TEST(Validate, RefusesSetsThatHaveNoUpdatesOfTheirOwn) {
+  const std::string base = "model_name_or_path: ./m\ntask: embedding\nmax_steps: 1\n";
+  const std::string two = "train_file: {a: a, b: {path: b, loss_type: CoSENTLoss}}\n";
+  EXPECT_EQ(problem(base + two), "");
+  EXPECT_GOLDEN(problem(base + two + "streaming: true\n"));
+  EXPECT_GOLDEN(problem(base + two + "max_train_samples: 3\n"));
+  EXPECT_GOLDEN(problem(base + two + "train_file_weights: [1, 2]\n"));
+  EXPECT_GOLDEN(problem(base + two + "dataloader_drop_last: true\n"));
+  EXPECT_GOLDEN(problem(base + two + "eval_strategy: epoch\nvalidation_split_percentage: 5\n"));
+  EXPECT_GOLDEN(problem(base + "train_file: {a: {path: a, weight: 2}}\n"));
+  EXPECT_GOLDEN(problem(base + "train_file: {a: {loss_type: CoSENTLoss}}\n"));
+  EXPECT_GOLDEN(problem(base + "train_file: {a: {path: a, loss_kwargs: 3}}\n"));
+  EXPECT_GOLDEN(problem(base + "train_file: {}\n"));
+  EXPECT_GOLDEN(problem(base + "train_file: [a, b]\ntrain_file_sets: {a: {}}\n"));
+  EXPECT_GOLDEN(problem(base + "train_file: a\nmulti_dataset_batch_sampler: round_robin\n"));
+  EXPECT_GOLDEN(problem("model_name_or_path: ./m\nmax_steps: 1\ntask: mlm\n" + two));
+}
+
 TEST(Validate, LabelledTasksNeedFilesToEvaluateAndPredictOn) {
   const std::string base =
       "train_file: a\nmodel_name_or_path: ./m\ntask: multiple_choice\nmax_steps: 1\n";

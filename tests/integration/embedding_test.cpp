@@ -3,6 +3,7 @@
 // interruptions. tests/parity compares what is learned.
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include "integration/launched.h"
 #include "integration/tiny_run.h"
@@ -150,6 +151,84 @@ TEST(Embedding, ResumesToTheSameBits) {
   const EmbeddingRun killed(keys);
   EXPECT_GE(kill_at_random_moments(killed, 2.0, 6, 20261129), 1);
   EXPECT_TRUE(finished(killed).model == unbroken.model);
+}
+
+// Lines of a text and the share of the words that follow.
+std::string scored_pairs(size_t count) {
+  std::string rows;
+  std::istringstream lines(pairs(count));
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = parse_json(line, "");
+    const std::string second = row["positive"];
+    const double score = static_cast<double>(second.size() % 5) / 4;
+    rows += Json{{"one", row["anchor"]}, {"two", second}, {"score", score}}.dump() + "\n";
+  }
+  return rows;
+}
+
+// Each update of 8 is of pairs or of scored pairs; the latter are fewer.
+class TwoSets : public EmbeddingRun {
+ public:
+  explicit TwoSets(const Keys& keys = {}) : EmbeddingRun(keys) {
+    folder().write("scored.jsonl", scored_pairs(20));
+    Keys all = {{"train_file", "{pairs: '" + (folder() / "train.jsonl") + "', scored: {path: '" +
+                                   (folder() / "scored.jsonl") +
+                                   "', loss_type: AnglELoss, loss_kwargs: {scale: 10}}}"},
+                {"multi_dataset_batch_sampler", "round_robin"}};
+    for (const auto& [key, value] : keys) all[key] = value;
+    set(all);
+  }
+};
+
+TEST(Embedding, EachUpdateHasTheSamplesAndTheLossOfOneSet) {
+  const std::string no_dropout =
+      "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, intermediate_size: 64, "
+      "max_position_embeddings: 34, type_vocab_size: 1, hidden_dropout_prob: 0.0, "
+      "attention_probs_dropout_prob: 0.0}";
+  const TinyRun::Keys still = {{"learning_rate", "0"}, {"config_overrides", no_dropout}};
+  const Result both = finished(TwoSets(still));
+  const Result first = finished(EmbeddingRun(still));
+  TinyRun::Keys scored = still;
+  scored.insert({{"loss_type", "AnglELoss"}, {"loss_kwargs", "{scale: 10}"}});
+  EmbeddingRun second_run(scored);
+  second_run.folder().write("train.jsonl", scored_pairs(20));
+  const Result second = finished(second_run);
+  // An epoch is three updates of each; the last of the scored ones is filled up here alone.
+  for (size_t step = 0; step < 5; ++step) {
+    const Result& alone_it_is = step % 2 == 0 ? first : second;
+    EXPECT_NEAR(both.losses[step], alone_it_is.losses[step / 2], 1e-4) << step;
+  }
+}
+
+TEST(Embedding, SetsResumeToTheSameBitsInAnyProcesses) {
+  for (const char* order : {"round_robin", "proportional"}) {
+    TinyRun::Keys keys = exact("2");
+    keys["multi_dataset_batch_sampler"] = order;
+    const Result unbroken = finished(TwoSets(keys));
+    const TwoSets stopped(keys);
+    stopped.train_until(2);
+    stopped.train_until(5);
+    EXPECT_TRUE(finished(stopped).model == unbroken.model) << order;
+    const Result several = finished(TwoSets(keys), {"--num_processes", "2"});
+    EXPECT_TRUE(several.model == unbroken.model) << order;
+    keys["per_device_train_batch_size"] = "8";
+    const Result whole = finished(TwoSets(keys));
+    for (size_t i = 0; i < whole.losses.size(); ++i) {
+      EXPECT_NEAR(whole.losses[i], unbroken.losses[i], 2e-4) << order << i;
+    }
+  }
+}
+
+TEST(Embedding, SetsKeepTheirUpdates) {
+  TwoSets run;
+  run.train_until(2);
+  const ProcessResult other = run.train({"--effective_batch_size", "16"});
+  EXPECT_EQ(other.code, 2) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("effective_batch_size"));
+  const TwoSets few(TinyRun::Keys{{"effective_batch_size", "24"}});
+  const ProcessResult refused = few.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("entry 2 has 20 samples"));
 }
 
 TEST(Embedding, EveryModelHasTheModulesOfSentenceTransformers) {

@@ -213,6 +213,39 @@ class Embedding(ParityTest):
         )
         self.assertEqual(self.check_metrics(ours, triplets(model)), 1)
 
+    def test_hard_negatives_are_those_of_mine_hard_negatives(self):
+        from datasets import Dataset
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.util import mine_hard_negatives
+
+        sentence_transformer(self.folder)
+        model = SentenceTransformer(str(self.folder / "start"), device="cpu")
+        rows = rows_for("")
+        rows.append({"anchor": rows[0]["anchor"], "positive": rows[5]["positive"]})
+        data = self.folder / "pairs.jsonl"
+        data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        compared = 0
+        for options in ({"num_negatives": 2}, {"num_negatives": 3, "range_min": 4, "absolute_margin": 0.02},
+                        {"num_negatives": 1, "relative_margin": 0.002, "min_score": 0.1},
+                        {"num_negatives": 2, "range_max": 9, "max_score": 0.9}):  # fmt: skip
+            with self.subTest(options):
+                theirs = mine_hard_negatives(
+                    Dataset.from_list(rows), model, output_format="n-tuple", verbose=False, **options
+                ).to_list()
+                given = {"hard_negatives" if key == "num_negatives" else key: str(value)
+                         for key, value in options.items()}  # fmt: skip
+                words = [word for key, value in given.items() for word in ("--" + key, value)]
+                found = self.folder / "mined.jsonl"
+                run_binary(
+                    "prepare", "--task", "embedding", "--model_name_or_path", self.folder / "start",
+                    "--train_file", data, "--cache_dir", self.folder / "cache", "--output_dir", self.folder / "out",
+                    "--use_cpu", "true", "--rows", found, *words,
+                )  # fmt: skip
+                ours = [json.loads(line) for line in found.read_text().splitlines()]
+                self.assertEqual(ours, theirs)
+                compared += len(ours)
+        self.assertGreater(compared, len(rows))
+
 
 def add_loss(name, **arguments):
     def test(self):

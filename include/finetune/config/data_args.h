@@ -16,6 +16,7 @@ class FieldList;
 struct DataArgs {
   std::vector<std::string> train_file;
   std::vector<std::string> train_file_weights;  // numbers, one for each entry of train_file
+  JsonText train_file_sets;  // {name: {loss_type, loss_kwargs}}, one for each entry of train_file
   std::vector<std::string> validation_file;
   std::vector<std::string> test_file;
   int64_t validation_split_percentage = 5;
@@ -54,6 +55,7 @@ struct DataArgs {
 struct LoaderArgs {
   std::string train_sampling_strategy = "random";
   std::string batch_sampler = "batch_sampler";
+  std::string multi_dataset_batch_sampler = "proportional";
   bool dataloader_drop_last = false;
   int64_t dataloader_num_workers = 0;
   std::optional<int64_t> dataloader_prefetch_factor;

@@ -14,6 +14,7 @@ struct Batch {
   int64_t rows = 0;
   int64_t length = 0;
   int64_t choices = 1;    // rows per sample
+  int64_t set = 0;        // of SetsInTurn: the part that all samples of the update are of
   int64_t full_rows = 0;  // of its loader's full batches, with packing a power of two; 0: unknown
   // Index of the first row in its update's effective batch; row r has index first_position + r.
   // Dropout is a function of that index, so another micro-batch size changes no result.
@@ -39,7 +40,7 @@ struct Batch {
 
   // Clears the content but keeps the allocations for the next batch.
   void clear() {
-    rows = length = full_rows = first_position = packed_rows = targets = tokens = 0;
+    rows = length = set = full_rows = first_position = packed_rows = targets = tokens = 0;
     choices = 1;
     for (auto* list : {&input_ids, &labels, &classes, &starts, &ends, &samples}) list->clear();
     attention_mask.clear();

@@ -49,7 +49,9 @@ class Dataset {
   [[nodiscard]] virtual int64_t size() const = 0;
   // Sequences per sample: more than one for multiple choice.
   [[nodiscard]] virtual int64_t choices() const { return 1; }
-  // Requires: 0 <= index < size(), 0 <= choice < choices().
+  // Sequences of one sample: fewer than choices() only where datasets with other samples are mixed.
+  [[nodiscard]] virtual int64_t choices_of(int64_t /*index*/) const { return choices(); }
+  // Requires: 0 <= index < size(), 0 <= choice < choices_of(index).
   [[nodiscard]] virtual Example get(int64_t index, int64_t choice) const = 0;
   [[nodiscard]] Example get(int64_t index) const { return get(index, 0); }
   // Returns the number of tokens of a sequence, without reading it if possible. Requires: as get().

@@ -44,6 +44,14 @@ class Collator {
 
 enum class SamplingStrategy { kRandom, kSequential, kGroupByLength, kNoDuplicates };
 
+// How updates of one part each of a MixedDataset follow each other (sentence-transformers'
+// MultiDatasetBatchSamplers).
+enum class SetSampling {
+  kNone,          // an update has samples of all parts
+  kProportional,  // each part has as many updates as it fills, in random order
+  kRoundRobin,    // the parts in turn, until one has no further samples
+};
+
 struct LoaderOptions {
   int64_t batch_size = 8;     // rows of a micro-batch; without packing a row is a sample
   int64_t micro_batches = 1;  // of an update (gradient accumulation), in all processes
@@ -55,6 +63,7 @@ struct LoaderOptions {
   // kGroupByLength: number of samples sorted together; kNoDuplicates: samples without the same
   // text.
   int64_t length_group = 1;
+  SetSampling sets = SetSampling::kNone;  // otherwise the dataset is a MixedDataset
   int64_t packed_length = 0;  // maximum tokens of a row shared by several samples; 0: no packing
   uint64_t seed = 42;
   bool drop_last = false;     // leave out an epoch's last, incomplete micro-batch

@@ -26,14 +26,15 @@ class MixedDataset final : public Dataset {
  public:
   static constexpr int64_t kMaxSize = int64_t{1} << 40;
 
-  // Requires: at least one part, no empty part, equal choices(). Throws Error(kConfig), naming
-  // `key`, if the weights make an epoch longer than kMaxSize.
+  // Requires: at least one part, no empty part. Throws Error(kConfig), naming `key`, if the weights
+  // make an epoch longer than kMaxSize.
   MixedDataset(std::vector<MixturePart> parts, const std::string& key);
 
   using Dataset::get;
   using Dataset::length;
   [[nodiscard]] int64_t size() const override { return begins_.back(); }
-  [[nodiscard]] int64_t choices() const override { return parts_.front().data->choices(); }
+  [[nodiscard]] int64_t choices() const override { return choices_; }
+  [[nodiscard]] int64_t choices_of(int64_t index) const override;
   [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
   [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
   [[nodiscard]] std::optional<DatasetExtent> extent() const override;
@@ -53,6 +54,7 @@ class MixedDataset final : public Dataset {
  private:
   std::vector<MixturePart> parts_;
   std::vector<int64_t> begins_ = {0};  // part i has the indices [begins_[i], begins_[i + 1])
+  int64_t choices_ = 1;                // the most of a part
   std::string fingerprint_;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "finetune/config/load.h"
+#include "finetune/task/hard_negatives.h"
 
 namespace finetune {
 
@@ -14,6 +15,9 @@ namespace finetune {
 struct PrepareOutput {
   int64_t show = 0;                      // print this many samples, with what is learned marked
   std::optional<std::string> rows = {};  // write training samples to this file as JSON lines
+  // Write the pairs of train_file with hard negatives: to `rows`, else to hard_negatives.jsonl in
+  // output_dir.
+  std::optional<HardNegativeOptions> hard_negatives = {};
 };
 
 // Implements `finetune prepare`: tokenises the data of a training with this configuration into

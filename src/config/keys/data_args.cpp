@@ -54,12 +54,18 @@ void DataArgs::describe(FieldList& field) {
 void DataArgs::describe_files(FieldList& field) {
   field("train_file", &DataArgs::train_file,
         "File to train on, or a list, glob or folder of several; a list of {path, weight} mixes "
-        "them by weight.",
+        "them by weight, and {name: {path, loss_type, loss_kwargs}} makes each update of one of "
+        "them.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("train_file_weights", &DataArgs::train_file_weights,
         "Weights of train_file's entries in a mixture: each entry's fraction of an epoch, which "
         "contains every sample at least once.",
         {.resume = ResumePolicy::kFixed});
+  field(
+      "train_file_sets", &DataArgs::train_file_sets,
+      "embedding: loss_type and loss_kwargs of train_file's entries by name, where each update is "
+      "made of the samples of one entry.",
+      {.resume = ResumePolicy::kFixed});
   field("validation_file", &DataArgs::validation_file,
         "File to evaluate on, or a list, glob or folder of several.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
@@ -133,6 +139,11 @@ void LoaderArgs::describe(FieldList& field) {
       "embedding: no_duplicates puts no two samples with an equal text into an update, so that no "
       "positive of another sample counts as a negative.",
       {.choices = {"batch_sampler", "no_duplicates"}, .resume = ResumePolicy::kFixed});
+  field(
+      "multi_dataset_batch_sampler", &LoaderArgs::multi_dataset_batch_sampler,
+      "Order of train_file_sets: proportional gives each as many updates as it has samples for, in "
+      "random order; round_robin takes them in turn until one has no further samples.",
+      {.choices = {"proportional", "round_robin"}, .resume = ResumePolicy::kFixed});
   field("dataloader_drop_last", &LoaderArgs::dataloader_drop_last,
         "Leave out the last batch of an epoch if it is incomplete.");
   field(

@@ -8,8 +8,8 @@
 #include "config/keys/schedule_problems.h"
 #include "config/keys/words.h"
 #include "config/reading/problems.h"
+#include "config/reading/train_file.h"
 #include "config/reading/values.h"
-#include "config/reading/weighted_files.h"
 #include "finetune/base/json.h"
 #include "finetune/config/class_weights.h"
 #include "finetune/config/fields.h"
@@ -322,6 +322,24 @@ class Validator {
     if (const auto problem = problem_of_weights(args_)) {
       add({"train_file_weights", "train_file"}, *problem);
     }
+    check_sets();
+  }
+
+  void check_sets() {
+    if (args_.train_file_sets.empty()) {
+      if (args_.multi_dataset_batch_sampler != TrainingArgs{}.multi_dataset_batch_sampler) {
+        add({"multi_dataset_batch_sampler"},
+            "'multi_dataset_batch_sampler' needs several data sets: train_file: {a: a.jsonl, b: "
+            "b.jsonl}");
+      }
+      return;
+    }
+    try {
+      if (const auto problem = problem_of_sets(args_))
+        add({"train_file_sets", "train_file"}, *problem);
+    } catch (const Error& error) {
+      add({"train_file_sets", "train_file"}, std::string("train_file: ") + error.what());
+    }
   }
 
   void check_evaluation_data(bool evaluates) {
@@ -340,9 +358,9 @@ class Validator {
     }
     const bool split =
         !args_.train_file.empty() && args_.validation_split_percentage > 0 && !args_.streaming;
-    if (split && !args_.train_file_weights.empty()) {
-      add({"train_file_weights", "validation_split_percentage"},
-          "rows to evaluate on cannot be split off files that are mixed by weight: set "
+    if (split && !(args_.train_file_weights.empty() && args_.train_file_sets.empty())) {
+      add({"train_file_weights", "train_file_sets", "validation_split_percentage"},
+          "rows to evaluate on cannot be split off a mixture of files: set "
           "validation_file");
     } else if (!split) {
       add({"eval_strategy", "do_eval", "eval_on_start", "validation_split_percentage"},

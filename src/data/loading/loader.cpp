@@ -13,6 +13,7 @@
 #include "finetune/base/text.h"
 #include "finetune/data/packing_plan.h"
 #include "finetune/data/sample_stream.h"
+#include "finetune/data/sets_in_turn.h"
 
 namespace finetune {
 
@@ -22,7 +23,9 @@ struct Loader::State {
   std::shared_ptr<const Collator> collator;
   LoaderOptions options;
   std::optional<PackingPlan> packing;
-  // The order of samples or packed rows; null for a stream.
+  std::shared_ptr<const MixedDataset> mixed;  // the dataset if updates are each of one part
+  std::unique_ptr<const SetsInTurn> sets;     // their order
+  // The order of samples or packed rows; null for a stream and with `sets`.
   std::unique_ptr<const SampleOrder> order;
   int64_t samples_per_epoch = 0;  // unused for a stream
 
@@ -36,6 +39,10 @@ struct Loader::State {
         collator(std::move(how)),
         options(chosen),
         packing(make_packing(*dataset, chosen, show)),
+        mixed(chosen.sets == SetSampling::kNone
+                  ? nullptr
+                  : std::dynamic_pointer_cast<const MixedDataset>(dataset)),
+        sets(make_sets()),
         order(make_order()),
         ahead(chosen.workers, 1 + chosen.prefetch,
               {.prepare = [this](PreparedUpdate& update) { prepare(update); },
@@ -49,17 +56,30 @@ struct Loader::State {
                         .keeps_order = chosen.sampling == SamplingStrategy::kSequential},
                        show);
   }
+  [[nodiscard]] std::unique_ptr<const SetsInTurn> make_sets() const {
+    if (options.sets == SetSampling::kNone) return nullptr;
+    FT_CHECK(mixed != nullptr && !packing, "parts that follow each other");
+    return std::make_unique<SetsInTurn>(
+        mixed, options.sets, update_size(), options.seed,
+        [this](const Dataset& part) { return order_of(part, part.size()); });
+  }
   [[nodiscard]] std::unique_ptr<const SampleOrder> make_order() const {
-    if (stream) return nullptr;
+    return stream || sets ? nullptr : order_of(*dataset, units());
+  }
+  [[nodiscard]] std::unique_ptr<const SampleOrder> order_of(const Dataset& data,
+                                                            int64_t size) const {
     if (options.sampling == SamplingStrategy::kNoDuplicates) {
-      return make_order_without_duplicates(*dataset, options.length_group, options.seed);
+      return make_order_without_duplicates(data, options.length_group, options.seed);
     }
     return options.sampling == SamplingStrategy::kGroupByLength
-               ? make_length_grouped_order(*dataset, options.length_group, options.seed)
-               : make_sample_order(units(), options.sampling, options.seed);
+               ? make_length_grouped_order(data, options.length_group, options.seed)
+               : make_sample_order(size, options.sampling, options.seed);
   }
   // Number of samples or packed rows per epoch.
-  [[nodiscard]] int64_t units() const { return packing ? packing->rows() : dataset->size(); }
+  [[nodiscard]] int64_t units() const {
+    if (sets) return sets->samples_per_epoch();
+    return packing ? packing->rows() : dataset->size();
+  }
   [[nodiscard]] int64_t update_size() const { return options.batch_size * options.micro_batches; }
 
   // Returns the multiple to which drop_last truncates.
@@ -107,6 +127,7 @@ struct Loader::State {
       const std::shared_ptr<const Dataset> samples = find_keys(update, begin, after);
       Batch& batch = update.add();
       collator->collate(*samples, update.keys, batch);
+      if (sets) batch.set = sets->part_at(position.epoch, begin);
       batch.first_position = index;
       index += batch.rows;
       batch.full_rows = options.batch_size * batch.choices;
@@ -130,9 +151,18 @@ struct Loader::State {
   // Index of row `first` of the update in its effective batch.
   [[nodiscard]] int64_t first_position(PreparedUpdate& update, int64_t first) const {
     const int64_t begin = update.position.sample;
-    if (!packing) return (first - begin) * dataset->choices();
+    if (first == begin) return 0;
+    if (!packing) {
+      const Dataset& samples = sets ? part_at(update.position) : *dataset;
+      return (first - begin) * samples.choices();
+    }
     static_cast<void>(find_keys(update, begin, first));
     return std::ssize(update.keys);
+  }
+
+  [[nodiscard]] const Dataset& part_at(const Position& position) const {
+    const int64_t part = sets->part_at(position.epoch, position.sample);
+    return *mixed->parts()[static_cast<size_t>(part)].data;
   }
 
   // Returns the dataset that contains the samples.
@@ -143,6 +173,9 @@ struct Loader::State {
     update.samples.clear();
     if (stream) {
       samples = stream->draw(epoch, begin, end, update.samples);
+    } else if (sets) {
+      samples = mixed->parts()[static_cast<size_t>(sets->part_at(epoch, begin))].data;
+      sets->append(epoch, begin, end, update.samples);
     } else {
       order->append(epoch, begin, end, update.samples);
     }

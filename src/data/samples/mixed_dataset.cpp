@@ -17,7 +17,7 @@ MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& ke
   for (const MixturePart& part : parts_) {
     FT_CHECK(part.weight > 0 && part.data->size() > 0,
              "parts of a mixture have weight and samples");
-    FT_CHECK(part.data->choices() == choices(), "parts of a mixture have as many choices");
+    choices_ = std::max(choices_, part.data->choices());
     longest = std::max(longest, static_cast<double>(part.data->size()) / part.weight);
   }
   Hasher hasher;
@@ -50,6 +50,8 @@ MixedDataset::Position MixedDataset::find(int64_t index) const {
   const Wide spread = static_cast<Wide>(position % data.size()) * data.size() / left;
   return {data, static_cast<int64_t>(spread)};
 }
+
+int64_t MixedDataset::choices_of(int64_t index) const { return find(index).data.choices(); }
 
 Example MixedDataset::get(int64_t index, int64_t choice) const {
   const Position position = find(index);

@@ -21,13 +21,19 @@ const TaskDescriptor& embedding_descriptor();
 
 [[nodiscard]] std::unique_ptr<TaskSetup> make_embedding_setup(const SetupContext& context);
 
-struct EmbeddingTaskOptions {
-  const EmbeddingLoss& loss;
-  int64_t texts;  // of a sample
+// What is learned from the samples of one dataset.
+struct EmbeddingSet {
+  const EmbeddingLoss* loss = nullptr;  // null: none, in evaluation
   EmbeddingLossArgs args = {};
-  std::vector<int64_t> matryoshka_dims = {};
+  int64_t texts = 0;  // of a sample
   // By text of a sample: the first tokens, special ones included, that are not pooled.
   std::vector<int64_t> prompt_tokens = {};
+};
+
+struct EmbeddingTaskOptions {
+  std::vector<EmbeddingSet> sets = {};  // by Batch::set
+  EmbeddingSet evaluated = {};
+  std::vector<int64_t> matryoshka_dims = {};
 };
 
 // `model` must outlive the task. One term: the loss of each sample of the update. Outputs::logits

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/topk.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +8,7 @@
 
 #include "finetune/base/error.h"
 #include "task/embedding/embedding.h"
+#include "task/embedding/search.h"
 #include "task/metrics/rank_metrics.h"
 
 namespace finetune {
@@ -20,12 +19,6 @@ using Named = std::vector<std::pair<std::string, double>>;
 constexpr std::array<int64_t, 4> kRanks = {1, 3, 5, 10};
 constexpr int64_t kNdcgRank = 10;
 constexpr int64_t kMapRank = 100;
-constexpr int64_t kQueriesAtOnce = 64;
-
-Tensor unit_rows(const Tensor& vectors) {
-  const Tensor rows = vectors.to(at::kCPU, at::kFloat).contiguous();
-  return rows / at::linalg_vector_norm(rows, 2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
-}
 
 double dot(std::span<const float> x, std::span<const float> y) {
   double sum = 0.0;
@@ -103,19 +96,14 @@ class Retrieval {
   template <typename Visit>
   void visit_rankings(const Visit& visit) const {
     if (queries_.size() == 0) return;
-    const Tensor corpus = corpus_.vectors().t();
-    const Tensor queries = queries_.vectors();
     const int64_t most = std::min<int64_t>(kMapRank, static_cast<int64_t>(corpus_.size()));
-    for (int64_t first = 0; first < queries.size(0); first += kQueriesAtOnce) {
-      const int64_t some = std::min(kQueriesAtOnce, queries.size(0) - first);
-      const Tensor best =
-          std::get<1>(at::topk(queries.narrow(0, first, some).mm(corpus), most, 1)).contiguous();
-      const auto* ranked = best.const_data_ptr<int64_t>();
-      for (int64_t q = 0; q < some; ++q) {
-        visit(static_cast<size_t>(first + q),
-              std::vector<int64_t>(ranked + q * most, ranked + (q + 1) * most));
-      }
-    }
+    std::vector<int64_t> ranked;
+    visit_nearest(queries_.vectors(), corpus_.vectors(), most,
+                  [&](int64_t query, std::span<const Neighbour> nearest) {
+                    ranked.clear();
+                    for (const Neighbour& found : nearest) ranked.push_back(found.document);
+                    visit(static_cast<size_t>(query), ranked);
+                  });
   }
 
   Texts queries_, corpus_;

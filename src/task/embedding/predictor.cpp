@@ -6,67 +6,33 @@
 #include "finetune/base/error.h"
 #include "finetune/task/nearest_texts.h"
 #include "task/embedding/embedding.h"
-#include "task/predict/head_runner.h"
+#include "task/embedding/text_vectors.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Vector = std::vector<float>;
-
-double cosine(const Vector& x, const Vector& y) {
+// The cosine of two vectors [D].
+double cosine_of(const Tensor& x, const Tensor& y) {
   double product = 0.0, of_x = 0.0, of_y = 0.0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    product += static_cast<double>(x[i]) * y[i];
-    of_x += static_cast<double>(x[i]) * x[i];
-    of_y += static_cast<double>(y[i]) * y[i];
+  const auto* xs = x.const_data_ptr<float>();
+  const auto* ys = y.const_data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    product += static_cast<double>(xs[i]) * ys[i];
+    of_x += static_cast<double>(xs[i]) * xs[i];
+    of_y += static_cast<double>(ys[i]) * ys[i];
   }
   return product / std::sqrt(std::max(of_x * of_y, 1e-24));
 }
 
-// Makes vectors of texts.
-class Vectors {
- public:
-  Vectors(const std::string& folder, const PredictOptions& options)
-      : runner_(Head::kEmbedding, "feature-extraction", folder, options.use_cpu),
-        batch_size_(options.batch_size) {
-    const EmbeddingConfig& own = runner_.config().embedding;
-    if (!own.refusal.empty()) throw Error(ErrorKind::kData, own.refusal);
-  }
-
-  [[nodiscard]] std::vector<Vector> of(const std::vector<Query>& queries) {
-    std::vector<ModelText> rows;
-    for (const Query& query : queries) rows.push_back(encode(query.text, query.where));
-    std::vector<Vector> vectors;
-    runner_.run(rows, batch_size_, [&](size_t /*row*/, const Tensor& vector) {
-      const Tensor own = vector.contiguous();
-      vectors.emplace_back(own.const_data_ptr<float>(), own.const_data_ptr<float>() + own.numel());
-    });
-    return vectors;
-  }
-
- private:
-  [[nodiscard]] ModelText encode(const std::string& text, const std::string& where) {
-    TextEncoder& encoder = runner_.encoder();
-    const std::vector<int32_t> ids = encoder.ids(text, where);
-    const auto longest = runner_.config().embedding.max_seq_length;
-    if (!longest) return encoder.tokenizer().combine(encoder.cut(ids, where), std::nullopt);
-    // The length of the training, without a warning, as sentence-transformers.
-    const int64_t special = encoder.tokenizer().num_special_tokens_to_add(false);
-    const int64_t room = std::min(*longest, runner_.config().max_length()) - special;
-    const size_t kept = std::min(ids.size(), static_cast<size_t>(std::max<int64_t>(1, room)));
-    const bool from_end = encoder.tokenizer().sides().truncate_left;
-    return encoder.tokenizer().combine(
-        from_end ? std::span(ids).last(kept) : std::span(ids).first(kept), std::nullopt);
-  }
-
-  HeadRunner runner_;
-  int64_t batch_size_;
-};
+std::vector<float> values_of(const Tensor& vector) {
+  return {vector.const_data_ptr<float>(), vector.const_data_ptr<float>() + vector.numel()};
+}
 
 class Embedder final : public Predictor {
  public:
-  Embedder(const std::string& folder, const PredictOptions& options) : vectors_(folder, options) {
+  Embedder(const std::string& folder, const PredictOptions& options)
+      : vectors_(folder, options.batch_size, options.use_cpu) {
     std::vector<Query> others;
     for (const std::string& text : options.compare) {
       others.push_back({.where = "--compare " + std::to_string(others.size() + 1), .text = text});
@@ -76,27 +42,28 @@ class Embedder final : public Predictor {
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
     std::vector<Json> answers;
-    for (const Vector& vector : vectors_.of(queries)) {
-      if (others_.empty()) {
-        answers.push_back({{"embedding", vector}});
+    for (const Tensor& vector : vectors_.of(queries).unbind()) {
+      if (!others_.defined()) {
+        answers.push_back({{"embedding", values_of(vector)}});
         continue;
       }
       Json similarities = Json::array();
-      for (const Vector& other : others_) similarities.push_back(cosine(vector, other));
+      for (const Tensor& other : others_.unbind()) similarities.push_back(cosine_of(vector, other));
       answers.push_back({{"similarity", std::move(similarities)}});
     }
     return answers;
   }
 
  private:
-  Vectors vectors_;
-  std::vector<Vector> others_;
+  TextVectors vectors_;
+  Tensor others_;
 };
 
 class Search final : public NearestTexts {
  public:
   Search(const std::string& folder, const PredictOptions& options)
-      : vectors_(folder, options), most_(options.answers_of(SIZE_MAX, 10)) {
+      : vectors_(folder, options.batch_size, options.use_cpu),
+        most_(options.answers_of(SIZE_MAX, 10)) {
     for (const std::string& text : options.queries) {
       queries_.push_back({.text = text, .vector = {}, .found = {}});
     }
@@ -104,16 +71,19 @@ class Search final : public NearestTexts {
     for (const auto& query : queries_) {
       texts.push_back({.where = "--query " + std::to_string(texts.size() + 1), .text = query.text});
     }
-    const std::vector<Vector> made = vectors_.of(texts);
-    for (size_t i = 0; i < made.size(); ++i) queries_[i].vector = made[i];
+    const Tensor made = vectors_.of(texts);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      queries_[i].vector = made.select(0, static_cast<int64_t>(i));
+    }
   }
 
   void add(const std::vector<Query>& documents) override {
-    const std::vector<Vector> made = vectors_.of(documents);
-    for (size_t i = 0; i < made.size(); ++i) {
+    const Tensor made = vectors_.of(documents);
+    for (size_t i = 0; i < documents.size(); ++i) {
+      const Tensor vector = made.select(0, static_cast<int64_t>(i));
       for (auto& query : queries_) {
         query.found.push_back(
-            {.number = documents_, .score = cosine(query.vector, made[i]), .text = ""});
+            {.number = documents_, .score = cosine_of(query.vector, vector), .text = ""});
         query.found.back().text = documents[i].text;
         if (query.found.size() >= 2 * most_ + 256) keep_best(query.found);
       }
@@ -142,7 +112,7 @@ class Search final : public NearestTexts {
   };
   struct Asked {
     std::string text;
-    Vector vector;
+    Tensor vector;
     std::vector<Found> found;
   };
 
@@ -151,7 +121,7 @@ class Search final : public NearestTexts {
     found.resize(std::min(found.size(), most_));
   }
 
-  Vectors vectors_;
+  TextVectors vectors_;
   size_t most_;
   std::vector<Asked> queries_;
   int64_t documents_ = 0;

@@ -10,10 +10,13 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "finetune/config/training_sets.h"
+#include "finetune/data/mixed_dataset.h"
 #include "finetune/data/sample_stream.h"
 #include "finetune/data/text_list_dataset.h"
 #include "finetune/model/embedding_files.h"
 #include "task/embedding/embedding.h"
+#include "task/embedding/text_vectors.h"
 #include "task/predict/text_encoder.h"
 #include "task/setup/labelled_setup.h"
 #include "task/setup/sample_collator.h"
@@ -50,20 +53,14 @@ class EmbeddingSetup final : public LabelledSetup {
     }
     read_prompts();
     read_dims();
-    if (!args().loss_type) return;
-    const EmbeddingLoss* loss = find_embedding_loss(*args().loss_type);
-    if (loss == nullptr) {
-      refuse_key(args().locations, "loss_type",
-                 *args().loss_type + " is no loss of task embedding; it has " +
-                     join(embedding_loss_names()));
-    }
-    (void)loss_args(*loss);
+    read_losses();
   }
 
   std::shared_ptr<const Dataset> read(Split split) override {
     const ColumnNames columns = columns_of(split, RowTask::kEmbedding);
     const bool is_training = split == Split::kTrain;
-    const EmbeddingLoss& loss = loss_of(columns);
+    const LossChoice& choice = losses_.at(is_training ? entry() : 0);
+    const EmbeddingLoss& loss = loss_of(choice, columns);
     TextListOptions options;
     options.text_columns = columns.text_columns;
     options.label_column = columns.label_column;
@@ -73,18 +70,18 @@ class EmbeddingSetup final : public LabelledSetup {
       return is_training ? problem_of_label(loss, label) : "";
     };
     if (is_training && loss.label != EmbeddingLoss::Label::kNone && !options.label_column) {
-      refuse_key(args().locations, "loss_type",
-                 std::string(loss.name) +
-                     " needs a score or label of each sample, and the rows have no column 'label' "
-                     "or 'score'; set label_column, or another loss_type");
+      refuse_loss(choice, std::string(loss.name) +
+                              " needs a score or label of each sample, and the rows have no column "
+                              "'label' or 'score'; set label_column, or another loss_type");
     }
     const std::shared_ptr<const SequenceDataset> data =
         read_rows(split, options, build_text_list_dataset);
-    Shape& shape = is_training ? train_ : validation_;
+    if (is_training) train_.resize(losses_.size());
+    Shape& shape = is_training ? train_[entry()] : validation_;
     shape = {.texts = data->choices(),
              .columns = columns,
              .has_label = options.label_column.has_value()};
-    if (is_training) check_texts(loss, data->choices());
+    if (is_training) check_texts(choice, loss, shape);
     if (!is_stream(*data) && std::ssize(data->get(0).values) > 1) {
       refuse_key(args().locations, "label_column",
                  "'" + *options.label_column + "' holds lists, and a sample has one label");
@@ -97,17 +94,18 @@ class EmbeddingSetup final : public LabelledSetup {
   }
 
   void learn_from(const Dataset& data) override {
-    const EmbeddingLoss& loss = loss_of(train_.columns);
-    if (loss.label != EmbeddingLoss::Label::kNone || !loss.couples || is_stream(data)) return;
-    constexpr int64_t kMostTexts = int64_t{4} << 20;  // are looked at
-    if (args().batch_sampler == "no_duplicates" || data.size() * data.choices() > kMostTexts)
-      return;
-    const int64_t repeated = repeated_samples(data);
-    if (repeated == 0) return;
-    log::warning(format_text(
-        "{} of {} samples have a text that another sample has, too, and in the same update it is a "
-        "negative of both; batch_sampler: no_duplicates keeps them apart",
-        repeated, data.size()));
+    check_prompts();
+    if (const auto* mixed = dynamic_cast<const MixedDataset*>(&data); mixed != nullptr) {
+      for (size_t i = 0; i < train_.size(); ++i) {
+        const Dataset& part = *mixed->parts().at(i).data;
+        const EmbeddingLoss& loss = loss_of(losses_[i], train_[i].columns);
+        log::info(format_text("'{}': {} samples of {} texts, {}", losses_[i].set, part.size(),
+                              part.choices(), std::string(loss.name)));
+        count_repeated(part, loss);
+      }
+    } else {
+      count_repeated(data, loss_of(losses_[0], train_[0].columns));
+    }
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
@@ -132,18 +130,16 @@ class EmbeddingSetup final : public LabelledSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    const Shape& shape = train_.texts > 0 ? train_ : validation_;
-    const EmbeddingLoss& loss = loss_of(shape.columns);
     check_dims(config);
+    EmbeddingTaskOptions learned{.matryoshka_dims = dims_};
+    for (size_t i = 0; i < train_.size(); ++i) {
+      learned.sets.push_back(set_of(losses_[i], train_[i], config));
+    }
+    const LossChoice* choice = loss_of_validation();
+    learned.evaluated = set_of(choice == nullptr ? losses_[0] : *choice, validation_, config);
+    if (choice == nullptr) learned.evaluated.loss = nullptr;
     auto model = make_model(Head::kEmbedding, config, seed(), device, options);
-    auto task = make_embedding_task(
-        *model, device,
-        {.loss = loss,
-         .texts = shape.texts,
-         .args = loss_args(loss),
-         .matryoshka_dims = dims_,
-         .prompt_tokens =
-             config.embedding.include_prompt ? std::vector<int64_t>() : prompt_tokens(shape)});
+    auto task = make_embedding_task(*model, device, learned);
     return {std::move(model), std::move(task)};
   }
 
@@ -152,6 +148,33 @@ class EmbeddingSetup final : public LabelledSetup {
   }
 
  private:
+  // The loss of an entry of train_file, or of all.
+  struct LossChoice {
+    std::string set = {};  // the entry's name; empty: all
+    std::string key = {};  // that has loss_type
+    std::optional<std::string> loss_type = {};
+    JsonText kwargs = {};
+  };
+
+  // The index of the entry of train_file that is read.
+  [[nodiscard]] size_t entry() const {
+    const auto& entry = context().entry;
+    return losses_.size() > 1 && entry && *entry ? **entry : 0;
+  }
+
+  void count_repeated(const Dataset& data, const EmbeddingLoss& loss) const {
+    if (loss.label != EmbeddingLoss::Label::kNone || !loss.couples || is_stream(data)) return;
+    constexpr int64_t kMostTexts = int64_t{4} << 20;  // are looked at
+    if (args().batch_sampler == "no_duplicates" || data.size() * data.choices() > kMostTexts)
+      return;
+    const int64_t repeated = repeated_samples(data);
+    if (repeated == 0) return;
+    log::warning(format_text(
+        "{} of {} samples have a text that another sample has, too, and in the same update it is a "
+        "negative of both; batch_sampler: no_duplicates keeps them apart",
+        repeated, data.size()));
+  }
+
   static int64_t repeated_samples(const Dataset& data) {
     const std::vector<uint64_t> hashes = hash_sequences(data);
     std::unordered_map<uint64_t, int64_t> counts;
@@ -171,28 +194,90 @@ class EmbeddingSetup final : public LabelledSetup {
     bool has_label = false;
   };
 
-  [[nodiscard]] const EmbeddingLoss& loss_of(const ColumnNames& columns) const {
-    if (args().loss_type) return embedding_loss(*args().loss_type);
+  static const EmbeddingLoss& loss_of(const LossChoice& choice, const ColumnNames& columns) {
+    if (choice.loss_type) return embedding_loss(*choice.loss_type);
     return embedding_loss(columns.label_column ? "CoSENTLoss" : "MultipleNegativesRankingLoss");
   }
 
-  void check_texts(const EmbeddingLoss& loss, int64_t texts) const {
-    if (texts >= loss.fewest_texts && texts <= loss.most_texts.value_or(texts)) return;
+  // The first loss that takes the samples of the validation data, chosen ones before guessed ones;
+  // null: none does.
+  [[nodiscard]] const LossChoice* loss_of_validation() const {
+    for (const bool uses_labels : {validation_.has_label, false}) {
+      for (const bool is_chosen : {true, false}) {
+        for (const LossChoice& choice : losses_) {
+          if (choice.loss_type.has_value() != is_chosen) continue;
+          const EmbeddingLoss& loss = loss_of(choice, validation_.columns);
+          const bool has_label = loss.label != EmbeddingLoss::Label::kNone;
+          if (has_label == uses_labels && takes(loss, validation_.texts)) return &choice;
+        }
+      }
+    }
+    return nullptr;
+  }
+
+  [[nodiscard]] EmbeddingSet set_of(const LossChoice& choice, const Shape& shape,
+                                    const ModelConfig& config) const {
+    const EmbeddingLoss& loss = loss_of(choice, shape.columns);
+    return {.loss = &loss,
+            .args = loss_args(choice, loss),
+            .texts = shape.texts,
+            .prompt_tokens =
+                config.embedding.include_prompt ? std::vector<int64_t>() : prompt_tokens(shape)};
+  }
+
+  static bool takes(const EmbeddingLoss& loss, int64_t texts) {
+    return texts >= loss.fewest_texts && texts <= loss.most_texts.value_or(texts);
+  }
+
+  [[noreturn]] void refuse_loss(const LossChoice& choice, const std::string& why) const {
+    refuse_key(args().locations, choice.key,
+               choice.set.empty() ? why : "'" + choice.set + "': " + why);
+  }
+
+  void read_losses() {
+    for (const TrainingSet& set : training_sets(args())) {
+      LossChoice choice{.set = set.name, .key = "train_file"};
+      choice.loss_type = set.loss_type ? set.loss_type : args().loss_type;
+      choice.kwargs =
+          set.loss_type || !set.loss_kwargs.empty() ? set.loss_kwargs : args().loss_kwargs;
+      losses_.push_back(choice);
+    }
+    if (losses_.empty()) {
+      losses_.push_back(
+          {.key = "loss_type", .loss_type = args().loss_type, .kwargs = args().loss_kwargs});
+    }
+    for (const LossChoice& choice : losses_) {
+      if (!choice.loss_type) continue;
+      const EmbeddingLoss* loss = find_embedding_loss(*choice.loss_type);
+      if (loss == nullptr) {
+        refuse_loss(choice, *choice.loss_type + " is no loss of task embedding; it has " +
+                                join(embedding_loss_names()));
+      }
+      (void)loss_args(choice, *loss);
+    }
+  }
+
+  void check_texts(const LossChoice& choice, const EmbeddingLoss& loss, const Shape& shape) const {
+    if (takes(loss, shape.texts)) return;
     const std::string wanted = loss.most_texts == loss.fewest_texts
                                    ? std::to_string(loss.fewest_texts)
                                    : std::to_string(loss.fewest_texts) + " or more";
-    refuse_key(args().locations, args().loss_type ? "loss_type" : "text_columns",
-               format_text("{} takes {} texts of a sample, and the rows have {} ('{}'); name them "
-                           "with text_columns",
-                           std::string(loss.name), wanted, texts,
-                           join(train_.columns.text_columns, "', '")));
+    LossChoice blamed = choice;
+    if (choice.set.empty() && !choice.loss_type) blamed.key = "text_columns";
+    refuse_loss(blamed, format_text("{} takes {} texts of a sample, and the rows have {} ('{}'); "
+                                    "name them with text_columns",
+                                    std::string(loss.name), wanted, shape.texts,
+                                    join(shape.columns.text_columns, "', '")));
   }
 
-  [[nodiscard]] EmbeddingLossArgs loss_args(const EmbeddingLoss& loss) const {
+  [[nodiscard]] EmbeddingLossArgs loss_args(const LossChoice& choice,
+                                            const EmbeddingLoss& loss) const {
     try {
-      return parse_loss_args(loss, args().loss_kwargs.text);
+      return parse_loss_args(loss, choice.kwargs.text);
     } catch (const Error& error) {
-      refuse_key(args().locations, "loss_kwargs", error.what());
+      LossChoice blamed = choice;
+      if (choice.set.empty()) blamed.key = "loss_kwargs";
+      refuse_loss(blamed, error.what());
     }
   }
 
@@ -204,7 +289,7 @@ class EmbeddingSetup final : public LabelledSetup {
         refuse_key(args().locations, "prompts", "'" + column + "' has no text");
       }
       prompts_.emplace_back(column, text.get<std::string>());
-      const int64_t tokens = tokens_before(prompts_.back().second);
+      const int64_t tokens = tokens_of_prompt(context().tokenizer, prompts_.back().second);
       if (tokens + 1 >= max_seq_length()) {
         refuse_key(args().locations, "prompts",
                    format_text("the prompt of '{}' has {} tokens, which leaves no room for a text "
@@ -218,14 +303,32 @@ class EmbeddingSetup final : public LabelledSetup {
       const std::vector<std::string>& columns) const {
     std::map<std::string, std::string> of_columns;
     for (const auto& [column, text] : prompts_) {
-      if (std::ranges::find(columns, column) == columns.end()) {
-        refuse_key(args().locations, "prompts",
-                   "'" + column + "' is no column of a text; the columns are '" +
-                       join(columns, "', '") + "'");
+      if (std::ranges::find(columns, column) != columns.end()) {
+        of_columns[column] = text;
+      } else if (losses_.size() == 1) {
+        refuse_prompt(column, columns);
       }
-      of_columns[column] = text;
     }
     return of_columns;
+  }
+
+  // Each of several entries may have other columns.
+  void check_prompts() const {
+    std::vector<std::string> columns;
+    for (const Shape& shape : train_) {
+      const std::vector<std::string>& own = shape.columns.text_columns;
+      columns.insert(columns.end(), own.begin(), own.end());
+    }
+    for (const auto& [column, text] : prompts_) {
+      if (std::ranges::find(columns, column) == columns.end()) refuse_prompt(column, columns);
+    }
+  }
+
+  [[noreturn]] void refuse_prompt(const std::string& column,
+                                  const std::vector<std::string>& columns) const {
+    refuse_key(
+        args().locations, "prompts",
+        "'" + column + "' is no column of a text; the columns are '" + join(columns, "', '") + "'");
   }
 
   // By text of a sample: the tokens of its prompt, with the special ones before them.
@@ -235,19 +338,12 @@ class EmbeddingSetup final : public LabelledSetup {
     for (const std::string& column : shape.columns.text_columns) {
       const auto found = by_column.find(column);
       int64_t count = 0;
-      if (found != by_column.end()) count = tokens_before(found->second);
+      if (found != by_column.end()) count = tokens_of_prompt(context().tokenizer, found->second);
       counts.push_back(count);
     }
     // A column of lists is the last one of the columns that have a prompt.
     while (std::ssize(counts) < shape.texts) counts.push_back(counts.empty() ? 0 : counts.back());
     return counts;
-  }
-
-  [[nodiscard]] int64_t tokens_before(const std::string& prompt) const {
-    const std::vector<int32_t> ids = context().tokenizer.encode(prompt);
-    const ModelText whole = context().tokenizer.combine(ids, std::nullopt);
-    const auto last = std::ranges::find_end(whole.ids, ids);
-    return last.end() - whole.ids.begin();
   }
 
   void read_dims() {
@@ -272,7 +368,9 @@ class EmbeddingSetup final : public LabelledSetup {
 
   std::vector<std::pair<std::string, std::string>> prompts_;  // by column
   std::vector<int64_t> dims_;
-  Shape train_, validation_;
+  std::vector<LossChoice> losses_;
+  std::vector<Shape> train_;  // by loss; empty: nothing is trained
+  Shape validation_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/cat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "finetune/base/error.h"
@@ -21,9 +22,13 @@ class EmbeddingTask final : public HeadTask {
   EmbeddingTask(Model& model, c10::Device device, EmbeddingTaskOptions options)
       : HeadTask(model, device), options_(std::move(options)) {}
 
-  [[nodiscard]] bool has_first_pass() const override { return options_.loss.couples; }
+  [[nodiscard]] bool has_first_pass() const override {
+    return std::ranges::any_of(options_.sets,
+                               [](const EmbeddingSet& set) { return set.loss->couples; });
+  }
 
   [[nodiscard]] Tensor first_pass(const Batch& batch, const TrainingPass& pass) override {
+    set_ = &options_.sets.at(static_cast<size_t>(batch.set));
     return with_labels(logits(batch, pass.dropout), batch);
   }
 
@@ -33,15 +38,25 @@ class EmbeddingTask final : public HeadTask {
   }
 
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
-    if (!options_.loss.couples) return HeadTask::loss_sums(batch, pass);
+    set_ = &options_.sets.at(static_cast<size_t>(batch.set));
+    if (!has_first_pass()) return HeadTask::loss_sums(batch, pass);
     const Tensor vectors = logits(batch, pass.dropout);
     if (is_whole_) couple_rows(with_labels(vectors.detach(), batch));
     return {coupled_.sum_of(vectors, is_whole_ ? 0 : batch.first_position)};
   }
 
+  [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
+    return {targets_of(options_.sets.at(static_cast<size_t>(batch.set)), batch)};
+  }
+
+  [[nodiscard]] Outputs evaluate(const Batch& batch) override {
+    set_ = &options_.evaluated;
+    return HeadTask::evaluate(batch);
+  }
+
  protected:
   [[nodiscard]] int64_t targets(const Batch& batch) const override {
-    return has_labels() && batch.values.empty() ? 0 : batch.size();
+    return targets_of(*set_, batch);
   }
 
   [[nodiscard]] Tensor summed_loss(const Tensor& vectors, const Batch& batch) const override {
@@ -52,41 +67,33 @@ class EmbeddingTask final : public HeadTask {
   }
 
   void adjust(ModelInput& input, const Batch& batch) const override {
-    if (options_.prompt_tokens.empty()) return;
-    std::vector<int64_t> pooled(batch.attention_mask.begin(), batch.attention_mask.end());
-    for (int64_t row = 0; row < batch.rows; ++row) {
-      const auto text = static_cast<size_t>(row % batch.choices);
-      int64_t left = options_.prompt_tokens.at(text);
-      for (int64_t t = 0; t < batch.length && left > 0; ++t) {
-        auto& cell = pooled[static_cast<size_t>(row * batch.length + t)];
-        left -= std::exchange(cell, 0);
-      }
-    }
-    input.pooled_tokens =
-        to_device(pooled, device()).view({batch.rows, batch.length}).to(at::kBool);
+    leave_out_of_pooling(set_->prompt_tokens, batch, device(), input);
   }
 
  private:
-  [[nodiscard]] bool has_labels() const {
-    return options_.loss.label != EmbeddingLoss::Label::kNone;
+  [[nodiscard]] static int64_t targets_of(const EmbeddingSet& set, const Batch& batch) {
+    if (set.loss == nullptr) return 0;
+    return set.loss->label != EmbeddingLoss::Label::kNone && batch.values.empty() ? 0
+                                                                                  : batch.size();
   }
+  [[nodiscard]] bool has_labels() const { return set_->loss->label != EmbeddingLoss::Label::kNone; }
 
   // [rows, D + 1], the label in the last column of each row of its sample; [rows, D] without
   // labels.
   [[nodiscard]] Tensor with_labels(const Tensor& vectors, const Batch& batch) {
     const Tensor rows = vectors.cpu();
     if (!has_labels()) return rows;
-    const Tensor labels = to_device(batch.values, at::kCPU).repeat_interleave(options_.texts);
+    const Tensor labels = to_device(batch.values, at::kCPU).repeat_interleave(set_->texts);
     return at::cat({rows, labels.unsqueeze(1)}, 1);
   }
 
   void couple_rows(const Tensor& results) {
-    const int64_t samples = results.size(0) / options_.texts;
+    const int64_t samples = results.size(0) / set_->texts;
     const int64_t size = results.size(1) - (has_labels() ? 1 : 0);
     Tensor labels;
-    if (has_labels()) labels = results.select(1, size).view({samples, options_.texts}).select(1, 0);
+    if (has_labels()) labels = results.select(1, size).view({samples, set_->texts}).select(1, 0);
     coupled_.couple(results.narrow(1, 0, size).contiguous(), samples,
-                    options_.loss.by_sample ? kSamplesAtOnce : samples,
+                    set_->loss->by_sample ? kSamplesAtOnce : samples,
                     [&](const Tensor& rows, int64_t first, int64_t count) {
                       return losses(rows, samples, labels, first, count);
                     });
@@ -94,12 +101,13 @@ class EmbeddingTask final : public HeadTask {
 
   [[nodiscard]] Tensor losses(const Tensor& rows, int64_t samples, const Tensor& labels,
                               int64_t first, int64_t count) const {
-    return matryoshka(options_.loss, options_.matryoshka_dims,
+    return matryoshka(*set_->loss, options_.matryoshka_dims,
                       rows.view({samples, rows.size(0) / samples, rows.size(1)}), labels, first,
-                      count, options_.args);
+                      count, set_->args);
   }
 
   EmbeddingTaskOptions options_;
+  const EmbeddingSet* set_ = nullptr;  // of the batch at hand
   CoupledLoss coupled_;
   bool is_whole_ = false;  // the next batch is the whole update
 };

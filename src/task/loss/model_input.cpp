@@ -110,4 +110,17 @@ ModelInput make_model_input(const Batch& batch, c10::Device device,
   return input;
 }
 
+void leave_out_of_pooling(std::span<const int64_t> counts, const Batch& batch, c10::Device device,
+                          ModelInput& input) {
+  if (counts.empty()) return;
+  std::vector<int64_t> pooled(batch.attention_mask.begin(), batch.attention_mask.end());
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    int64_t left = counts[static_cast<size_t>(row) % counts.size()];
+    for (int64_t t = 0; t < batch.length && left > 0; ++t) {
+      left -= std::exchange(pooled[static_cast<size_t>(row * batch.length + t)], 0);
+    }
+  }
+  input.pooled_tokens = to_device(pooled, device).view({batch.rows, batch.length}).to(at::kBool);
+}
+
 }  // namespace finetune

@@ -11,6 +11,7 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/task/task.h"
 #include "finetune/tensor/out_of_memory.h"
+#include "task/loss/model_input.h"
 
 namespace finetune {
 
@@ -46,7 +47,8 @@ HeadRunner::HeadRunner(Head head, const std::string& what, const std::string& fo
 }
 
 void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,
-                     const std::function<void(size_t row, const Tensor& logits)>& take) {
+                     const std::function<void(size_t row, const Tensor& logits)>& take,
+                     int64_t unpooled) {
   const c10::NoGradGuard no_grad;
   const auto step = static_cast<size_t>(batch_size);
   for (size_t first = 0; first < rows.size(); first += step) {
@@ -64,7 +66,9 @@ void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,
     }
     const Tensor logits = explaining_lack_of_memory("lower --batch_size", [&] {
       const Batch batch = make_batch(taken, config().pad_token_id);
-      return model_->logits(make_model_input(batch, device_, std::nullopt)).to(at::kFloat).cpu();
+      ModelInput input = make_model_input(batch, device_, std::nullopt);
+      if (unpooled > 0) leave_out_of_pooling(std::span(&unpooled, 1), batch, device_, input);
+      return model_->logits(input).to(at::kFloat).cpu();
     });
     for (size_t r = 0; r < taken.size(); ++r) {
       const Tensor row = logits.select(0, static_cast<int64_t>(r));

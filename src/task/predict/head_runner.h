@@ -33,8 +33,9 @@ class HeadRunner {
 
   // Calls `take` for each row in order with its logits in float32 on the CPU: [labels], or [T,
   // labels] for heads over tokens, where T is the number of the row's tokens without padding.
+  // The first `unpooled` tokens of each row are left out of a pooling.
   void run(std::span<const ModelText> rows, int64_t batch_size,
-           const std::function<void(size_t row, const Tensor& logits)>& take);
+           const std::function<void(size_t row, const Tensor& logits)>& take, int64_t unpooled = 0);
 
  private:
   std::string folder_;

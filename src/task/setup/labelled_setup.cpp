@@ -19,7 +19,7 @@ LabelledSetup::LabelledSetup(const SetupContext& context, int64_t default_length
 // The run_* scripts of labelled tasks hold nothing out, so the default of run_mlm does not apply.
 bool LabelledSetup::holds_out_rows() const {
   return args().validation_file.empty() && !args().train_file.empty() &&
-         args().train_file_weights.empty() && !args().streaming &&
+         args().train_file_weights.empty() && args().train_file_sets.empty() && !args().streaming &&
          context_.options.locations.is_set("validation_split_percentage") &&
          args().validation_split_percentage > 0;
 }

@@ -71,7 +71,7 @@ Json data_statistics(const Dataset& data, bool has_examples) {
                                                static_cast<double>(looked_at));
     const Example example = data.get(index);
     auto length = static_cast<int64_t>(example.input_ids.size());
-    for (int64_t choice = 1; choice < data.choices(); ++choice)
+    for (int64_t choice = 1; choice < data.choices_of(index); ++choice)
       length += data.length(index, choice);
     lengths.push_back(length);
     if (example.label) ++labels[*example.label];

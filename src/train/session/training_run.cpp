@@ -119,14 +119,12 @@ void TrainingRun::prepare(const BatchSplit& asked) {
 
 void TrainingRun::make_loader() {
   // Stored with the run: another value would change the order of the rest of the epoch.
-  if (sampling_strategy(args) == SamplingStrategy::kGroupByLength && state.length_group == 0) {
-    state.length_group = default_length_group(parts.train_data->size(), state.effective_batch_size);
+  if (state.length_group == 0) {
+    state.length_group =
+        default_length_group(args, parts.train_data->size(), state.effective_batch_size);
   }
-  if (sampling_strategy(args) == SamplingStrategy::kNoDuplicates && state.length_group == 0) {
-    state.length_group = state.effective_batch_size;
-  }
-  LoaderOptions loading = loader_options(args, args, split.micro_batches(), state.length_group,
-                                         parts.setup->packed_length());
+  LoaderOptions loading = loader_options(args, args, args, split.micro_batches(),
+                                         state.length_group, parts.setup->packed_length());
   loading.batch_size = split.rows;
   loading.part = world().rank();
   loading.parts = world().size();

@@ -86,14 +86,23 @@ int64_t memory_left(std::optional<int64_t> budget, int64_t processes) {
 // Reads all of train_file, or its entries mixed by weight.
 std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, TaskSetup& setup,
                                                   std::optional<size_t>& entry) {
-  if (args.train_file_weights.empty()) return setup.read(Split::kTrain);
+  const bool has_sets = !args.train_file_sets.empty();
+  if (args.train_file_weights.empty() && !has_sets) return setup.read(Split::kTrain);
   std::vector<MixturePart> parts;
   for (size_t i = 0; i < args.train_file.size(); ++i) {
     entry = i;
-    parts.push_back({setup.read(Split::kTrain), std::stod(args.train_file_weights[i])});
+    const std::shared_ptr<const Dataset> data = setup.read(Split::kTrain);
+    const double size = static_cast<double>(std::max<int64_t>(1, data->size()));
+    parts.push_back({data, has_sets ? size : std::stod(args.train_file_weights[i])});
+    if (has_sets || data->choices() == parts.front().data->choices()) continue;
+    throw Error(ErrorKind::kData,
+                format_text("train_file: '{}' has {} texts a sample and '{}' {}: a mixture by "
+                            "weight has the same number in each",
+                            args.train_file[i], data->choices(), args.train_file[0],
+                            parts.front().data->choices()));
   }
   const auto mixed = std::make_shared<const MixedDataset>(parts, "train_file");
-  for (size_t i = 0; i < parts.size(); ++i) {
+  for (size_t i = 0; i < parts.size() && !has_sets; ++i) {
     const int64_t size = parts[i].data->size();
     const auto times = static_cast<double>(mixed->share(i)) / static_cast<double>(size);
     char text[32];

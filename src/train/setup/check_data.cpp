@@ -24,7 +24,7 @@ void visit_spread(const Dataset& data, int64_t most, const Visit& visit) {
   const int64_t stride = std::max<int64_t>(1, data.size() / std::max<int64_t>(1, most));
   for (int64_t i = 0; i < data.size(); i += stride) {
     interrupt::throw_if_requested("looking at the training samples");
-    for (int64_t choice = 0; choice < data.choices(); ++choice) {
+    for (int64_t choice = 0; choice < data.choices_of(i); ++choice) {
       if (!visit(i, choice)) return;
     }
   }
@@ -134,7 +134,7 @@ void report_cut_samples(const DataParts& parts) {
     return true;
   });
   if (full == 0) return;
-  const bool is_all = asked == data.size() * data.choices();
+  const bool is_all = data.size() < 2 * kLengthsRead;  // visit_spread() left none out
   log::info(format_text("{} of {} {} reach max_seq_length {}: longer texts are truncated", full,
                         asked, is_all ? "sequences" : "sequences that were looked at", limit));
 }

@@ -31,9 +31,9 @@ std::string describe_first_batch(const LoadedConfig& config) {
   const DataParts parts = assemble_data(config, training_request(args), progress);
   const int64_t effective = asked_effective_batch(args, processes_of(args, parts));
   const int64_t samples = parts.train_data->size();
-  LoaderOptions options =
-      loader_options(args, args, std::max<int64_t>(1, effective / args.per_device_train_batch_size),
-                     default_length_group(samples, effective), parts.setup->packed_length());
+  LoaderOptions options = loader_options(
+      args, args, args, std::max<int64_t>(1, effective / args.per_device_train_batch_size),
+      default_length_group(args, samples, effective), parts.setup->packed_length());
   options.workers = 0;
   Loader loader(parts.train_data, parts.collator, options, show_steps(progress));
   progress.end();

@@ -32,7 +32,7 @@ DatasetExtent extent_of(const Dataset& data) {
   if (const auto known = data.extent()) return *known;
   DatasetExtent extent;
   for (int64_t i = 0; i < data.size(); ++i) {
-    for (int64_t choice = 0; choice < data.choices(); ++choice) {
+    for (int64_t choice = 0; choice < data.choices_of(i); ++choice) {
       const Example example = data.get(i, choice);
       extent.longest = std::max(extent.longest, static_cast<int64_t>(example.input_ids.size()));
       extent.bytes += static_cast<int64_t>(
@@ -82,7 +82,7 @@ MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
     const DatasetExtent extent = extent_of(*data);
     longest = std::max(longest, extent.longest);
     workload.data += extent.bytes;
-    workload.choices = data->choices();
+    workload.choices = std::max(workload.choices, data->choices());
   }
   if (args.pad_to_max_length && args.max_seq_length) {
     longest = std::max(longest, *args.max_seq_length);

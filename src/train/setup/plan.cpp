@@ -10,10 +10,12 @@
 #include "finetune/checkpoint/bucket.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/data/packing_plan.h"
+#include "finetune/data/sets_in_turn.h"
 #include "finetune/plan/memory_plan.h"
 #include "finetune/plan/memory_text.h"
 #include "finetune/report/bucket_cost.h"
 #include "finetune/report/duration_text.h"
+#include "finetune/task/loader_options.h"
 #include "finetune/tensor/device.h"
 #include "train/setup/memory_budget.h"
 #include "train/setup/memory_workload.h"
@@ -34,7 +36,13 @@ int64_t count_steps(const TrainingArgs& args, int64_t samples, int64_t effective
 }
 
 // Returns the number of rows in an epoch: samples, or packed rows.
-int64_t count_rows(const TrainingArgs& args, const DataParts& parts, ProgressDisplay& progress) {
+int64_t count_rows(const TrainingArgs& args, const DataParts& parts, int64_t effective_batch,
+                   ProgressDisplay& progress) {
+  const SetSampling sets = set_sampling(args, args);
+  if (sets != SetSampling::kNone) {
+    return samples_in_turn(dynamic_cast<const MixedDataset&>(*parts.train_data), sets,
+                           effective_batch);
+  }
   const int64_t capacity = parts.setup->packed_length();
   if (capacity == 0) return parts.train_data->size();
   return PackingPlan(
@@ -178,7 +186,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["tokens_a_row"] = workload.length;
   plan["checkpointing"] = describe(choices.checkpointing);
   plan["head_rows_per_chunk"] = head_rows(choices, workload.has_kernels);
-  plan["samples"] = count_rows(args, parts, progress);
+  plan["samples"] = count_rows(args, parts, effective, progress);
   plan["steps"] = count_steps(args, plan["samples"].get<int64_t>(), effective);
   plan["device"] = describe_device(parts.device);
   plan["is_device"] = workload.is_device;

@@ -8,12 +8,16 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/config/tasks.h"
 #include "finetune/data/document_examples.h"
 #include "finetune/data/mixed_pretraining.h"
+#include "finetune/data/rows.h"
 #include "finetune/data/shard_writer.h"
 #include "finetune/report/learned_text.h"
+#include "finetune/task/setup.h"
 #include "finetune/task/tasks.h"
 #include "train/setup/assemble.h"
 
@@ -43,8 +47,9 @@ void write_rows(const Dataset& data, const Tokenizer& tokenizer, const std::stri
   files.rename(temporary, path);
 }
 
-// Refuses to replace a file of something else, such as the training data.
-void check_rows_file(const std::string& path) {
+// Refuses to replace a file of something else, such as the training data. `beginning`: of files
+// that --rows writes.
+void check_rows_file(const std::string& path, std::string_view beginning) {
   FileSystem& files = FileSystem::local();
   const std::string folder = parent_path(path);
   if (!folder.empty() && !files.exists(folder)) {
@@ -52,9 +57,9 @@ void check_rows_file(const std::string& path) {
   }
   if (!files.exists(path)) return;
   std::ifstream file(path, std::ios::binary);
-  std::string begin(13, ' ');
+  std::string begin(beginning.size(), ' ');
   file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  if (begin == R"({"input_ids":)") return;
+  if (begin == beginning) return;
   throw Error(ErrorKind::kUsage,
               "--rows: '" + path + "' exists and was not written by --rows; choose another name");
 }
@@ -91,6 +96,89 @@ nlohmann::ordered_json fill_cache(const LoadedConfig& config, const PrepareOutpu
   return result;
 }
 
+// The first two texts of each row of train_file, as the task reads them.
+std::vector<MiningPair> pairs_of(const LoadedConfig& config, const ColumnNames& columns) {
+  const TrainingArgs& args = config.args;
+  std::vector<MiningPair> pairs;
+  RowOptions options;
+  options.reading = reading_options(make_task_options(config));
+  options.replace_broken_utf8 = replaces_broken_utf8(args);
+  visit_rows(args.train_file, options, [&](const DataRow& row) {
+    std::vector<std::string> texts;
+    for (const std::string& column : columns.text_columns) {
+      const nlohmann::ordered_json& value = row.columns.at(column);
+      for (const auto& text : value.is_array() ? value : nlohmann::ordered_json::array({value})) {
+        texts.push_back(text.get<std::string>());
+      }
+    }
+    pairs.push_back({.query = texts.at(0), .positive = texts.at(1), .where = row.position});
+    return !args.max_train_samples || std::ssize(pairs) < *args.max_train_samples;
+  });
+  return pairs;
+}
+
+nlohmann::ordered_json write_hard_negatives(const LoadedConfig& config,
+                                            const PrepareOutput& output) {
+  const TrainingArgs& args = config.args;
+  if (args.task != "embedding") refuse_key(config, "task", "--hard_negatives is for embedding");
+  if (!args.train_file_sets.empty() || !args.train_file_weights.empty()) {
+    refuse_key(config, "train_file", "--hard_negatives searches one set of pairs; name its files");
+  }
+  if (!args.model_name_or_path) {
+    refuse_key(config, "model_name_or_path", "--hard_negatives needs a model that embeds");
+  }
+  const std::string path = output.rows.value_or(join_path(args.output_dir, "hard_negatives.jsonl"));
+  if (!output.rows) FileSystem::local().make_directories(args.output_dir);
+  ProgressDisplay progress(progress_mode(args));
+  const DataParts parts = assemble_data(
+      config, {.train = true, .model_folder = "", .cache = {.required = true}}, progress);
+  const ColumnNames columns = parts.setup->record().columns;
+  const std::string query = columns.text_columns.front();
+  const std::string positive =
+      columns.text_columns.size() > 1 ? columns.text_columns[1] : "positive";
+  check_rows_file(path, "{" + nlohmann::ordered_json(query).dump() + ":");
+  const auto prompt_of = [&](const std::string& column) {
+    if (args.prompts.empty()) return std::string();
+    return parse_json(args.prompts.text, "prompts").value(column, std::string());
+  };
+  const MiningModel model{
+      .folder = named_folder(config, "model_name_or_path", *args.model_name_or_path),
+      .query_prompt = prompt_of(query),
+      .document_prompt = prompt_of(positive),
+      .use_cpu = args.use_cpu};
+  const std::vector<MiningPair> pairs = pairs_of(config, columns);
+  bool has_begun = false;
+  const Mining mining =
+      mine_hard_negatives(model, pairs, *output.hard_negatives, [&](int64_t done, int64_t total) {
+        if (!has_begun) progress.begin("embed", total, 0, "text");
+        has_begun = true;
+        progress.update(done);
+      });
+  progress.end();
+  if (mining.rows.empty()) {
+    throw Error(ErrorKind::kData,
+                format_text("train_file: no query has {} texts of other pairs within the limits; "
+                            "lower --hard_negatives or the margins",
+                            output.hard_negatives->num_negatives));
+  }
+  const std::string temporary = path + ".tmp";
+  std::ofstream out(temporary, std::ios::binary);
+  for (const MinedRow& mined : mining.rows) {
+    nlohmann::ordered_json row = {{query, mined.query}, {positive, mined.positive}};
+    for (size_t i = 0; i < mined.negatives.size(); ++i) {
+      row["negative_" + std::to_string(i + 1)] = mined.negatives[i];
+    }
+    out << row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  }
+  out.close();
+  if (!out) throw Error(ErrorKind::kIo, path + ": cannot be written");
+  FileSystem::local().rename(temporary, path);
+  return {{"rows", path},
+          {"pairs", pairs.size()},
+          {"samples", mining.rows.size()},
+          {"without_enough_negatives", mining.without}};
+}
+
 // Returns the sources of the examples: one set of documents, or several in a mixture.
 std::vector<const DocumentExamples*> documents_of(const KeyLocations& keys, const Dataset& data) {
   std::vector<const Dataset*> parts = {&data};
@@ -120,7 +208,8 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutp
     refuse_key(config, "task",
                "--show shows the samples of chat data (sft); use --dry_run of train");
   }
-  if (output.rows) check_rows_file(*output.rows);
+  if (output.hard_negatives) return write_hard_negatives(config, output);
+  if (output.rows) check_rows_file(*output.rows, R"({"input_ids":)");
   if (output.rows && !task_of(args.task).learns_next_words) {
     refuse_key(config, "task", "--rows writes the samples of clm and sft");
   }

@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
+#include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/model/model_config.h"
@@ -143,6 +144,12 @@ LoadedConfig with_decided_keys(const LoadedConfig& config, const RunState& saved
 BatchSplit resumed_split(const LoadedConfig& config, const RunState& saved, int64_t ranks) {
   const TrainingArgs& args = config.args;
   const int64_t effective = args.effective_batch_size.value_or(saved.effective_batch_size);
+  if (!args.train_file_sets.empty() && effective != saved.effective_batch_size) {
+    refuse(
+        format_text("{}: effective_batch_size {} would change the {} samples of an update, which "
+                    "all are of one entry of train_file; leave it as it was",
+                    config.where("effective_batch_size"), effective, saved.effective_batch_size));
+  }
   const std::optional<BatchSplit> split =
       BatchSplit::of(effective, args.per_device_train_batch_size, ranks);
   if (!split) {

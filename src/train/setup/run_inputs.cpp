@@ -61,7 +61,8 @@ std::string recorded_config(const RunState& saved) {
 }
 
 std::vector<std::vector<std::string>> train_file_groups(const TrainingArgs& args) {
-  if (args.train_file_weights.empty()) return {expand_files(args.train_file, kTrainFileInput)};
+  if (args.train_file_weights.empty() && args.train_file_sets.empty())
+    return {expand_files(args.train_file, kTrainFileInput)};
   std::vector<std::vector<std::string>> groups;
   for (const std::string& entry : args.train_file) {
     groups.push_back(expand_files({entry}, kTrainFileInput));
