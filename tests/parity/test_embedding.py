@@ -213,6 +213,36 @@ class Embedding(ParityTest):
         )
         self.assertEqual(self.check_metrics(ours, triplets(model)), 1)
 
+    def test_metrics_of_a_corpus_are_those_of_the_evaluator(self):
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer import evaluation
+
+        sentence_transformer(self.folder)
+        rows = rows_for("")
+        corpus = {f"d{i}": ("" if i % 3 else f"Part {i}", row["positive"]) for i, row in enumerate(rows)}
+        queries = {f"q{i}": row["anchor"] for i, row in enumerate(rows[:30])}
+        relevant = {f"q{i}": {f"d{i}", f"d{(i * 7) % len(rows)}"} for i in range(0, 30, 2)}
+        relevant["q0"].add("lost")  # cut out of the corpus
+        folder = self.folder / "beir"
+        (folder / "qrels").mkdir(parents=True)
+        lines = [json.dumps({"_id": key, "title": title, "text": text, "metadata": {}})
+                 for key, (title, text) in corpus.items()]  # fmt: skip
+        (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+        lines = [json.dumps({"_id": key, "text": text}) for key, text in queries.items()]
+        (folder / "queries.jsonl").write_text("\n".join(lines) + "\n")
+        judged = [f"{query}\t{document}\t1" for query, own in relevant.items() for document in sorted(own)]
+        judged.append("q1\td4\t0")  # does not answer it
+        (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(judged) + "\n")
+        run = self.train_ours(rows, validation_file=str(folder), eval_strategy="steps", eval_steps=STEPS)
+        results = json.loads((run / "eval_results.json").read_text())
+        self.assertNotIn("eval_loss", results)
+        ours = {key.removeprefix("eval_"): value for key, value in results.items()}
+        evaluator = evaluation.InformationRetrievalEvaluator(
+            queries, {key: f"{title} {text}".strip() for key, (title, text) in corpus.items()}, relevant, name="x"
+        )
+        model = SentenceTransformer(str(run), device="cpu")
+        self.assertEqual(self.check_metrics(ours, evaluator(model)), 15)
+
     def test_hard_negatives_are_those_of_mine_hard_negatives(self):
         from datasets import Dataset
         from sentence_transformers import SentenceTransformer

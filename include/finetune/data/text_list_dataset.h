@@ -18,6 +18,7 @@ class Tokenizer;
 struct TextListOptions : SampleOptions {
   std::vector<std::string> text_columns;    // each a text, or a list of texts
   std::optional<std::string> label_column;  // a number, or a list of numbers
+  bool joined = false;            // the columns that a row has, joined by spaces, are its one text
   bool pairs_with_first = false;  // each sequence is a pair of the first text and another one
   std::map<std::string, std::string> prompts = {};  // column -> text before each of its texts
   // Returns why a label is not allowed, and what to do; empty: it is.

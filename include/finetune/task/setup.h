@@ -99,6 +99,8 @@ class TaskSetup {
     std::unique_ptr<PredictionFiles> files;  // null: nothing is written
   };
   [[nodiscard]] virtual Results make_results(Split split) const = 0;
+  // Whether the samples of a split that was read have a loss.
+  [[nodiscard]] virtual bool has_loss(Split /*split*/) const { return true; }
 };
 
 // Returns the setup of config's task. Throws Error(kConfig) if tokenizer or model does not fit the

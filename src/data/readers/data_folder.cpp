@@ -291,6 +291,36 @@ std::optional<Splits> card_splits(const std::string& folder, const Tree& tree,
   return result;
 }
 
+// Queries, documents and judgements of which answers which (retrieval_files.h). Their folder is no
+// set of rows: its files are corpus, queries and the judgements of the key's split.
+std::optional<Names> judged_files(const std::string& folder, const Tree& tree,
+                                  const std::string& key) {
+  const auto has = [&](const std::string& name) {
+    return std::ranges::find(tree.data, name) != tree.data.end();
+  };
+  if (!has("corpus.jsonl") || !has("queries.jsonl")) return std::nullopt;
+  Names judgements;
+  for (const std::string& file : tree.data) {
+    if (matches_pattern(file, "qrels/*.tsv")) judgements.push_back(file);
+  }
+  if (judgements.empty()) return std::nullopt;
+  if (key != "validation_file" && key != "test_file") {
+    fail(key, "the folder '" + folder +
+                  "' has queries, documents and judgements (BEIR), which are for validation_file; "
+                  "name the file that has the texts, for example '" +
+                  join_path(folder, "corpus.jsonl") + "'");
+  }
+  Names wanted = {"dev", "validation", "valid", "val", "test"};
+  if (key == "test_file") std::ranges::reverse(wanted);
+  for (const std::string& word : wanted) {
+    const std::string name = "qrels/" + word + ".tsv";
+    if (has(name)) return Names{"corpus.jsonl", "queries.jsonl", name};
+  }
+  if (judgements.size() == 1) return Names{"corpus.jsonl", "queries.jsonl", judgements.front()};
+  fail(key, "the folder '" + folder + "' has " + quoted_list(judgements) +
+                ", and none for this key; keep the one that is meant");
+}
+
 // Chooses the split of a key. One alone is taken, unless it is the training data's where others are
 // asked for.
 const std::pair<std::string, Names>& choose(const Splits& found, const std::string& folder,
@@ -339,6 +369,12 @@ std::string summary(const Names& names) {
 
 FoundFiles find_in_folder(const std::string& folder, const std::string& key) {
   const Tree tree = tree_of(folder);
+  if (const auto judged = judged_files(folder, tree, key)) {
+    FoundFiles result;
+    result.report = key + ": the folder " + quoted(folder) + " gives " + quoted_list(*judged);
+    for (const std::string& file : *judged) result.files.push_back(join_path(folder, file));
+    return result;
+  }
   auto found = saved_splits(folder);
   if (!found) found = card_splits(folder, tree, key);
   if (!found) {

@@ -15,8 +15,9 @@ struct FoundFiles {
 // "validation_file", "test_file"), as load_dataset() and load_from_disk() of `datasets` find them:
 // a folder that save_to_disk() wrote, else the `configs` of a data card (README.md), else files and
 // subfolders by known endings and the names of splits. Hidden files, caches, README and LICENSE are
-// never data. Throws Error(kConfig), which names `key`, if no file is found, the split is not
-// there, or files of two kinds are.
+// never data. A folder of BEIR gives three files for validation_file and test_file
+// (retrieval_files.h). Throws Error(kConfig), which names `key`, if no file is found, the split is
+// not there, or files of two kinds are.
 [[nodiscard]] FoundFiles find_in_folder(const std::string& folder, const std::string& key);
 
 // Returns the files that match a pattern of Python's glob(recursive=True), in byte order: `*`, `?`

@@ -76,10 +76,10 @@ class TextListEncoder {
   }
 
   [[nodiscard]] std::vector<std::string> texts_of(const Row& row) const {
+    if (options_.joined) return {joined_text(row)};
     std::vector<std::string> texts;
     for (const std::string& column : options_.text_columns) {
-      const auto found = options_.prompts.find(column);
-      const std::string prompt = found == options_.prompts.end() ? "" : found->second;
+      const std::string prompt = prompt_of(column);
       const auto add = [&](const std::string& text) {
         if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
           row.fail("column '" + column +
@@ -95,6 +95,20 @@ class TextListEncoder {
       }
     }
     return texts;
+  }
+
+  [[nodiscard]] std::string prompt_of(const std::string& column) const {
+    const auto found = options_.prompts.find(column);
+    return found == options_.prompts.end() ? "" : found->second;
+  }
+
+  [[nodiscard]] std::string joined_text(const Row& row) const {
+    std::string text;
+    for (const std::string& column : options_.text_columns) {
+      if (!row.has(column) || row.text(column).empty()) continue;
+      text += (text.empty() ? "" : " ") + row.text(column);
+    }
+    return prompt_of(options_.text_columns.back()) + text;
   }
 
   const Tokenizer& tokenizer_;
@@ -118,6 +132,7 @@ std::shared_ptr<const SequenceDataset> build_text_list_dataset(
   key["label_column"] = options.label_column.value_or("");
   key["prompts"] = options.prompts;
   key["pairs"] = options.pairs_with_first;
+  if (options.joined) key["joined"] = true;
   return build_samples(
       {.files = files,
        .tokenizer = tokenizer,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/data/retrieval_files.h"
 #include "finetune/task/metrics.h"
 #include "finetune/task/predictor.h"
 #include "finetune/task/setup.h"
@@ -28,6 +29,9 @@ struct EmbeddingSet {
   int64_t texts = 0;  // of a sample
   // By text of a sample: the first tokens, special ones included, that are not pooled.
   std::vector<int64_t> prompt_tokens = {};
+  // Of a corpus after its queries: the first samples, which are queries. Then `prompt_tokens` has
+  // the numbers of a query and of a document.
+  int64_t queries = 0;
 };
 
 struct EmbeddingTaskOptions {
@@ -46,6 +50,9 @@ struct EmbeddingTaskOptions {
 // and all others as the corpus cosine_accuracy@k, _precision@k, _recall@k, _ndcg@10, _mrr@10 and
 // _map@100 (InformationRetrievalEvaluator). Texts with the same tokens are one.
 [[nodiscard]] std::unique_ptr<Metrics> make_embedding_metrics(int64_t texts, bool has_score);
+
+// The same over a corpus: the samples are the task's queries and then all documents.
+[[nodiscard]] std::unique_ptr<Metrics> make_corpus_metrics(const RetrievalTask& task);
 
 [[nodiscard]] std::unique_ptr<Predictor> make_embedder(const std::string& folder,
                                                        const PredictOptions& options);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
+#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <set>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "task/embedding/embedding.h"
@@ -47,7 +50,49 @@ class Texts {
   std::vector<float> values_;
 };
 
-// Ranks the corpus for each query, as InformationRetrievalEvaluator.
+// Means over queries, as InformationRetrievalEvaluator.
+class RetrievalMeans {
+ public:
+  // `ranked`: documents, the nearest first. `relevant_count`: documents that answer the query.
+  template <class IsRelevant>
+  void add(std::span<const Neighbour> ranked, const IsRelevant& is_relevant,
+           int64_t relevant_count) {
+    std::vector<uint8_t> hits;
+    for (const Neighbour& found : ranked) hits.push_back(is_relevant(found.document) ? 1 : 0);
+    for (size_t k = 0; k < kRanks.size(); ++k) {
+      const auto end = hits.begin() + std::min<int64_t>(kRanks[k], std::ssize(hits));
+      const auto found = static_cast<double>(std::count(hits.begin(), end, 1));
+      accuracy_[k] += found > 0.0 ? 1.0 : 0.0;
+      precision_[k] += found / static_cast<double>(kRanks[k]);
+      recall_[k] += found / static_cast<double>(relevant_count);
+    }
+    const RankingScores scores = score_ranking(hits, relevant_count, kNdcgRank);
+    ndcg_ += scores.ndcg;
+    mrr_ += scores.reciprocal_rank;
+    map_ += scores.average_precision;
+    ++queries_;
+  }
+
+  void add_to(Named& metrics) const {
+    const auto add = [&](const std::string& name, int64_t rank, double sum) {
+      metrics.emplace_back("cosine_" + name + "@" + std::to_string(rank),
+                           sum / static_cast<double>(queries_));
+    };
+    for (size_t k = 0; k < kRanks.size(); ++k) add("accuracy", kRanks[k], accuracy_[k]);
+    for (size_t k = 0; k < kRanks.size(); ++k) add("precision", kRanks[k], precision_[k]);
+    for (size_t k = 0; k < kRanks.size(); ++k) add("recall", kRanks[k], recall_[k]);
+    add("ndcg", kNdcgRank, ndcg_);
+    add("mrr", kNdcgRank, mrr_);
+    add("map", kMapRank, map_);
+  }
+
+ private:
+  std::array<double, kRanks.size()> accuracy_ = {}, precision_ = {}, recall_ = {};
+  double ndcg_ = 0.0, mrr_ = 0.0, map_ = 0.0;
+  int64_t queries_ = 0;
+};
+
+// Ranks the texts of all samples for each first text.
 class Retrieval {
  public:
   void add_query(const std::vector<int64_t>& tokens, std::span<const float> vector) {
@@ -62,53 +107,66 @@ class Retrieval {
   }
 
   void compute(Named& metrics) const {
-    std::array<double, kRanks.size()> accuracy = {}, precision = {}, recall = {};
-    double ndcg = 0.0, mrr = 0.0, map = 0.0;
-    const auto count = static_cast<double>(queries_.size());
-    visit_rankings([&](size_t query, const std::vector<int64_t>& ranked) {
-      const std::set<int64_t>& relevant = relevant_[query];
-      std::vector<uint8_t> hits;
-      for (const int64_t document : ranked) hits.push_back(relevant.contains(document) ? 1 : 0);
-      for (size_t k = 0; k < kRanks.size(); ++k) {
-        const auto end = hits.begin() + std::min<int64_t>(kRanks[k], std::ssize(hits));
-        const auto found = static_cast<double>(std::count(hits.begin(), end, 1));
-        accuracy[k] += found > 0.0 ? 1.0 : 0.0;
-        precision[k] += found / static_cast<double>(kRanks[k]);
-        recall[k] += found / static_cast<double>(relevant.size());
-      }
-      const RankingScores scores = score_ranking(hits, std::ssize(relevant), kNdcgRank);
-      ndcg += scores.ndcg;
-      mrr += scores.reciprocal_rank;
-      map += scores.average_precision;
-    });
-    const auto add = [&](const std::string& name, int64_t rank, double sum) {
-      metrics.emplace_back("cosine_" + name + "@" + std::to_string(rank), sum / count);
-    };
-    for (size_t k = 0; k < kRanks.size(); ++k) add("accuracy", kRanks[k], accuracy[k]);
-    for (size_t k = 0; k < kRanks.size(); ++k) add("precision", kRanks[k], precision[k]);
-    for (size_t k = 0; k < kRanks.size(); ++k) add("recall", kRanks[k], recall[k]);
-    add("ndcg", kNdcgRank, ndcg);
-    add("mrr", kNdcgRank, mrr);
-    add("map", kMapRank, map);
+    RetrievalMeans means;
+    if (queries_.size() > 0) {
+      const auto add = [&](int64_t query, std::span<const Neighbour> nearest) {
+        const std::set<int64_t>& own = relevant_[static_cast<size_t>(query)];
+        means.add(
+            nearest, [&](int64_t document) { return own.contains(document); }, std::ssize(own));
+      };
+      visit_nearest(queries_.vectors(), corpus_.vectors(), kMapRank, add);
+    }
+    means.add_to(metrics);
   }
 
  private:
-  template <typename Visit>
-  void visit_rankings(const Visit& visit) const {
-    if (queries_.size() == 0) return;
-    const int64_t most = std::min<int64_t>(kMapRank, static_cast<int64_t>(corpus_.size()));
-    std::vector<int64_t> ranked;
-    visit_nearest(queries_.vectors(), corpus_.vectors(), most,
-                  [&](int64_t query, std::span<const Neighbour> nearest) {
-                    ranked.clear();
-                    for (const Neighbour& found : nearest) ranked.push_back(found.document);
-                    visit(static_cast<size_t>(query), ranked);
-                  });
-  }
-
   Texts queries_, corpus_;
   std::vector<std::set<int64_t>> relevant_;  // by query
   size_t query_ = 0;
+};
+
+// Ranks a corpus, whose samples follow those of the queries, for each of these.
+class CorpusMetrics final : public Metrics {
+ public:
+  explicit CorpusMetrics(RetrievalTask task) : task_(std::move(task)) {}
+
+  void add(const Batch& batch, const Outputs& outputs) override {
+    const Tensor vectors = unit_rows(outputs.logits);
+    const auto queries = std::ssize(task_.relevant);
+    const int64_t left = std::clamp<int64_t>(queries - seen_, 0, batch.size());
+    if (left > 0) {
+      queries_.push_back(vectors.narrow(0, 0, left));
+      if (seen_ + left == queries) {
+        nearest_ = std::make_unique<NearestDocuments>(at::cat(queries_), kMapRank);
+        queries_.clear();
+      }
+    }
+    if (left < batch.size()) nearest_->add(vectors.narrow(0, left, batch.size() - left));
+    seen_ += batch.size();
+  }
+
+  [[nodiscard]] Named compute() const override {
+    RetrievalMeans means;
+    if (nearest_) {
+      nearest_->visit([&](int64_t query, std::span<const Neighbour> nearest) {
+        const auto number = static_cast<size_t>(query);
+        const std::vector<int64_t>& own = task_.relevant[number];
+        const auto is_relevant = [&](int64_t document) {
+          return std::ranges::find(own, document) != own.end();
+        };
+        means.add(nearest, is_relevant, task_.relevant_count[number]);
+      });
+    }
+    Named metrics;
+    means.add_to(metrics);
+    return metrics;
+  }
+
+ private:
+  RetrievalTask task_;
+  int64_t seen_ = 0;  // samples
+  std::vector<Tensor> queries_;
+  std::unique_ptr<NearestDocuments> nearest_;
 };
 
 class EmbeddingMetrics final : public Metrics {
@@ -174,6 +232,10 @@ class EmbeddingMetrics final : public Metrics {
 };
 
 }  // namespace
+
+std::unique_ptr<Metrics> make_corpus_metrics(const RetrievalTask& task) {
+  return std::make_unique<CorpusMetrics>(task);
+}
 
 std::unique_ptr<Metrics> make_embedding_metrics(int64_t texts, bool has_score) {
   return std::make_unique<EmbeddingMetrics>(texts, has_score);

@@ -3,11 +3,13 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "finetune/base/error.h"
@@ -16,21 +18,20 @@
 namespace finetune {
 namespace {
 
-constexpr int64_t kQueriesAtOnce = 256;
+constexpr int64_t kQueriesAtOnce = 512;
 constexpr int64_t kDocumentsAtOnce = 4096;
 
 bool is_nearer(const Neighbour& x, const Neighbour& y) {
   return x.score != y.score ? x.score > y.score : x.document < y.document;
 }
 
+}  // namespace
+
 // The best of the documents seen so far, which come in ascending order.
-class Best {
+class NearestDocuments::Best {
  public:
-  void begin(int64_t most) {
-    most_ = static_cast<size_t>(most);
-    found_.clear();
-    limit_ = -std::numeric_limits<float>::infinity();
-  }
+  explicit Best(int64_t most) : most_(static_cast<size_t>(most)) {}
+
   void add(const float* scores, int64_t count, int64_t first) {
     for (int64_t i = 0; i < count; ++i) {
       const bool is_better = scores[i] > limit_ || (found_.size() < most_ && scores[i] == limit_);
@@ -49,39 +50,69 @@ class Best {
     if (found_.size() < 2 * most_ + 64) return;
     const auto kept = found_.begin() + static_cast<std::ptrdiff_t>(most_);
     std::nth_element(found_.begin(), kept - 1, found_.end(), is_nearer);
+    limit_ = (kept - 1)->score;
     found_.erase(kept, found_.end());
-    limit_ = found_.back().score;
   }
 
-  size_t most_ = 0;
+  size_t most_;
   std::vector<Neighbour> found_;
-  float limit_ = 0;  // later documents with this score are not among the best
+  // Later documents with this score are not among the best.
+  float limit_ = -std::numeric_limits<float>::infinity();
 };
 
-}  // namespace
-
-void visit_nearest(
-    const Tensor& queries, const Tensor& documents, int64_t most,
-    const std::function<void(int64_t query, std::span<const Neighbour> nearest)>& visit) {
+NearestDocuments::NearestDocuments(Tensor queries, int64_t most)
+    : queries_(std::move(queries)), best_(static_cast<size_t>(queries_.size(0)), Best(most)) {
   FT_CHECK(most >= 1, "some neighbours");
-  const int64_t count = documents.size(0);
-  std::vector<Best> best(kQueriesAtOnce);
-  for (int64_t first = 0; first < queries.size(0); first += kQueriesAtOnce) {
+}
+
+NearestDocuments::~NearestDocuments() = default;
+
+void NearestDocuments::add(const Tensor& documents) {
+  waiting_.push_back(documents);
+  waiting_rows_ += documents.size(0);
+  if (waiting_rows_ < kDocumentsAtOnce) return;
+  const Tensor all = waiting_.size() == 1 ? documents : at::cat(waiting_);
+  waiting_.clear();
+  waiting_rows_ = 0;
+  for (int64_t begin = 0; begin < all.size(0); begin += kDocumentsAtOnce) {
+    search(all.narrow(0, begin, std::min(kDocumentsAtOnce, all.size(0) - begin)));
+  }
+}
+
+void NearestDocuments::search(const Tensor& documents) {
+  const int64_t width = documents.size(0);
+  for (int64_t first = 0; first < queries_.size(0); first += kQueriesAtOnce) {
     interrupt::throw_if_requested("searching");
+    const int64_t some = std::min(kQueriesAtOnce, queries_.size(0) - first);
+    const Tensor scores = queries_.narrow(0, first, some).mm(documents.t()).contiguous();
+    const auto* values = scores.const_data_ptr<float>();
+    at::parallel_for(0, some, 16, [&](int64_t from, int64_t to) {
+      for (int64_t q = from; q < to; ++q) {
+        best_[static_cast<size_t>(first + q)].add(values + q * width, width, documents_);
+      }
+    });
+  }
+  documents_ += width;
+}
+
+void NearestDocuments::visit(const Visit& visit) {
+  if (!waiting_.empty()) {
+    const Tensor rest = at::cat(waiting_);
+    waiting_.clear();
+    waiting_rows_ = 0;
+    search(rest);
+  }
+  for (size_t q = 0; q < best_.size(); ++q) visit(static_cast<int64_t>(q), best_[q].sorted());
+}
+
+void visit_nearest(const Tensor& queries, const Tensor& documents, int64_t most,
+                   const NearestDocuments::Visit& visit) {
+  for (int64_t first = 0; first < queries.size(0); first += kQueriesAtOnce) {
     const int64_t some = std::min(kQueriesAtOnce, queries.size(0) - first);
-    const Tensor block = queries.narrow(0, first, some);
-    for (Best& list : best) list.begin(most);
-    for (int64_t begin = 0; begin < count; begin += kDocumentsAtOnce) {
-      const int64_t width = std::min(kDocumentsAtOnce, count - begin);
-      const Tensor scores = block.mm(documents.narrow(0, begin, width).t()).contiguous();
-      const auto* values = scores.const_data_ptr<float>();
-      at::parallel_for(0, some, 16, [&](int64_t from, int64_t to) {
-        for (int64_t q = from; q < to; ++q) {
-          best[static_cast<size_t>(q)].add(values + q * width, width, begin);
-        }
-      });
-    }
-    for (int64_t q = 0; q < some; ++q) visit(first + q, best[static_cast<size_t>(q)].sorted());
+    NearestDocuments nearest(queries.narrow(0, first, some), most);
+    nearest.add(documents);
+    nearest.visit(
+        [&](int64_t query, std::span<const Neighbour> found) { visit(first + query, found); });
   }
 }
 

@@ -12,6 +12,7 @@
 #include "finetune/base/text.h"
 #include "finetune/config/training_sets.h"
 #include "finetune/data/mixed_dataset.h"
+#include "finetune/data/retrieval_files.h"
 #include "finetune/data/sample_stream.h"
 #include "finetune/data/text_list_dataset.h"
 #include "finetune/model/embedding_files.h"
@@ -57,6 +58,12 @@ class EmbeddingSetup final : public LabelledSetup {
   }
 
   std::shared_ptr<const Dataset> read(Split split) override {
+    if (split != Split::kTrain) {
+      const SplitFiles files = files_of(split);
+      if (const auto found = retrieval_files(files.files, files.key)) {
+        return read_corpus(split, files, *found);
+      }
+    }
     const ColumnNames columns = columns_of(split, RowTask::kEmbedding);
     const bool is_training = split == Split::kTrain;
     const LossChoice& choice = losses_.at(is_training ? entry() : 0);
@@ -77,10 +84,11 @@ class EmbeddingSetup final : public LabelledSetup {
     const std::shared_ptr<const SequenceDataset> data =
         read_rows(split, options, build_text_list_dataset);
     if (is_training) train_.resize(losses_.size());
-    Shape& shape = is_training ? train_[entry()] : validation_;
+    Shape& shape = is_training ? train_[entry()] : evaluated_[split];
     shape = {.texts = data->choices(),
              .columns = columns,
              .has_label = options.label_column.has_value()};
+    if (!is_training) validation_ = shape;
     if (is_training) check_texts(choice, loss, shape);
     if (!is_stream(*data) && std::ssize(data->get(0).values) > 1) {
       refuse_key(args().locations, "label_column",
@@ -143,8 +151,14 @@ class EmbeddingSetup final : public LabelledSetup {
     return {std::move(model), std::move(task)};
   }
 
-  [[nodiscard]] Results make_results(Split /*split*/) const override {
-    return {make_embedding_metrics(validation_.texts, validation_.has_label), nullptr};
+  [[nodiscard]] bool has_loss(Split /*split*/) const override {
+    return loss_of_validation() != nullptr;
+  }
+
+  [[nodiscard]] Results make_results(Split split) const override {
+    const Shape& shape = evaluated_.at(split);
+    if (shape.retrieval) return {make_corpus_metrics(*shape.retrieval), nullptr};
+    return {make_embedding_metrics(shape.texts, shape.has_label), nullptr};
   }
 
  private:
@@ -192,7 +206,62 @@ class EmbeddingSetup final : public LabelledSetup {
     int64_t texts = 0;
     ColumnNames columns = {};
     bool has_label = false;
+    std::shared_ptr<const RetrievalTask> retrieval = {};  // if they are queries and a corpus
   };
+
+  // Queries and all documents of a corpus, as samples of one text.
+  std::shared_ptr<const Dataset> read_corpus(Split split, const SplitFiles& files,
+                                             const RetrievalFiles& found) {
+    SampleOptions common = sample_options(split);
+    common.max_samples.reset();  // of queries
+    common.stream.reset();
+    const auto task = std::make_shared<const RetrievalTask>(
+        read_retrieval_task(found, common, files.max_samples));
+    if (task->absent > 0) {
+      log::warning(
+          format_text("{}: {} documents that answer a query are not in {}; no model finds "
+                      "them",
+                      found.judgements, task->absent, found.corpus));
+    }
+    TextListOptions options;
+    static_cast<SampleOptions&>(options) = common;
+    options.joined = true;
+    const auto read_texts = [&](const std::string& file, const std::vector<std::string>& columns,
+                                const std::string& prompt, const std::string& unit) {
+      options.text_columns = columns;
+      options.prompts = {{columns.back(), prompt}};
+      SplitFiles one = files;
+      one.files = {file};
+      return read_files(one, options, build_text_list_dataset, unit);
+    };
+    Shape& shape = evaluated_[split];
+    shape = {.texts = 1, .columns = prompted_columns(), .retrieval = task};
+    const auto documents = read_texts(found.corpus, {"title", "text"},
+                                      prompt_of(shape.columns.text_columns[1]), "documents");
+    options.json_lines = task->queries;
+    const auto queries =
+        read_texts(found.queries, {"text"}, prompt_of(shape.columns.text_columns[0]), "queries");
+    validation_ = shape;
+    return std::make_shared<const MixedDataset>(
+        std::vector<MixturePart>{{queries, static_cast<double>(queries->size())},
+                                 {documents, static_cast<double>(documents->size())}},
+        files.key);
+  }
+
+  // The columns whose prompts queries and documents have: the first two of the training.
+  [[nodiscard]] ColumnNames prompted_columns() const {
+    for (const auto& columns :
+         {train_.empty() ? std::vector<std::string>() : train_.front().columns.text_columns,
+          context().trained.columns.text_columns, args().text_columns}) {
+      if (columns.size() > 1) return {.text_columns = {columns[0], columns[1]}};
+    }
+    return {.text_columns = {"query", "document"}};
+  }
+
+  [[nodiscard]] std::string prompt_of(const std::string& column) const {
+    const auto same = std::ranges::find(prompts_, column, [](const auto& p) { return p.first; });
+    return same == prompts_.end() ? "" : same->second;
+  }
 
   static const EmbeddingLoss& loss_of(const LossChoice& choice, const ColumnNames& columns) {
     if (choice.loss_type) return embedding_loss(*choice.loss_type);
@@ -222,7 +291,8 @@ class EmbeddingSetup final : public LabelledSetup {
             .args = loss_args(choice, loss),
             .texts = shape.texts,
             .prompt_tokens =
-                config.embedding.include_prompt ? std::vector<int64_t>() : prompt_tokens(shape)};
+                config.embedding.include_prompt ? std::vector<int64_t>() : prompt_tokens(shape),
+            .queries = shape.retrieval ? std::ssize(shape.retrieval->relevant) : 0};
   }
 
   static bool takes(const EmbeddingLoss& loss, int64_t texts) {
@@ -334,12 +404,9 @@ class EmbeddingSetup final : public LabelledSetup {
   // By text of a sample: the tokens of its prompt, with the special ones before them.
   [[nodiscard]] std::vector<int64_t> prompt_tokens(const Shape& shape) const {
     std::vector<int64_t> counts;
-    const auto by_column = prompts_of(shape.columns.text_columns);
     for (const std::string& column : shape.columns.text_columns) {
-      const auto found = by_column.find(column);
-      int64_t count = 0;
-      if (found != by_column.end()) count = tokens_of_prompt(context().tokenizer, found->second);
-      counts.push_back(count);
+      const std::string prompt = prompt_of(column);
+      counts.push_back(prompt.empty() ? 0 : tokens_of_prompt(context().tokenizer, prompt));
     }
     // A column of lists is the last one of the columns that have a prompt.
     while (std::ssize(counts) < shape.texts) counts.push_back(counts.empty() ? 0 : counts.back());
@@ -370,7 +437,8 @@ class EmbeddingSetup final : public LabelledSetup {
   std::vector<int64_t> dims_;
   std::vector<LossChoice> losses_;
   std::vector<Shape> train_;  // by loss; empty: nothing is trained
-  Shape validation_;
+  std::map<Split, Shape> evaluated_;
+  Shape validation_;  // of those, what was read last
 };
 
 }  // namespace

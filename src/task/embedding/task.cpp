@@ -67,7 +67,14 @@ class EmbeddingTask final : public HeadTask {
   }
 
   void adjust(ModelInput& input, const Batch& batch) const override {
-    leave_out_of_pooling(set_->prompt_tokens, batch, device(), input);
+    if (set_->queries == 0 || set_->prompt_tokens.empty()) {
+      return leave_out_of_pooling(set_->prompt_tokens, batch, device(), input);
+    }
+    std::vector<int64_t> counts;
+    for (const int64_t sample : batch.samples) {
+      counts.push_back(set_->prompt_tokens.at(sample < set_->queries ? 0 : 1));
+    }
+    leave_out_of_pooling(counts, batch, device(), input);
   }
 
  private:

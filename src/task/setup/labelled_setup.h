@@ -27,8 +27,13 @@ class LabelledSetup : public TaskSetup {
   template <class Options, class Build>
   [[nodiscard]] auto read_rows(Split split, Options options, const Build& build,
                                const std::string& unit = "samples") const {
-    const SplitFiles files = files_of(split);
     static_cast<SampleOptions&>(options) = sample_options(split);
+    return read_files(files_of(split), std::move(options), build, unit);
+  }
+  // The same of these files, with options that are complete.
+  template <class Options, class Build>
+  [[nodiscard]] auto read_files(const SplitFiles& files, Options options, const Build& build,
+                                const std::string& unit) const {
     std::invoke_result_t<Build, const std::vector<std::string>&, const Tokenizer&, const Options&>
         data;
     show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {

@@ -99,9 +99,9 @@ std::vector<Outputs> compute_outputs(const Parts& parts, std::span<const Batch> 
 
 // With the names of a split's metrics: "eval_loss".
 nlohmann::ordered_json named_metrics(const std::string& prefix, const MeanLoss& loss,
-                                     const Metrics& own, const TrainingArgs& args) {
+                                     const Metrics& own, const TrainingArgs& args, bool has_loss) {
   nlohmann::ordered_json metrics;
-  metrics[prefix + "_loss"] = loss.mean();
+  if (has_loss) metrics[prefix + "_loss"] = loss.mean();
   if (task_of(args.task).learns_next_words) {
     metrics[prefix + "_perplexity"] = std::exp(loss.mean());
   }
@@ -166,7 +166,9 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   const std::chrono::duration<double> runtime = std::chrono::steady_clock::now() - start;
   EvaluationResult result{.metrics = {}, .files = std::move(results.files)};
   nlohmann::ordered_json& metrics = result.metrics;
-  if (!predicts || loss.is_there()) metrics = named_metrics(prefix, loss, *results.metrics, args);
+  if (!predicts || loss.is_there()) {
+    metrics = named_metrics(prefix, loss, *results.metrics, args, parts.setup->has_loss(split));
+  }
   metrics.update(
       speed_metrics(prefix, runtime.count(),
                     {.samples = loader.samples(), .steps = batches.batches(), .tokens = {}}));

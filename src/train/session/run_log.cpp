@@ -109,7 +109,7 @@ std::optional<Json> logged_metrics(const TrainerState& state, int64_t step) {
   const auto& history = state.log_history;
   for (auto entry = history.rbegin(); entry != history.rend(); ++entry) {
     const auto logged = entry->find("step");
-    if (logged == entry->end() || *logged != step || !entry->contains("eval_loss")) continue;
+    if (logged == entry->end() || *logged != step || !entry->contains("eval_runtime")) continue;
     Json metrics = *entry;
     metrics.erase("step");
     metrics.erase("epoch");

@@ -581,7 +581,8 @@ class Assembly {
     if (!args_.metric_for_best_model || !parts.validation_data) return;
     std::string name = *args_.metric_for_best_model;
     if (name.starts_with("eval_")) name = name.substr(5);
-    std::vector<std::string> names = {"loss"};
+    std::vector<std::string> names;
+    if (parts.setup->has_loss(Split::kValidation)) names.emplace_back("loss");
     for (const auto& metric : parts.setup->make_results(Split::kValidation).metrics->compute()) {
       names.push_back(metric.first);
     }
