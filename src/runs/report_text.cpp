@@ -146,6 +146,7 @@ std::string predictions_text(const RunReport& run) {
 std::string worst_text(const RunReport& run) {
   if (!run.worst) return "";
   const RunReport::Worst& worst = *run.worst;
+  if (worst.samples_shown.empty()) return "";
   std::string text = "\n### Worst predictions: " + cell_text(worst.title) + "\n\n" +
                      cell_text(worst.source) + "\n\n" +
                      heading_row({"row", cell_text(worst.measure), "text", "true", "predicted"});

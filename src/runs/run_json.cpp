@@ -111,8 +111,12 @@ Json worst_json(const RunReport::Worst& worst) {
     samples.push_back(object("sample", sample.sample, "score", sample.score, "text", sample.text,
                              "label", sample.label, "predicted", sample.predicted));
   }
-  return object("measure", worst.measure, "title", worst.title, "source", worst.source, "samples",
-                worst.samples, "worst", samples);
+  Json json = object("measure", worst.measure, "title", worst.title, "source", worst.source,
+                     "samples", worst.samples, "worst", samples);
+  if (!worst.positives.empty()) {
+    json["similarities"] = object("positives", worst.positives, "others", worst.others);
+  }
+  return json;
 }
 
 Json run_json(const RunReport& run) {

@@ -30,6 +30,7 @@ constexpr Measure kMeasures[] = {
     {"loss", "highest mean loss"},
     {"error", "largest absolute error"},
     {"f1", "lowest F1 in percent, the surest answers first"},
+    {"rank", "queries whose nearest text is wrong; the rank of the right one, the last first"},
 };
 
 std::string measure_title(const Json& measure) {
@@ -141,12 +142,17 @@ class WorstTable {
                          .label = member(entry, "label"),
                          .stored = entry});
     }
-    if (entries.empty()) return std::nullopt;
-    const std::string problem = entries[0].text.is_null() ? find_rows(run, entries) : "";
+    const Json similarities = member(stored, "similarities");
+    if (entries.empty() && !similarities.is_object()) return std::nullopt;
+    const bool has_texts = entries.empty() || !entries[0].text.is_null();
+    const std::string problem = has_texts ? "" : find_rows(run, entries);
     RunReport::Worst worst{.measure = member(stored, "measure"),
                            .title = "",
                            .source = plain_text_of(member(stored, "split")) + " data",
-                           .samples = member(stored, "samples")};
+                           .samples = member(stored, "samples"),
+                           .samples_shown = {},
+                           .positives = counts_in(similarities, "positives"),
+                           .others = counts_in(similarities, "others")};
     worst.title = measure_title(worst.measure);
     if (!problem.empty()) worst.source += "; without texts: " + problem;
     for (const Entry& entry : entries) worst.samples_shown.push_back(shown(entry));
@@ -154,6 +160,11 @@ class WorstTable {
   }
 
  private:
+  static Json counts_in(const Json& similarities, const char* name) {
+    const Json counts = member(similarities, name);
+    return counts.is_array() && counts.size() <= 1000 ? counts : Json::array();
+  }
+
   struct Entry {
     int64_t sample = 0;
     Json text;  // of question answering, else null

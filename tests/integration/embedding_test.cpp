@@ -285,6 +285,26 @@ TEST(Embedding, PredictPrintsVectorsSimilaritiesAndTheNearest) {
   EXPECT_EQ(found["query"], "the lamp");
 }
 
+TEST(Embedding, TheReportShowsSimilaritiesAndWhatWasFoundWrongly) {
+  const EmbeddingRun run(TinyRun::Keys{{"matryoshka_dims", "[32, 4]"}});
+  ASSERT_EQ(run.train().code, 0);
+  const Json written = parse_json(read_file(run.out("worst_samples.json")), "");
+  EXPECT_EQ(written["samples"], 20);
+  ASSERT_GT(written["worst"].size(), 0U);
+  EXPECT_NE(written["worst"][0]["label"], written["worst"][0]["predicted"]);
+  const ProcessResult report =
+      testing::run(finetune_command({"report", run.out(), "--format", "json", "-o", "-"}));
+  ASSERT_EQ(report.code, 0) << report.err;
+  const Json page = parse_json(report.out, "");
+  const Json& shown = page["runs"][0]["worst"];
+  EXPECT_EQ(shown["measure"], "rank");
+  EXPECT_EQ(shown["worst"][0]["text"], written["worst"][0]["text"]);
+  int64_t pairs = 0;
+  for (const Json& count : shown["similarities"]["positives"]) pairs += count.get<int64_t>();
+  EXPECT_EQ(pairs, 20);
+  EXPECT_TRUE(page["runs"][0]["results"].contains("eval_dim_4_cosine_ndcg@10"));
+}
+
 // The vector of a decoder is that of its last token.
 TEST(Embedding, AnAdapterOfADecoderIsMergedWithItsModules) {
   const std::string llama = source_dir() + "/tests/fixtures/parity/tasks/llama";

@@ -233,15 +233,20 @@ class Embedding(ParityTest):
         judged = [f"{query}\t{document}\t1" for query, own in relevant.items() for document in sorted(own)]
         judged.append("q1\td4\t0")  # does not answer it
         (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(judged) + "\n")
-        run = self.train_ours(rows, validation_file=str(folder), eval_strategy="steps", eval_steps=STEPS)
+        run = self.train_ours(rows, validation_file=str(folder), eval_strategy="steps", eval_steps=STEPS,
+                              matryoshka_dims=[24, 8])  # fmt: skip
         results = json.loads((run / "eval_results.json").read_text())
         self.assertNotIn("eval_loss", results)
         ours = {key.removeprefix("eval_"): value for key, value in results.items()}
-        evaluator = evaluation.InformationRetrievalEvaluator(
-            queries, {key: f"{title} {text}".strip() for key, (title, text) in corpus.items()}, relevant, name="x"
-        )
+        texts = {key: f"{title} {text}".strip() for key, (title, text) in corpus.items()}
         model = SentenceTransformer(str(run), device="cpu")
+        evaluator = evaluation.InformationRetrievalEvaluator(queries, texts, relevant, name="x")
         self.assertEqual(self.check_metrics(ours, evaluator(model)), 15)
+        evaluator = evaluation.InformationRetrievalEvaluator(queries, texts, relevant, name="dim_8", truncate_dim=8)
+        self.assertEqual(self.check_metrics(ours, evaluator(model)), 1)
+        worst = json.loads((run / "worst_samples.json").read_text())
+        self.assertEqual((worst["measure"], worst["samples"]), ("rank", len(relevant)))
+        self.assertEqual(len(worst["worst"]), round(len(relevant) * (1 - ours["cosine_accuracy@1"])))
 
     def test_hard_negatives_are_those_of_mine_hard_negatives(self):
         from datasets import Dataset
@@ -257,7 +262,7 @@ class Embedding(ParityTest):
         compared = 0
         for options in ({"num_negatives": 2}, {"num_negatives": 3, "range_min": 4, "absolute_margin": 0.02},
                         {"num_negatives": 1, "relative_margin": 0.002, "min_score": 0.1},
-                        {"num_negatives": 2, "range_max": 9, "max_score": 0.9}):  # fmt: skip
+                        {"num_negatives": 2, "range_max": 40, "max_score": 0.985}):  # fmt: skip
             with self.subTest(options):
                 theirs = mine_hard_negatives(
                     Dataset.from_list(rows), model, output_format="n-tuple", verbose=False, **options

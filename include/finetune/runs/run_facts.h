@@ -120,6 +120,8 @@ struct RunReport {
     std::string title, source;
     FileValue samples;  // how many were predicted
     std::vector<WorstSample> samples_shown = {};
+    // Of an embedding: numbers of cosines by equal steps from -1 to 1; else empty.
+    FileValue positives = FileValue::array(), others = FileValue::array();
   };
   std::optional<Worst> worst;
   std::vector<std::string> notes;

@@ -538,6 +538,15 @@ function worst(parent, run) {
     ['true', (e) => e.label], ['predicted', (e) => el('span', {class: 'lines', text: e.predicted})]];
   const keys = [null, null, 'text', 'label', 'predicted'];
   const shown = columns.filter((_, i) => !keys[i] || w.worst.some((e) => e[keys[i]] !== ''));
+  if (w.similarities) {
+    const charts = el('div', {class: 'charts'});
+    section(parent, many ? `Similarities of ${run.name}` : 'Similarities', charts);
+    const edge = (i, n) => (2 * i / n - 1).toFixed(2);
+    for (const [title, counts] of [['Cosine of texts that belong together', w.similarities.positives], ['Cosine of others', w.similarities.others]]) {
+      bars(charts, title, counts.map((count, i) => ({name: `${edge(i, counts.length)} to ${edge(i + 1, counts.length)}`, label: edge(i, counts.length), count})));
+    }
+  }
+  if (w.worst.length === 0) return;
   section(parent, many ? `Worst predictions of ${run.name}` : 'Worst predictions', el('p', {class: 'quiet', text: source}),
     table(shown.map((c) => c[0]), w.worst.map((e) => ({className: 'worst', cells: shown.map((c) => c[1](e))})), {numbers: [0, 1], stack: true}));
 }

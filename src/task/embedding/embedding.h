@@ -45,14 +45,25 @@ struct EmbeddingTaskOptions {
 [[nodiscard]] std::unique_ptr<Task> make_embedding_task(Model& model, c10::Device device,
                                                         const EmbeddingTaskOptions& options);
 
+// What is evaluated.
+struct EvaluatedTexts {
+  int64_t texts = 0;  // of a sample
+  bool has_score = false;
+  // If the samples are queries, and then all documents of a corpus.
+  std::shared_ptr<const RetrievalTask> retrieval = {};
+  std::shared_ptr<const Dataset> data = {};
+  std::vector<int64_t> dims = {};        // to which vectors are cut, too
+  std::string split = {};                // its name in files
+  const Tokenizer* tokenizer = nullptr;  // outlives the results
+};
+
 // Of samples with a score: pearson_cosine and spearman_cosine (EmbeddingSimilarityEvaluator). Of
 // others: with negatives cosine_accuracy (TripletEvaluator), and with the first texts as queries
 // and all others as the corpus cosine_accuracy@k, _precision@k, _recall@k, _ndcg@10, _mrr@10 and
-// _map@100 (InformationRetrievalEvaluator). Texts with the same tokens are one.
-[[nodiscard]] std::unique_ptr<Metrics> make_embedding_metrics(int64_t texts, bool has_score);
-
-// The same over a corpus: the samples are the task's queries and then all documents.
-[[nodiscard]] std::unique_ptr<Metrics> make_corpus_metrics(const RetrievalTask& task);
+// _map@100 (InformationRetrievalEvaluator); texts with the same tokens are one. Of a corpus the
+// latter. Of the first N dimensions dim_N_spearman_cosine or dim_N_cosine_ndcg@10. The files are
+// the queries whose nearest text is wrong.
+[[nodiscard]] TaskSetup::Results make_embedding_results(const EvaluatedTexts& texts);
 
 [[nodiscard]] std::unique_ptr<Predictor> make_embedder(const std::string& folder,
                                                        const PredictOptions& options);

@@ -157,8 +157,13 @@ class EmbeddingSetup final : public LabelledSetup {
 
   [[nodiscard]] Results make_results(Split split) const override {
     const Shape& shape = evaluated_.at(split);
-    if (shape.retrieval) return {make_corpus_metrics(*shape.retrieval), nullptr};
-    return {make_embedding_metrics(shape.texts, shape.has_label), nullptr};
+    return make_embedding_results({.texts = shape.texts,
+                                   .has_score = shape.has_label,
+                                   .retrieval = shape.retrieval,
+                                   .data = shape.data,
+                                   .dims = dims_,
+                                   .split = split == Split::kTest ? "test" : "evaluation",
+                                   .tokenizer = &context().tokenizer});
   }
 
  private:
@@ -207,6 +212,7 @@ class EmbeddingSetup final : public LabelledSetup {
     ColumnNames columns = {};
     bool has_label = false;
     std::shared_ptr<const RetrievalTask> retrieval = {};  // if they are queries and a corpus
+    std::shared_ptr<const Dataset> data = {};             // the same
   };
 
   // Queries and all documents of a corpus, as samples of one text.
@@ -241,11 +247,12 @@ class EmbeddingSetup final : public LabelledSetup {
     options.json_lines = task->queries;
     const auto queries =
         read_texts(found.queries, {"text"}, prompt_of(shape.columns.text_columns[0]), "queries");
-    validation_ = shape;
-    return std::make_shared<const MixedDataset>(
+    shape.data = std::make_shared<const MixedDataset>(
         std::vector<MixturePart>{{queries, static_cast<double>(queries->size())},
                                  {documents, static_cast<double>(documents->size())}},
         files.key);
+    validation_ = shape;
+    return shape.data;
   }
 
   // The columns whose prompts queries and documents have: the first two of the training.

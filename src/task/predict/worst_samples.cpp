@@ -41,13 +41,14 @@ void WorstSamples::add(int64_t sample, double score, const Badness& badness,
   if (worst_.size() > kMostWorst) worst_.pop_back();
 }
 
-void WorstSamples::write(FileSystem& files, const std::string& output_dir,
-                         const std::string& split) const {
-  if (empty()) return;
+void WorstSamples::write(FileSystem& files, const std::string& output_dir, const std::string& split,
+                         const Json& more) const {
+  if (empty() && more.empty()) return;
   Json list = Json::array();
   for (const Entry& entry : worst_) list.push_back(entry.json);
-  const Json whole = {
+  Json whole = {
       {"split", split}, {"measure", measure_}, {"samples", samples_}, {"worst", std::move(list)}};
+  whole.update(more);
   files.write_atomically(join_path(output_dir, kWorstSamplesFile),
                          whole.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }

@@ -35,9 +35,10 @@ class WorstSamples {
            const std::function<Json()>& describe);
   [[nodiscard]] bool empty() const { return samples_ == 0; }
 
-  // {"split", "measure", "samples", "worst": [{"sample", "score", ...}, ...]}, worst first. Writes
-  // nothing where no sample was added. Throws Error(kIo).
-  void write(FileSystem& files, const std::string& output_dir, const std::string& split) const;
+  // {"split", "measure", "samples", "worst": [{"sample", "score", ...}, ...]}, worst first, and the
+  // members of the object `more`. Writes nothing where there is nothing. Throws Error(kIo).
+  void write(FileSystem& files, const std::string& output_dir, const std::string& split,
+             const Json& more = Json::object()) const;
 
  private:
   struct Entry {
