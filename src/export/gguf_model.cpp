@@ -16,6 +16,7 @@
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/export/export.h"
+#include "finetune/model/embedding_files.h"
 
 namespace finetune {
 namespace {
@@ -53,7 +54,15 @@ const Names& layer_names() {
                               {"attn.c_attn", "attn_qkv"},
                               {"attn.c_proj", "attn_output"},
                               {"mlp.c_fc", "ffn_up"},
-                              {"mlp.c_proj", "ffn_down"}};
+                              {"mlp.c_proj", "ffn_down"},
+                              {"attention.self.query", "attn_q"},
+                              {"attention.self.key", "attn_k"},
+                              {"attention.self.value", "attn_v"},
+                              {"attention.output.dense", "attn_output"},
+                              {"attention.output.LayerNorm", "attn_output_norm"},
+                              {"intermediate.dense", "ffn_up"},
+                              {"output.dense", "ffn_down"},
+                              {"output.LayerNorm", "layer_output_norm"}};
   return names;
 }
 
@@ -63,13 +72,18 @@ const Names& global_names() {
                               {"lm_head", "output"},
                               {"transformer.wte", "token_embd"},
                               {"transformer.wpe", "position_embd"},
-                              {"transformer.ln_f", "output_norm"}};
+                              {"transformer.ln_f", "output_norm"},
+                              {"embeddings.word_embeddings", "token_embd"},
+                              {"embeddings.token_type_embeddings", "token_types"},
+                              {"embeddings.position_embeddings", "position_embd"},
+                              {"embeddings.LayerNorm", "token_embd_norm"}};
   return names;
 }
 
 const std::vector<Family>& families() {
   static const Names after = {{"post_attention_layernorm", "post_attention_norm"}};
   static const std::vector<Family> all = {
+      {.model_type = "bert", .architecture = "bert"},
       {.model_type = "gemma", .architecture = "gemma", .adds_one_to_norms = true},
       {.model_type = "gemma2",
        .architecture = "gemma2",
@@ -123,11 +137,14 @@ class GgufBuilder {
   GgufModel build() {
     check_family();
     add_general();
-    if (config_.model_type == "gpt2") {
+    if (config_.model_type == "bert") {
+      add_bert();
+    } else if (config_.model_type == "gpt2") {
       add_gpt2();
     } else {
       add_decoder();
     }
+    if (model_.head == Head::kEmbedding) add_pooling();
     for (const MergedTensor& tensor : model_.tensors) add(tensor);
     // Its readers ask for an output layer also where it is shared.
     const MergedTensor* words = model_.find("model.embed_tokens.weight");
@@ -154,6 +171,11 @@ class GgufBuilder {
   // What llama.cpp's graph of the family has not.
   void check_family() const {
     const std::string& type = config_.model_type;
+    if (type == "bert") {
+      if (model_.head != Head::kEmbedding) refuse("another task than embedding");
+      if (config_.hidden_act != "gelu") refuse("the activation " + config_.hidden_act);
+      return;
+    }
     const bool is_gemma = type.starts_with("gemma");
     const bool has_tanh =
         config_.hidden_act == "gelu_pytorch_tanh" || config_.hidden_act == "gelu_new";
@@ -181,6 +203,30 @@ class GgufBuilder {
     result_.metadata.set("general.type", std::string("model"));
     result_.metadata.set("general.file_type", traits_of(type_).file_type);
     result_.metadata.set("general.quantization_version", uint32_t{2});
+  }
+
+  void add_bert() {
+    set_number("block_count", config_.num_hidden_layers);
+    set_number("context_length", config_.max_position_embeddings);
+    set_number("embedding_length", config_.hidden_size);
+    set_number("feed_forward_length", config_.intermediate_size);
+    set_number("attention.head_count", config_.num_attention_heads);
+    set("attention.layer_norm_epsilon", static_cast<float>(config_.layer_norm_eps));
+    set("attention.causal", false);
+    result_.metadata.set("tokenizer.ggml.token_type_count",
+                         static_cast<uint32_t>(config_.type_vocab_size));
+  }
+
+  // llama_pooling_type. Whether the vectors have length 1 is an option of its readers.
+  void add_pooling() {
+    const std::string mode = pooling_mode_of(config_);
+    const std::array<const char*, 4> modes = {"none", "mean", "cls", "lasttoken"};
+    const auto found = std::ranges::find(modes, mode);
+    if (found == modes.end()) refuse("pooling_mode " + mode);
+    set_number("pooling_type", found - modes.begin());
+    if (!config_.embedding.prompts.empty()) {
+      log::warning("GGUF has no prompts: its readers get them before each text");
+    }
   }
 
   void add_gpt2() {
@@ -391,15 +437,19 @@ class GgufBuilder {
                                         : config_.max_position_embeddings;
   }
 
-  // "model.layers.3.mlp.up_proj.weight" is "blk.3.ffn_up.weight".
-  [[nodiscard]] std::string name_of(const std::string& name) const {
+  // "model.layers.3.mlp.up_proj.weight" is "blk.3.ffn_up.weight". A decoder that embeds has no
+  // "model.".
+  [[nodiscard]] std::string name_of(std::string name) const {
+    if (model_.head == Head::kEmbedding && config_.model_type != "bert") {
+      name = (config_.model_type == "gpt2" ? "transformer." : "model.") + name;
+    }
     const size_t last = name.rfind('.');
     const std::string module = name.substr(0, last);
     const std::string end = name.substr(last);
     if (const auto found = global_names().find(module); found != global_names().end()) {
       return found->second + end;
     }
-    for (const std::string_view start : {"model.layers.", "transformer.h."}) {
+    for (const std::string_view start : {"model.layers.", "transformer.h.", "encoder.layer."}) {
       if (!module.starts_with(start)) continue;
       const size_t dot = module.find('.', start.size());
       if (dot == std::string::npos) break;
@@ -417,6 +467,7 @@ class GgufBuilder {
   }
 
   void add(const MergedTensor& source) {
+    if (source.name.starts_with("pooler.")) return;  // no embedding is made of it
     GgufTensor tensor{.name = name_of(source.name),
                       .shape = source.shape,
                       .rows = source.rows,
@@ -440,6 +491,7 @@ class GgufBuilder {
       if (name.find(".k_proj.") != std::string::npos) permute(tensor, kv_heads());
     }
     const bool is_narrow = tensor.shape.size() >= 2 && !tensor.name.starts_with("position_embd") &&
+                           !tensor.name.starts_with("token_types") &&
                            tensor.name.ends_with(".weight");
     if (is_narrow) tensor.type = type_;
     const auto blocks = static_cast<int64_t>(traits_of(tensor.type).block_values);

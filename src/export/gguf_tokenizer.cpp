@@ -86,6 +86,7 @@ class TokenizerWriter {
 
   void run() {
     const Json& bpe = member(json_, "model");
+    if (text_of(member(bpe, "type")) == "WordPiece") return add_word_piece(bpe);
     if (text_of(member(bpe, "type")) != "BPE") {
       refuse("is a " + shortened(text_of(member(bpe, "type")), 40) + " tokenizer");
     }
@@ -111,6 +112,47 @@ class TokenizerWriter {
   }
 
  private:
+  // Words begin with "▁" and not their parts with "##". llama.cpp's tokenizer is that of an uncased
+  // BERT.
+  void add_word_piece(const Json& model) {
+    const std::vector<Json> steps = normalizers();
+    const bool is_bert = steps.size() == 1 && text_of(member(steps[0], "type")) == "BertNormalizer";
+    if (!is_bert || member(steps[0], "lowercase") != true ||
+        member(steps[0], "strip_accents") == false ||
+        member(steps[0], "handle_chinese_chars") == false) {
+      refuse("has another normalizer than that of an uncased BERT");
+    }
+    const std::vector<Json> splits = pre_tokenizers();
+    if (splits.size() != 1 || text_of(member(splits[0], "type")) != "BertPreTokenizer") {
+      refuse("has another pre-tokenizer than BERT's");
+    }
+    if (text_of(member(model, "continuing_subword_prefix")) != "##") {
+      refuse("has word parts that do not begin with ##");
+    }
+    read_tokens(model, false);
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      if (types_[i] == static_cast<int32_t>(TokenType::kControl)) continue;
+      std::string& token = tokens_[i];
+      token = token.starts_with("##") ? token.substr(2) : std::string(kSpaceMark) + token;
+    }
+    set("model", std::string("bert"));
+    set("pre", std::string("bert-bge"));
+    set("tokens", tokens_);
+    set("token_type", types_);
+    constexpr std::array<std::pair<const char*, const char*>, 6> kNames = {
+        {{"cls", "bos_token_id"},
+         {"sep", "eos_token_id"},
+         {"unk", "unknown_token_id"},
+         {"sep", "seperator_token_id"},
+         {"pad", "padding_token_id"},
+         {"mask", "mask_token_id"}}};
+    for (const auto& [name, key] : kNames) {
+      if (const auto id = special_id(name)) set(key, static_cast<uint32_t>(*id));
+    }
+    set("add_bos_token", true);
+    set("normalizer.lowercase", true);
+  }
+
   void set(const std::string& name, GgufMetadata::Value value) {
     metadata_.set("tokenizer.ggml." + name, std::move(value));
   }

@@ -12,6 +12,7 @@ namespace finetune::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kSteps = 8;
 
@@ -128,6 +129,15 @@ TEST(Embedding, WithoutDuplicatesTheOrderStaysTheSameAfterAStop) {
   EXPECT_TRUE(finished(stopped).model == finished(whole).model);
 }
 
+// SimCSE: a column twice is a text with itself under another dropout.
+TEST(Embedding, LearnsFromTextsAlone) {
+  const EmbeddingRun run(TinyRun::Keys{{"text_columns", "[anchor, anchor]"}});
+  const ProcessResult trained = run.train();
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, Not(HasSubstr("44 of 44 samples")));
+  EXPECT_GT(result_of(run).losses.front(), 0.0);
+}
+
 TEST(Embedding, LearnsFromAStream) {
   const EmbeddingRun run({{"streaming", "true"}, {"per_device_train_batch_size", "4"}});
   const ProcessResult trained = run.train();
@@ -217,6 +227,15 @@ TEST(Embedding, SetsResumeToTheSameBitsInAnyProcesses) {
       EXPECT_NEAR(whole.losses[i], unbroken.losses[i], 2e-4) << order << i;
     }
   }
+}
+
+TEST(Embedding, VerifyResumeFindsEqualBits) {
+  const TwoSets run(
+      TinyRun::Keys{{"per_device_train_batch_size", "2"}, {"batch_sampler", "no_duplicates"}});
+  const ProcessResult result = testing::run(
+      finetune_command({"verify-resume", run.config(), "--steps", "6", "--interrupt_at", "3"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out + result.err, HasSubstr("bit for bit"));
 }
 
 TEST(Embedding, SetsKeepTheirUpdates) {
@@ -336,6 +355,35 @@ TEST(Embedding, AnAdapterOfADecoderIsMergedWithItsModules) {
     ASSERT_EQ(own.size(), of_merged.size());
     for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], of_merged[i], 1e-5) << bits;
   }
+}
+
+// scripts/ci/llama_cpp compares the files with llama.cpp's.
+TEST(Embedding, GgufHasTheTensorsAndThePooling) {
+  const EmbeddingRun run(TinyRun::Keys{
+      {"model_type", "bert"},
+      {"pooling_mode", "cls"},
+      {"tokenizer_name", source_dir() + "/tests/fixtures/parity/tasks/bert/tokenizer"}});
+  ASSERT_EQ(run.train().code, 0);
+  const std::string file = run.folder() / "model.gguf";
+  const ProcessResult done = testing::run(
+      finetune_command({"export", run.out(), file, "--outtype", "f32", "--verify", "logits"}));
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_THAT(done.out + done.err, HasSubstr("0 apart"));
+  const std::string content = read_file(file);
+  for (const char* name : {"bert.pooling_type", "blk.1.layer_output_norm.weight", "token_types"}) {
+    EXPECT_NE(content.find(name), std::string::npos) << name;
+  }
+  EXPECT_EQ(content.find("pooler"), std::string::npos);
+  const std::string copy = run.folder() / "copy";
+  std::filesystem::copy(run.out(), copy, std::filesystem::copy_options::recursive);
+  std::filesystem::remove(copy + "/manifest.json");
+  Json cased = parse_json(read_file(copy + "/tokenizer.json"), "");
+  cased["normalizer"]["lowercase"] = false;
+  write_file(copy + "/tokenizer.json", cased.dump());
+  const ProcessResult refused =
+      testing::run(finetune_command({"export", copy, run.folder() / "cased.gguf"}));
+  EXPECT_EQ(refused.code, 1) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("uncased"));
 }
 
 struct Refusal {

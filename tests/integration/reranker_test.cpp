@@ -38,6 +38,14 @@ TEST(Reranker, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
   }
 }
 
+TEST(Reranker, VerifyResumeFindsEqualBits) {
+  const RerankerRun run;
+  const ProcessResult result = testing::run(
+      finetune_command({"verify-resume", run.config(), "--steps", "6", "--interrupt_at", "3"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out + result.err, HasSubstr("bit for bit"));
+}
+
 TEST(Reranker, PredictPrintsTheScoreOfAPair) {
   const RerankerRun run;
   ASSERT_EQ(run.train().code, 0);

