@@ -7,7 +7,8 @@
 MODEL_DIR and PAIRS.jsonl as scripts/make_minilm.py makes them. Trains 256 pairs of 64 tokens an
 update with MultipleNegativesRankingLoss, at once and 16 at a time, in turns with
 sentence-transformers; each with few and with more updates, which takes the start off. Encodes 10,000
-texts of the pairs. Needs the packages of tests/requirements.txt. Prints a Markdown table.
+texts of the pairs. Ranks 50,000 documents of a few words for 5,000 queries, with vectors of 384 numbers of
+a model of one layer, which costs little compared with the search. Needs the packages of tests/requirements.txt. Prints a Markdown table.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAIRS, LENGTH, FEW, MORE, TEXTS = 256, 64, 1, 4, 10000
+QUERIES, DOCUMENTS = 5000, 50000
 
 
 def measured(command, **more):
@@ -92,6 +94,63 @@ def encoding(args, folder):
                      "--input", str(path), "--output", str(folder / "vectors.jsonl")])  # fmt: skip
 
 
+def write_corpus(folder, vocabulary):
+    """A folder of BEIR: each query is the beginning of a document."""
+    import random
+
+    draw = random.Random(1)
+    words = [token for token in vocabulary if token.isalpha() and token.islower() and len(token) > 3]
+    documents = [" ".join(draw.choices(words, k=6)) for _ in range(DOCUMENTS)]
+    (folder / "qrels").mkdir(parents=True)
+
+    def write(name, texts):
+        lines = [json.dumps({"_id": str(i), "text": text}) for i, text in enumerate(texts)]
+        (folder / name).write_text("\n".join(lines) + "\n")
+
+    write("corpus.jsonl", documents)
+    write("queries.jsonl", [" ".join(text.split()[:3]) for text in documents[:QUERIES]])
+    judged = "".join(f"{i}\t{i}\t1\n" for i in range(QUERIES))
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+
+
+def small_model(args, folder):
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import AutoModel, AutoTokenizer, BertConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    torch.manual_seed(1)
+    config = BertConfig(vocab_size=len(tokenizer), hidden_size=384, num_hidden_layers=1, num_attention_heads=6,
+                        intermediate_size=96)  # fmt: skip
+    AutoModel.from_config(config).save_pretrained(folder / "plain")
+    tokenizer.save_pretrained(folder / "plain")
+    modules = [Transformer(str(folder / "plain"), max_seq_length=32), Pooling(384)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "small"))
+    return tokenizer.get_vocab()
+
+
+def search_peer(folder):
+    """The command of a process: evaluates the small model."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    def texts(name):
+        rows = map(json.loads, (folder / "beir" / name).read_text().splitlines())
+        return {row["_id"]: row["text"] for row in rows}
+
+    queries = texts("queries.jsonl")
+    evaluator = InformationRetrievalEvaluator(queries, texts("corpus.jsonl"), {key: {key} for key in queries})
+    print(evaluator(SentenceTransformer(str(folder / "small"), device="cpu"))["cosine_ndcg@10"], file=sys.stderr)
+
+
+def search_ours(args, folder):
+    return measured([args.binary, "evaluate", "--task", "embedding", "--model_name_or_path", str(folder / "small"),
+                     "--validation_file", str(folder / "beir"), "--per_device_eval_batch_size", "32",
+                     "--max_seq_length", "32", "--output_dir", str(folder / "search"), "--use_cpu", "true",
+                     "--cache_dir", str(folder / "cache")])  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model", type=Path)
@@ -99,7 +158,11 @@ def main():
     parser.add_argument("--binary", default=str(ROOT / "build" / "finetune"))
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, default=PAIRS, help=argparse.SUPPRESS)
+    parser.add_argument("--search", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=["training", "encoding", "search"], help="measure this alone")
     args = parser.parse_args()
+    if args.search:
+        return search_peer(args.search)
     if args.steps is not None:
         return peer(args)
 
@@ -120,11 +183,16 @@ def main():
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for rows in (PAIRS, 16):
+        for rows in (PAIRS, 16) if args.only in (None, "training") else ():
             own = of_update(lambda steps, rows=rows: ours(args, folder, steps, rows))
             other = of_update(lambda steps, rows=rows: theirs(steps, rows))
             row(f"an update of {PAIRS} pairs, {rows} at a time", own, other)
-        row(f"{TEXTS} texts", encoding(args, folder), theirs(0))
+        if args.only in (None, "encoding"):
+            row(f"{TEXTS} texts", encoding(args, folder), theirs(0))
+        if args.only in (None, "search"):
+            write_corpus(folder / "beir", small_model(args, folder))
+            other = measured([sys.executable, __file__, str(args.model), str(args.pairs), "--search", str(folder)])
+            row(f"{DOCUMENTS} documents ranked for {QUERIES} queries", search_ours(args, folder), other)
 
 
 if __name__ == "__main__":

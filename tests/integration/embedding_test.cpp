@@ -238,6 +238,38 @@ TEST(Embedding, VerifyResumeFindsEqualBits) {
   EXPECT_THAT(result.out + result.err, HasSubstr("bit for bit"));
 }
 
+TEST(Embedding, AGuideChangesNothingAboutResumes) {
+  const EmbeddingRun guide(TinyRun::Keys{{"max_steps", "8"}});
+  ASSERT_EQ(guide.train().code, 0);
+  TinyRun::Keys keys = exact("2");
+  keys["loss_type"] = "GISTEmbedLoss";
+  keys["loss_kwargs"] = "{guide: '" + guide.out() + "', temperature: 0.1}";
+  const Result unbroken = finished(EmbeddingRun(keys));
+  const EmbeddingRun stopped(keys);
+  stopped.train_until(3);
+  const Result resumed = finished(stopped, {"--num_processes", "2"});
+  EXPECT_TRUE(resumed.model == unbroken.model);
+  keys["per_device_train_batch_size"] = "8";
+  const Result whole = finished(EmbeddingRun(keys));
+  for (size_t i = 0; i < whole.losses.size(); ++i) {
+    EXPECT_NEAR(whole.losses[i], unbroken.losses[i], 5e-4) << i;
+  }
+  EXPECT_NE(whole.losses, alone().losses);
+  const EmbeddingRun other(
+      TinyRun::Keys{{"max_steps", "1"},
+                    {"tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/lighthouse"}});
+  ASSERT_EQ(other.train().code, 0);
+  for (const auto& [folder, why] :
+       {std::pair<std::string, const char*>{other.out(), "another vocabulary"},
+        {source_dir() + "/tests/fixtures/parity/tasks/bert/likeness", "holds no tokenizer"}}) {
+    keys["loss_kwargs"] = "{guide: '" + folder + "'}";
+    const ProcessResult refused = EmbeddingRun(keys).train();
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr(std::string("guide: ")));
+    EXPECT_THAT(refused.err, HasSubstr(why));
+  }
+}
+
 TEST(Embedding, SetsKeepTheirUpdates) {
   TwoSets run;
   run.train_until(2);

@@ -112,6 +112,23 @@ class Embedding(ParityTest):
         )
         self.check_weights(ours, model)
 
+    def test_a_guide_leaves_out_what_it_finds_similar(self):
+        from sentence_transformers import SentenceTransformer
+
+        guide = self.folder / "guide"
+        guide.mkdir()
+        sentence_transformer(guide, "cls")
+        model = sentence_transformer(self.folder)
+        rows = rows_for("")
+        arguments = {"temperature": 0.05, "margin": 0.01}
+        theirs = train_theirs(
+            model, rows, "GISTEmbedLoss", guide=SentenceTransformer(str(guide / "start"), device="cpu"), **arguments
+        )
+        kwargs = {"guide": str(guide / "start"), **arguments}
+        ours = self.train_ours(rows, loss_type="GISTEmbedLoss", loss_kwargs=kwargs)
+        self.assert_same_losses(ours, theirs, 3 * LOSS)
+        self.check_weights(ours, model)
+
     def test_matryoshka(self):
         from sentence_transformers.sentence_transformer import losses
 

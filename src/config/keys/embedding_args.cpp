@@ -22,8 +22,8 @@ void EmbeddingArgs::describe(FieldList& field) {
                    "MultipleNegativesSymmetricRankingLoss",
                    "CachedMultipleNegativesSymmetricRankingLoss", "CoSENTLoss", "AnglELoss",
                    "CosineSimilarityLoss", "ContrastiveLoss", "OnlineContrastiveLoss",
-                   "TripletLoss", "MarginMSELoss", "BinaryCrossEntropyLoss", "MSELoss",
-                   "ListNetLoss", "RankNetLoss", "LambdaLoss"},
+                   "TripletLoss", "MarginMSELoss", "GISTEmbedLoss", "CachedGISTEmbedLoss",
+                   "BinaryCrossEntropyLoss", "MSELoss", "ListNetLoss", "RankNetLoss", "LambdaLoss"},
        .resume = ResumePolicy::kFixed});
   field("loss_kwargs", &EmbeddingArgs::loss_kwargs,
         "Arguments of loss_type as in sentence-transformers: {scale: 20.0} of the ranking losses, "

@@ -26,7 +26,8 @@ const TaskDescriptor& embedding_descriptor();
 struct EmbeddingSet {
   const EmbeddingLoss* loss = nullptr;  // null: none, in evaluation
   EmbeddingLossArgs args = {};
-  int64_t texts = 0;  // of a sample
+  int64_t texts = 0;                  // of a sample
+  std::shared_ptr<Model> guide = {};  // of a loss that has one
   // By text of a sample: the first tokens, special ones included, that are not pooled.
   std::vector<int64_t> prompt_tokens = {};
   // Of a corpus after its queries: the first samples, which are queries. Then `prompt_tokens` has

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
@@ -154,6 +155,37 @@ Tensor margin_mse(const Tensor& vectors, const Tensor& labels, int64_t first, in
   return (score(1) - score(2) - labels.narrow(0, first, count)).square();
 }
 
+// Of the documents that the guide finds less similar to the anchor than its positive: -log softmax
+// of the latter (Solatorio 2024, "GISTEmbed", eq. 1 to 4).
+Tensor guided(const Tensor& vectors, const Tensor& guide, int64_t first, int64_t count,
+              const Args& args) {
+  const Tensor own = vectors.narrow(0, first, count);
+  const Tensor of_guide = guide.narrow(0, first, count);
+  // Cosines of the own samples' texts in a column with all samples' in another.
+  const auto similar = [](const Tensor& rows, const Tensor& all, int64_t from, int64_t to) {
+    return unit(text(rows, from)).mm(unit(text(all, to)).t());
+  };
+  const Tensor judged = similar(of_guide, guide, 0, 1);
+  const Tensor positive = judged.narrow(1, first, count).diagonal().unsqueeze(1);
+  const Tensor limit = args.margin_strategy == "absolute"
+                           ? positive - args.guide_margin
+                           : positive - positive.abs() * args.guide_margin;
+  const double out = -std::numeric_limits<double>::infinity();
+  const Tensor pairs = similar(own, vectors, 0, 1);
+  const Tensor truth = pairs.narrow(1, first, count).diagonal();
+  Tensor too_similar = judged.gt(limit);
+  too_similar.narrow(1, first, count).diagonal().fill_(false);
+  std::vector<Tensor> scores = {pairs.masked_fill(too_similar, out)};
+  const auto add = [&](int64_t from, int64_t to) {
+    const Tensor mask = similar(of_guide, guide, from, to).gt(limit);
+    scores.push_back(similar(own, vectors, from, to).masked_fill(mask, out));
+  };
+  if (args.contrast_anchors) add(0, 0);
+  if (args.contrast_positives) add(1, 1);
+  if (vectors.size(1) > 2) add(0, 2);
+  return at::logsumexp(at::cat(scores, 1) / args.temperature, {1}) - truth / args.temperature;
+}
+
 constexpr int64_t kTwo = 2;
 constexpr int64_t kThree = 3;
 
@@ -188,7 +220,16 @@ const std::vector<EmbeddingLoss>& all_losses() {
        kThree,
        {"triplet_margin", "distance_metric"},
        triplet},
-      {"MarginMSELoss", false, true, Label::kMargin, kThree, kThree, {}, margin_mse}};
+      {"MarginMSELoss", false, true, Label::kMargin, kThree, kThree, {}, margin_mse},
+      {"GISTEmbedLoss",
+       true,
+       true,
+       Label::kGuide,
+       kTwo,
+       kThree,
+       {"guide", "temperature", "margin_strategy", "margin", "contrast_anchors",
+        "contrast_positives"},
+       guided}};
   return kAll;
 }
 
@@ -215,17 +256,33 @@ std::vector<std::string> embedding_loss_names() {
 
 EmbeddingLossArgs parse_loss_args(const EmbeddingLoss& loss, const std::string& text) {
   EmbeddingLossArgs args;
+  const bool is_guided = loss.label == Label::kGuide;
+  const std::map<std::string, double*> numbers = {{"scale", &args.scale},
+                                                  {"margin", &args.margin},
+                                                  {"triplet_margin", &args.triplet_margin},
+                                                  {"temperature", &args.temperature}};
   read_loss_kwargs(
       text, loss.name, loss.arguments, [&](const std::string& name, const auto& value) {
         if (name == "distance_metric") {
           args.distance_metric = one_of(name, value, {"euclidean", "cosine", "manhattan"});
-          return;
+        } else if (name == "margin_strategy") {
+          args.margin_strategy = one_of(name, value, {"absolute", "relative"});
+        } else if (name == "guide") {
+          args.guide = text_value(name, value);
+        } else if (name == "contrast_anchors") {
+          args.contrast_anchors = truth_value(name, value);
+        } else if (name == "contrast_positives") {
+          args.contrast_positives = truth_value(name, value);
+        } else if (name == "margin" && is_guided) {
+          args.guide_margin = number_value(name, value);
+        } else {
+          *numbers.at(name) = positive_number(name, value);
         }
-        double& number = name == "scale"    ? args.scale
-                         : name == "margin" ? args.margin
-                                            : args.triplet_margin;
-        number = positive_number(name, value);
       });
+  if (is_guided && args.guide.empty()) {
+    throw Error(ErrorKind::kConfig,
+                std::string(loss.name) + " needs {guide: FOLDER}, a model that embeds");
+  }
   return args;
 }
 

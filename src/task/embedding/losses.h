@@ -18,6 +18,13 @@ struct EmbeddingLossArgs {
   double margin = 0.5;
   double triplet_margin = 5.0;
   std::string distance_metric = "euclidean";  // of TripletLoss: or "cosine", "manhattan"
+  // Of GISTEmbedLoss.
+  std::string guide = {};  // a folder
+  double temperature = 0.01;
+  std::string margin_strategy = "absolute";  // or "relative"
+  double guide_margin = 0.0;
+  bool contrast_anchors = true;
+  bool contrast_positives = true;
 };
 
 // One of sentence-transformers' losses. All are means over samples [S], made of the vectors of
@@ -27,14 +34,21 @@ struct EmbeddingLoss {
   bool couples;           // a sample's loss depends on other samples
   // The loss of each of a few samples can be computed by itself, from the vectors of all.
   bool by_sample;
-  enum class Label { kNone, kScore, kBinary, kMargin } label;
+  // What it reads of a sample: nothing, the label of its row, or the vectors of a guide.
+  enum class Label { kNone, kScore, kBinary, kMargin, kGuide } label;
   int64_t fewest_texts;
   std::optional<int64_t> most_texts;
   std::vector<std::string_view> arguments;
-  // The losses of samples [first, first + count): [count]. `labels` [S]; undefined if it has none.
+  // The losses of samples [first, first + count): [count]. `labels` [S], or vectors of a guide
+  // [S, K, G]; undefined if it has none.
   Tensor (*losses)(const Tensor& vectors, const Tensor& labels, int64_t first, int64_t count,
                    const EmbeddingLossArgs& args);
 };
+
+// Whether the rows have a label for the loss.
+[[nodiscard]] inline bool reads_label(const EmbeddingLoss& loss) {
+  return loss.label != EmbeddingLoss::Label::kNone && loss.label != EmbeddingLoss::Label::kGuide;
+}
 
 // Returns the loss of this value of `loss_type`; nullptr for any other.
 [[nodiscard]] const EmbeddingLoss* find_embedding_loss(std::string_view loss_type);

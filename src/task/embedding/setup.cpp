@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
@@ -17,6 +18,7 @@
 #include "finetune/data/sample_stream.h"
 #include "finetune/data/text_list_dataset.h"
 #include "finetune/model/embedding_files.h"
+#include "finetune/model/model_folder.h"
 #include "task/embedding/embedding.h"
 #include "task/embedding/text_vectors.h"
 #include "task/predict/text_encoder.h"
@@ -72,12 +74,12 @@ class EmbeddingSetup final : public LabelledSetup {
     TextListOptions options;
     options.text_columns = columns.text_columns;
     options.label_column = columns.label_column;
-    if (is_training && loss.label == EmbeddingLoss::Label::kNone) options.label_column.reset();
+    if (is_training && !reads_label(loss)) options.label_column.reset();
     options.prompts = prompts_of(columns.text_columns);
     options.problem_of_label = [&loss, is_training](double label) {
       return is_training ? problem_of_label(loss, label) : "";
     };
-    if (is_training && loss.label != EmbeddingLoss::Label::kNone && !options.label_column) {
+    if (is_training && reads_label(loss) && !options.label_column) {
       refuse_loss(choice, std::string(loss.name) +
                               " needs a score or label of each sample, and the rows have no column "
                               "'label' or 'score'; set label_column, or another loss_type");
@@ -141,12 +143,24 @@ class EmbeddingSetup final : public LabelledSetup {
                                      const ModelOptions& options) const override {
     check_dims(config);
     EmbeddingTaskOptions learned{.matryoshka_dims = dims_};
+    std::map<std::string, std::shared_ptr<Model>> guides;  // by folder
+    const auto make_set = [&](const LossChoice& choice, const Shape& shape) {
+      EmbeddingSet set = set_of(choice, shape, config);
+      if (set.loss->label != EmbeddingLoss::Label::kGuide) return set;
+      std::shared_ptr<Model>& guide = guides[set.args.guide];
+      if (!guide) guide = make_guide(choice, set.args.guide, device, options);
+      set.guide = guide;
+      return set;
+    };
     for (size_t i = 0; i < train_.size(); ++i) {
-      learned.sets.push_back(set_of(losses_[i], train_[i], config));
+      learned.sets.push_back(make_set(losses_[i], train_[i]));
     }
-    const LossChoice* choice = loss_of_validation();
-    learned.evaluated = set_of(choice == nullptr ? losses_[0] : *choice, validation_, config);
-    if (choice == nullptr) learned.evaluated.loss = nullptr;
+    if (const LossChoice* choice = loss_of_validation()) {
+      learned.evaluated = make_set(*choice, validation_);
+    } else {
+      learned.evaluated = set_of(losses_[0], validation_, config);
+      learned.evaluated.loss = nullptr;
+    }
     auto model = make_model(Head::kEmbedding, config, seed(), device, options);
     auto task = make_embedding_task(*model, device, learned);
     return {std::move(model), std::move(task)};
@@ -288,7 +302,7 @@ class EmbeddingSetup final : public LabelledSetup {
         for (const LossChoice& choice : losses_) {
           if (choice.loss_type.has_value() != is_chosen) continue;
           const EmbeddingLoss& loss = loss_of(choice, validation_.columns);
-          const bool has_label = loss.label != EmbeddingLoss::Label::kNone;
+          const bool has_label = reads_label(loss);
           if (has_label == uses_labels && takes(loss, validation_.texts)) return &choice;
         }
       }
@@ -305,6 +319,49 @@ class EmbeddingSetup final : public LabelledSetup {
             .prompt_tokens =
                 config.embedding.include_prompt ? std::vector<int64_t>() : prompt_tokens(shape),
             .queries = shape.retrieval ? std::ssize(shape.retrieval->relevant) : 0};
+  }
+
+  // A model whose vectors say which texts are similar, from its folder. It reads the same tokens.
+  [[nodiscard]] std::shared_ptr<Model> make_guide(const LossChoice& choice, const std::string& name,
+                                                  c10::Device device,
+                                                  const ModelOptions& trained) const {
+    const std::string folder = resolve_model_folder(
+        name, args().locations.where(choice.key) + ": guide",
+        args().locations.path.empty() ? "" : parent_path(args().locations.path));
+    const auto refuse = [&](const std::string& why) { refuse_loss(choice, "guide: " + why); };
+    ModelConfig config;
+    std::shared_ptr<const Tokenizer> own;
+    try {
+      config = read_model_config(folder);
+      own = load_tokenizer(folder);
+    } catch (const Error& error) {
+      refuse(error.what());
+    }
+    if (!config.embedding.refusal.empty()) refuse(config.embedding.refusal);
+    const Tokenizer& of_model = context().tokenizer;
+    bool is_same = own->size() == of_model.size();
+    for (int64_t id = 0; is_same && id < own->size(); ++id) {
+      const auto token = static_cast<int32_t>(id);
+      is_same = own->id_to_token(token) == of_model.id_to_token(token);
+    }
+    if (!is_same) {
+      refuse("'" + folder + "' has another vocabulary than the model, and reads the same tokens; " +
+             "take a guide of the same tokenizer");
+    }
+    if (config.max_length() < max_seq_length()) {
+      refuse(format_text("'{}' reads {} tokens at most; lower max_seq_length {}", folder,
+                         config.max_length(), max_seq_length()));
+    }
+    ModelOptions options;
+    options.fused = trained.fused;
+    options.draw_weights = false;
+    options.base = base_format(config, folder);
+    std::shared_ptr<Model> guide = make_model(Head::kEmbedding, config, seed(), device, options);
+    const LoadReport report = load_folder_weights(*guide, folder);
+    if (!report.missing.empty()) {
+      refuse("'" + folder + "' lacks the tensor '" + report.missing.front() + "'");
+    }
+    return guide;
   }
 
   static bool takes(const EmbeddingLoss& loss, int64_t texts) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/cat.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <utility>
@@ -61,8 +62,12 @@ class EmbeddingTask final : public HeadTask {
 
   [[nodiscard]] Tensor summed_loss(const Tensor& vectors, const Batch& batch) const override {
     const int64_t samples = batch.size();
-    const Tensor labels =
-        batch.values.empty() ? Tensor() : to_device(batch.values, vectors.device());
+    Tensor labels;
+    if (set_->guide) {
+      labels = guide_vectors(batch).view({samples, set_->texts, -1});
+    } else if (!batch.values.empty()) {
+      labels = to_device(batch.values, vectors.device());
+    }
     return losses(vectors, samples, labels, 0, samples).sum();
   }
 
@@ -80,26 +85,35 @@ class EmbeddingTask final : public HeadTask {
  private:
   [[nodiscard]] static int64_t targets_of(const EmbeddingSet& set, const Batch& batch) {
     if (set.loss == nullptr) return 0;
-    return set.loss->label != EmbeddingLoss::Label::kNone && batch.values.empty() ? 0
-                                                                                  : batch.size();
+    return reads_label(*set.loss) && batch.values.empty() ? 0 : batch.size();
   }
-  [[nodiscard]] bool has_labels() const { return set_->loss->label != EmbeddingLoss::Label::kNone; }
+  // [rows, G], float32.
+  [[nodiscard]] Tensor guide_vectors(const Batch& batch) const {
+    const c10::NoGradGuard no_grad;
+    const ModelInput input = make_model_input(batch, device(), std::nullopt);
+    return real_rows(set_->guide->logits(input), batch).to(at::kFloat);
+  }
 
-  // [rows, D + 1], the label in the last column of each row of its sample; [rows, D] without
-  // labels.
+  // What the loss needs of all samples: [rows, D + 1], the label in the last column of each row of
+  // its sample; [rows, D + G] with the vectors of a guide; or [rows, D].
   [[nodiscard]] Tensor with_labels(const Tensor& vectors, const Batch& batch) {
     const Tensor rows = vectors.cpu();
-    if (!has_labels()) return rows;
+    dims_ = rows.size(1);
+    if (set_->guide) return at::cat({rows, guide_vectors(batch).cpu()}, 1);
+    if (!reads_label(*set_->loss)) return rows;
     const Tensor labels = to_device(batch.values, at::kCPU).repeat_interleave(set_->texts);
     return at::cat({rows, labels.unsqueeze(1)}, 1);
   }
 
   void couple_rows(const Tensor& results) {
     const int64_t samples = results.size(0) / set_->texts;
-    const int64_t size = results.size(1) - (has_labels() ? 1 : 0);
     Tensor labels;
-    if (has_labels()) labels = results.select(1, size).view({samples, set_->texts}).select(1, 0);
-    coupled_.couple(results.narrow(1, 0, size).contiguous(), samples,
+    if (set_->guide) {
+      labels = results.slice(1, dims_).contiguous().view({samples, set_->texts, -1});
+    } else if (reads_label(*set_->loss)) {
+      labels = results.select(1, dims_).view({samples, set_->texts}).select(1, 0);
+    }
+    coupled_.couple(results.narrow(1, 0, dims_).contiguous(), samples,
                     set_->loss->by_sample ? kSamplesAtOnce : samples,
                     [&](const Tensor& rows, int64_t first, int64_t count) {
                       return losses(rows, samples, labels, first, count);
@@ -115,6 +129,7 @@ class EmbeddingTask final : public HeadTask {
 
   EmbeddingTaskOptions options_;
   const EmbeddingSet* set_ = nullptr;  // of the batch at hand
+  int64_t dims_ = 0;                   // of a vector
   CoupledLoss coupled_;
   bool is_whole_ = false;  // the next batch is the whole update
 };

@@ -33,6 +33,21 @@ double positive_number(const std::string& name, const nlohmann::ordered_json& va
   throw Error(ErrorKind::kConfig, name + " is a number above 0");
 }
 
+double number_value(const std::string& name, const nlohmann::ordered_json& value) {
+  if (value.is_number()) return value.get<double>();
+  throw Error(ErrorKind::kConfig, name + " is a number");
+}
+
+bool truth_value(const std::string& name, const nlohmann::ordered_json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  throw Error(ErrorKind::kConfig, name + " is true or false");
+}
+
+std::string text_value(const std::string& name, const nlohmann::ordered_json& value) {
+  if (value.is_string() && !value.get<std::string>().empty()) return value.get<std::string>();
+  throw Error(ErrorKind::kConfig, name + " is a text");
+}
+
 std::string one_of(const std::string& name, const nlohmann::ordered_json& value,
                    const std::vector<std::string>& choices) {
   if (value.is_string() && std::ranges::find(choices, value.get<std::string>()) != choices.end()) {

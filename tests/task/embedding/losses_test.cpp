@@ -33,7 +33,10 @@ TEST(EmbeddingLosses, AreThoseOfSentenceTransformers) {
                                         static_cast<int64_t>(vectors[0][0].size())};
     const Tensor rows = at::tensor(numbers_in(vectors)).view(shape).requires_grad_();
     const Json& scores = golden.at("labels");
-    const Tensor labels = scores.is_null() ? Tensor() : at::tensor(numbers_in(scores));
+    Tensor labels = scores.is_null() ? Tensor() : at::tensor(numbers_in(scores));
+    if (loss.label == EmbeddingLoss::Label::kGuide) {
+      labels = labels.view({samples, shape[1], -1});
+    }
     const auto dims = golden.at("matryoshka_dims").get<std::vector<int64_t>>();
     const Tensor all = matryoshka(loss, dims, rows, labels, 0, samples, args);
     ASSERT_EQ(all.sizes(), at::IntArrayRef({samples}));
@@ -63,6 +66,9 @@ TEST(EmbeddingLosses, RefuseArgumentsOfOthers) {
   EXPECT_NE(refusal("CoSENTLoss", R"({"margin": 1})"), "");
   EXPECT_NE(refusal("CoSENTLoss", R"({"scale": 0})"), "");
   EXPECT_NE(refusal("CoSENTLoss", R"({"scale": "x"})"), "");
+  EXPECT_NE(refusal("GISTEmbedLoss", "").find("guide"), std::string::npos);
+  EXPECT_NE(refusal("GISTEmbedLoss", R"({"guide": "a", "contrast_anchors": 1})"), "");
+  EXPECT_EQ(refusal("GISTEmbedLoss", R"({"guide": "a", "margin": 0})"), "");
   EXPECT_NE(refusal("TripletLoss", R"({"distance_metric": "hamming"})"), "");
   EXPECT_EQ(embedding_loss("CachedMultipleNegativesRankingLoss").name,
             "MultipleNegativesRankingLoss");

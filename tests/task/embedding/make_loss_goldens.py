@@ -42,6 +42,44 @@ def case(name, texts, labels=None, dims=(), **arguments):
     }
 
 
+def guided_case(texts, temperature=0.01, **arguments):
+    """GISTEmbedLoss without models: their vectors are given."""
+    from sentence_transformers.sentence_transformer.losses import gist_embed
+
+    generator = torch.Generator().manual_seed(texts)
+    vectors = torch.randn(SAMPLES, texts, SIZE, generator=generator).round(decimals=3)
+    vectors.requires_grad_()
+    guide = torch.randn(SAMPLES, texts, SIZE - 2, generator=generator).round(decimals=3)
+    guide[:, 1] += guide[:, 0]  # a positive is more similar than most texts
+    loss = gist_embed.GISTEmbedLoss.__new__(gist_embed.GISTEmbedLoss)
+    torch.nn.Module.__init__(loss)
+    defaults = {
+        "margin_strategy": "absolute",
+        "margin": 0.0,
+        "contrast_anchors": True,
+        "contrast_positives": True,
+    }
+    for name, value in {**defaults, **arguments, "temperature": temperature}.items():
+        setattr(loss, name, value)
+    loss.model, loss.guide = "model", "guide"
+    loss.must_retokenize = loss.gather_across_devices = False
+    loss.similarity_fct = torch.nn.CosineSimilarity(dim=-1)
+    loss.cross_entropy_loss = torch.nn.CrossEntropyLoss()
+    rows = {"model": vectors, "guide": guide}
+    gist_embed.embed_columns = lambda model, features: list(rows[model].unbind(1))
+    value = loss([{}] * texts, None)
+    value.backward()
+    return {
+        "loss_type": "GISTEmbedLoss",
+        "loss_kwargs": {"guide": "a", "temperature": temperature, **arguments},
+        "matryoshka_dims": [],
+        "labels": guide.tolist(),
+        "vectors": vectors.tolist(),
+        "loss": value.item(),
+        "gradient": vectors.grad.tolist(),
+    }
+
+
 def main():
     scores = [0.1, 0.9, 0.5, 0.5, 0.3]
     binary = [1.0, 0.0, 1.0, 0.0, 0.0]
@@ -61,6 +99,10 @@ def main():
         case("TripletLoss", 3, distance_metric="cosine", triplet_margin=0.3),
         case("TripletLoss", 3, distance_metric="manhattan"),
         case("MarginMSELoss", 3, scores),
+        guided_case(2),
+        guided_case(3, temperature=0.1, margin=0.1),
+        guided_case(2, temperature=0.2, margin=0.2, margin_strategy="relative", contrast_anchors=False),
+        guided_case(3, temperature=0.05, contrast_positives=False),
     ]
     path = pathlib.Path(__file__).with_name("loss_goldens.json")
     path.write_text(json.dumps(cases, separators=(",", ":")) + "\n")
