@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // task: reranker for users. tests/parity compares what is learned.
+#include <fstream>
+
 #include "integration/launched.h"
 #include "integration/tiny_run.h"
 
@@ -61,6 +63,48 @@ TEST(Reranker, PredictPrintsTheScoreOfAPair) {
   EXPECT_THAT(alone.err, HasSubstr("--text_pair"));
 }
 
+// Queries with one to four documents, the first of which is right.
+std::string uneven_rows(bool has_labels) {
+  std::string rows;
+  std::ifstream answers(kTasks + "answers-train.jsonl");
+  size_t number = 0;
+  for (std::string line; std::getline(answers, line); ++number) {
+    const Json row = parse_json(line, "");
+    const std::vector<std::string> all = {row["answer"], row["wrong"], "a boat", "the sea"};
+    const size_t count = 1 + number % 4;
+    Json sample = {{"q", row["question"]},
+                   {"d", std::vector<std::string>(all.begin(), all.begin() + count)}};
+    for (size_t i = 0; has_labels && i < count; ++i) sample["label"].push_back(i == 0 ? 1 : 0);
+    rows += sample.dump() + "\n";
+  }
+  return rows;
+}
+
+TEST(Reranker, QueriesMayHaveDifferentNumbersOfDocuments) {
+  for (const bool has_labels : {true, false}) {
+    TinyRun::Keys keys = {{"full_determinism", "true"}};
+    const auto trained = [&](const Arguments& more, bool stops) {
+      RerankerRun run(keys);
+      run.folder().write("rows.jsonl", uneven_rows(has_labels));
+      run.set({{"train_file", run.folder() / "rows.jsonl"},
+               {"validation_file", run.folder() / "rows.jsonl"}});
+      if (stops) run.train_until(4);
+      const ProcessResult result = run.train(more);
+      EXPECT_EQ(result.code, 0) << result.err;
+      const Json results = parse_json(read_file(run.out("eval_results.json")), "");
+      EXPECT_GT(results["eval_map"].get<double>(), 0.3);
+      EXPECT_TRUE(results["eval_loss"].is_number());
+      return read_file(run.out("model.safetensors"));
+    };
+    const std::string whole = trained({}, false);
+    EXPECT_TRUE(trained({"--num_processes", "2"}, true) == whole) << has_labels;
+    for (const char* loss : {"BinaryCrossEntropyLoss", "ListNetLoss", "MarginMSELoss"}) {
+      keys["loss_type"] = loss;
+      (void)trained({}, false);
+    }
+  }
+}
+
 struct Refusal {
   const char* rows;
   TinyRun::Keys keys;
@@ -75,6 +119,20 @@ TEST(Reranker, RefusesWhatItCannotLearn) {
       {R"({"q": "x", "d": "y", "label": 3})", {}, 2, {"BinaryCrossEntropyLoss"}},
       {R"({"q": "x", "d": "y", "label": 1})", {{"loss_type", "LambdaLoss"}}, 2, {"LambdaLoss"}},
       {R"({"q": "x", "d": ["y", "z"], "label": 1})", {}, 2, {"1 labels", "2 documents"}},
+      {"{\"q\": \"x\", \"d\": [\"y\", \"z\"], \"label\": [1, 0]}\n"
+       "{\"q\": \"x\", \"d\": [\"y\"], \"label\": [1, 0]}",
+       {},
+       1,
+       {"train.jsonl:2", "2 labels", "1 documents"}},
+      {"{\"q\": \"x\", \"d\": [\"y\", \"z\"], \"label\": [1, 0]}\n"
+       "{\"q\": \"x\", \"d\": [], \"label\": []}",
+       {},
+       1,
+       {"train.jsonl:2", "one text"}},
+      {R"({"q": "x", "d": "y", "label": 3})",
+       {{"loss_type", "BinaryCrossEntropyLoss"}},
+       1,
+       {"train.jsonl:1", "'label'", "0 to 1"}},
       {R"({"q": "x", "d": "y", "label": 1})", {{"loss_type", "CoSENTLoss"}}, 2, {"CoSENTLoss"}},
       {R"({"q": "x", "d": "y", "label": 1})", {{"loss_kwargs", "{k: 3}"}}, 2, {"'k'"}}};
   for (const Refusal& refusal : refusals) {

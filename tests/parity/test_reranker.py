@@ -28,6 +28,24 @@ def lists():
     return out
 
 
+def uneven_lists():
+    """The same without some of the documents of some queries."""
+    rows = lists()
+    for i, row in enumerate(rows):
+        kept = 4 - i % 3
+        row["documents"], row["labels"] = row["documents"][:kept], row["labels"][:kept]
+    return rows
+
+
+def judged_sample(row):
+    pairs = list(zip(row["documents"], row["labels"], strict=True))
+    return {
+        "query": row["query"],
+        "positive": [text for text, label in pairs if label > 0],
+        "negative": [text for text, label in pairs if label <= 0],
+    }
+
+
 def cross_encoder(folder):
     from sentence_transformers import CrossEncoder
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -112,6 +130,24 @@ class Reranker(ParityTest):
             value = function(labels, theirs)[0]
             self.assertAlmostEqual(results[f"eval_{name}"], value, delta=10 * METRIC, msg=name)
 
+    def test_lists_of_unequal_length(self):
+        from sentence_transformers import CrossEncoder
+        from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+
+        judged = [row for row in uneven_lists() if max(row["labels"]) > 0 >= min(row["labels"])]
+        self.assertEqual({len(row["labels"]) for row in judged}, {2, 3, 4})
+        valid = self.folder / "valid.jsonl"
+        valid.write_text("".join(json.dumps(row) + "\n" for row in judged))
+        for name in ("LambdaLoss", "RankNetLoss", "ListNetLoss"):
+            with self.subTest(name):
+                output = str(self.folder / name)
+                run = self.check(name, uneven_lists(), output_dir=output, validation_file=str(valid))
+        evaluator = CrossEncoderRerankingEvaluator([judged_sample(row) for row in judged])
+        theirs = evaluator(CrossEncoder(str(run), device="cpu", max_length=48))
+        results = json.loads((run / "eval_results.json").read_text())
+        for name in ("map", "mrr@10", "ndcg@10"):
+            self.assertAlmostEqual(results[f"eval_{name}"], theirs[name], delta=METRIC, msg=name)
+
     def test_mean_squared_error(self):
         self.check("MSELoss", scored_pairs())
 
@@ -127,14 +163,7 @@ class Reranker(ParityTest):
         cross_encoder(self.folder)
         rows = lists()
         run = self.train_ours(rows)
-        samples = []
-        for row in rows:
-            pairs = list(zip(row["documents"], row["labels"], strict=True))
-            samples.append({
-                "query": row["query"],
-                "positive": [text for text, label in pairs if label > 0],
-                "negative": [text for text, label in pairs if label <= 0],
-            })  # fmt: skip
+        samples = [judged_sample(row) for row in rows]
         theirs = CrossEncoderRerankingEvaluator(samples)(CrossEncoder(str(run), device="cpu"))
         results = json.loads((run / "eval_results.json").read_text())
         for name in ("map", "mrr@10", "ndcg@10"):

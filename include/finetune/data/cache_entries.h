@@ -14,7 +14,7 @@ inline constexpr const char* kBuildLock = "lock";  // in an entry's folder: lock
 inline constexpr const char* kUsed = "used";       // locked by readers; its time is the last use
 
 // Folders next to the entries for the results that data/file_findings.h stores.
-inline constexpr std::array<const char*, 3> kFindings = {"rows", "labels", "contents"};
+inline constexpr std::array<const char*, 4> kFindings = {"rows", "labels", "contents", "texts"};
 
 // Marks an entry of the cache as in use, and keeps other processes from removing it. Best effort:
 // does nothing if the folder is read-only or has no locks.

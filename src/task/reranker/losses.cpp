@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
@@ -32,14 +33,21 @@ const std::vector<std::string>& schemes() {
   return kSchemes;
 }
 
-int64_t every_label(const Labels& labels, int64_t /*documents*/) { return std::ssize(labels); }
+// A query that has fewer documents than another has labels of NaN for the rest.
+int64_t every_label(const Labels& labels, int64_t /*documents*/) {
+  return std::ranges::count_if(labels, [](float label) { return !std::isnan(label); });
+}
 
 int64_t every_sample(const Labels& labels, int64_t documents) {
   return std::ssize(labels) / documents;
 }
 
 int64_t every_margin(const Labels& labels, int64_t documents) {
-  return std::ssize(labels) / documents * (documents - 1);
+  return every_label(labels, documents) - every_sample(labels, documents);
+}
+
+Tensor of_present(const Tensor& values, const Tensor& labels, double otherwise) {
+  return values.masked_fill(labels.isnan(), otherwise);
 }
 
 // Pairs of documents of a query, the first of which is more relevant.
@@ -55,23 +63,31 @@ int64_t ordered_pairs(const Labels& labels, int64_t documents) {
 
 Tensor binary_cross_entropy(const Tensor& logits, const Tensor& labels, const Args& args) {
   const Tensor weight = at::full({1}, args.pos_weight, logits.options());
-  return at::binary_cross_entropy_with_logits(logits, labels, {}, weight, at::Reduction::Sum);
+  const Tensor present = labels.isnan().logical_not().to(logits.scalar_type());
+  return at::binary_cross_entropy_with_logits(logits, of_present(labels, labels, 0), present,
+                                              weight, at::Reduction::Sum);
 }
 
 Tensor squared_error(const Tensor& logits, const Tensor& labels, const Args& /*args*/) {
-  return at::mse_loss(logits, labels, at::Reduction::Sum);
+  return at::mse_loss(of_present(logits, labels, 0), of_present(labels, labels, 0),
+                      at::Reduction::Sum);
 }
 
 // Of the differences of a sample's first document and its others (Hofstätter et al. 2020, eq. 3).
 Tensor margin_error(const Tensor& logits, const Tensor& labels, const Args& /*args*/) {
-  const auto margins = [](const Tensor& x) { return x.narrow(1, 0, 1) - x.slice(1, 1); };
+  const auto margins = [&](const Tensor& x) {
+    return of_present(x.narrow(1, 0, 1) - x.slice(1, 1), labels.slice(1, 1), 0);
+  };
   return at::mse_loss(margins(logits), margins(labels), at::Reduction::Sum);
 }
 
 // Cao et al. 2007, "Learning to Rank: From Pairwise Approach to Listwise Approach", with the
 // probability of a document to be the first
 Tensor list_net(const Tensor& logits, const Tensor& labels, const Args& /*args*/) {
-  return -(at::softmax(labels, 1) * at::log_softmax(logits, 1)).sum();
+  const double none = -std::numeric_limits<double>::infinity();
+  const Tensor shares = at::softmax(of_present(labels, labels, none), 1);
+  const Tensor own = at::log_softmax(of_present(logits, labels, none), 1);
+  return -(shares * of_present(own, labels, 0)).sum();
 }
 
 // Weights of pairs, from gains and discounts of the documents in the order of their scores (Wang et
@@ -94,14 +110,17 @@ Tensor pair_weights(const Tensor& gain, const std::string& scheme) {
 
 Tensor pairs_loss(const Tensor& logits, const Tensor& labels, const Args& args,
                   const std::string& scheme) {
-  const auto [scores, order] = logits.sort(/*dim=*/1, /*descending=*/true);
-  const Tensor relevance = labels.gather(1, order);
-  const Tensor is_ordered = (relevance.unsqueeze(2) - relevance.unsqueeze(1)).gt(0);
+  constexpr double kLast = -1e4;  // below every score
+  const auto [scores, order] =
+      of_present(logits, labels, kLast).sort(/*dim=*/1, /*descending=*/true);
+  const Tensor sorted = labels.gather(1, order);
+  const Tensor is_ordered = (sorted.unsqueeze(2) - sorted.unsqueeze(1)).gt(0);  // of NaN nothing
+  const Tensor relevance = of_present(sorted, sorted, 0);
   Tensor losses =
       at::log_sigmoid(args.sigma * (scores.unsqueeze(2) - scores.unsqueeze(1))) / std::numbers::ln2;
   if (scheme != "NoWeightingScheme") {
     const Tensor discount = (at::arange(1, labels.size(1) + 1, labels.options()) + 1).log2();
-    const Tensor ideal = std::get<0>(labels.clamp_min(0).sort(1, true));
+    const Tensor ideal = std::get<0>(of_present(labels, labels, 0).clamp_min(0).sort(1, true));
     const Tensor best = ((at::pow(2, ideal) - 1) / discount).sum(1, true).clamp_min(1e-10);
     const Tensor gain = (at::pow(2, relevance.clamp_min(0)) - 1) / best;
     losses = losses * pair_weights(gain, scheme);

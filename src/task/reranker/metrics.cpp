@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <cmath>
 
 #include "task/metrics/rank_metrics.h"
 #include "task/reranker/reranker.h"
@@ -21,6 +22,7 @@ class Ranking final : public Metrics {
       std::vector<std::pair<float, bool>> ranked;  // score, relevant
       for (size_t i = 0; i < documents; ++i) {
         const size_t at = sample * documents + i;
+        if (!batch.values.empty() && std::isnan(batch.values[at])) continue;  // a shorter list
         ranked.emplace_back(values[at], batch.values.empty() ? i == 0 : batch.values[at] > 0);
       }
       std::ranges::stable_sort(ranked,

@@ -31,6 +31,13 @@ class RerankerSetup final : public LabelledSetup {
     options.text_columns = columns.text_columns;
     options.label_column = columns.label_column;
     options.pairs_with_first = true;
+    options.lists_may_differ = true;
+    const bool takes_shares =
+        split == Split::kTrain && args().loss_type.value_or("") == "BinaryCrossEntropyLoss";
+    options.problem_of_label = [takes_shares](double label) -> std::string {
+      if (!takes_shares || (label >= 0 && label <= 1)) return "";
+      return "BinaryCrossEntropyLoss takes labels of 0 to 1: scale them, or take MSELoss";
+    };
     const std::shared_ptr<const SequenceDataset> data =
         read_rows(split, options, build_text_list_dataset);
     Shape& shape = split == Split::kTrain ? train_ : validation_;
