@@ -201,9 +201,25 @@ void ModelExport::commit(const std::string& run_id, int64_t step, const std::str
   manifest_.step = step;
   manifest_.created_unix = static_cast<int64_t>(unix_seconds());
   const std::string temporary = stage(text_file(kFinetuneStateFile, state));
+  remove_former();
   write_manifest(files_, folder_, manifest_);
   put_in_place(files_, temporary, join_path(folder_, kFinetuneStateFile));
   files_.sync_directory(folder_);
+}
+
+// A model of another kind, such as an adapter after a whole model, has not all files of the former.
+void ModelExport::remove_former() {
+  std::vector<std::string> former;
+  for (const auto& [name, record] : written_.files) {
+    const bool is_of_model = decides_answers(name) || name == kModelIndexFile;
+    if (is_of_model && !manifest_.files.contains(name)) former.push_back(name);
+  }
+  for (const std::string& name : former) {
+    const std::string path = join_path(folder_, name);
+    if (files_.type(path) == FileType::kFile && !is_of_user(name)) files_.remove_file(path);
+    written_.files.erase(name);
+  }
+  if (!former.empty()) save_written(files_, folder_, written_);
 }
 
 void remember_written(FileSystem& files, const std::string& folder) {

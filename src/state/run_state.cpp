@@ -80,6 +80,7 @@ void describe(State& s, Visitor&& field) {
   field("identity_tokenizer", s.identity.tokenizer);
   field("identity_model", s.identity.model);
   field("identity_chat_template", s.identity.chat_template);
+  field("identity_guides", s.identity.guides);
   field("inputs", s.inputs);
   describe_environment(s.environment, field);
   field("config", s.config);
@@ -115,7 +116,8 @@ constexpr std::string_view kCameLater[] = {"memory",
                                            "shard_threads",
                                            "stream",
                                            "chat_date",
-                                           "identity_chat_template"};
+                                           "identity_chat_template",
+                                           "identity_guides"};
 
 constexpr size_t kLongestList = 1 << 20;
 

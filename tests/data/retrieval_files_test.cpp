@@ -84,6 +84,21 @@ TEST(RetrievalTask, HasTheQueriesThatAreJudged) {
   EXPECT_EQ(Beir().read(1).relevant.size(), 1U);
 }
 
+TEST(RetrievalFiles, LackNoneOfThem) {
+  for (const char* name : {"corpus.jsonl", "queries.jsonl", "qrels/test.tsv"}) {
+    const Beir beir;
+    std::filesystem::remove(beir.folder() / name);
+    const std::string why =
+        refusal_of([&] { (void)retrieval_files({beir.path()}, "validation_file"); });
+    EXPECT_NE(why.find("BEIR"), std::string::npos) << name;
+  }
+  const Beir one, two;
+  EXPECT_NE(refusal_of([&] {
+              (void)retrieval_files({one.path(), two.path()}, "validation_file");
+            }).find("name one folder"),
+            std::string::npos);
+}
+
 TEST(RetrievalTask, RefusesRowsThatCannotBeRead) {
   const auto refused = [](const char* split, const char* rows) {
     const Beir beir;
@@ -92,6 +107,11 @@ TEST(RetrievalTask, RefusesRowsThatCannotBeRead) {
   };
   EXPECT_NE(refused("test", "q1\td1\tmuch\n").find("test.tsv:2"), std::string::npos);
   EXPECT_NE(refused("test", "q9\td1\t1\n").find("judges no query"), std::string::npos);
+  const Beir twice;
+  twice.folder().write("corpus.jsonl",
+                       "{\"_id\": \"d1\", \"text\": \"one\"}\n"
+                       "{\"_id\": \"d1\", \"text\": \"two\"}\n");
+  EXPECT_NE(refusal_of([&] { (void)twice.read(); }).find("an _id twice"), std::string::npos);
   const Beir beir;
   beir.folder().write("queries.jsonl", "{\"id\": \"q1\", \"text\": \"first\"}\n");
   EXPECT_NE(refusal_of([&] { (void)beir.read(); }).find("queries.jsonl:1"), std::string::npos);

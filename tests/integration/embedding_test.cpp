@@ -255,6 +255,15 @@ TEST(Embedding, AGuideChangesNothingAboutResumes) {
     EXPECT_NEAR(whole.losses[i], unbroken.losses[i], 5e-4) << i;
   }
   EXPECT_NE(whole.losses, alone().losses);
+  const EmbeddingRun swapped(keys);
+  swapped.train_until(3);
+  const EmbeddingRun second(TinyRun::Keys{{"max_steps", "3"}});
+  ASSERT_EQ(second.train().code, 0);
+  std::filesystem::rename(guide.out(), guide.out() + "-first");
+  std::filesystem::copy(second.out(), guide.out(), std::filesystem::copy_options::recursive);
+  const ProcessResult noticed = swapped.train();
+  EXPECT_EQ(noticed.code, 2) << noticed.err;
+  EXPECT_THAT(noticed.err, HasSubstr("the weights of the guide"));
   const EmbeddingRun other(
       TinyRun::Keys{{"max_steps", "1"},
                     {"tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/lighthouse"}});
@@ -336,6 +345,66 @@ TEST(Embedding, PredictPrintsVectorsSimilaritiesAndTheNearest) {
   EXPECT_EQ(found["query"], "the lamp");
 }
 
+TEST(Embedding, HardNegativesReplaceNoFileOfTheUser) {
+  const EmbeddingRun run(TinyRun::Keys{{"max_steps", "1"}});
+  ASSERT_EQ(run.train().code, 0);
+  const std::string data = run.folder() / "train.jsonl";
+  const std::string valid = run.folder() / "valid.jsonl";
+  const std::string mined = run.folder() / "mined.jsonl";
+  const auto mine = [&](const std::string& to) {
+    return testing::run(finetune_command(
+        {"prepare", "--task", "embedding", "--model_name_or_path", run.out(), "--train_file", data,
+         "--max_seq_length", "32", "--output_dir", run.folder() / "out2", "--cache_dir",
+         run.folder() / "cache", "--use_cpu", "true", "--hard_negatives", "2", "--rows", to}));
+  };
+  for (const std::string& file : {data, valid}) {
+    const std::string before = read_file(file);
+    const ProcessResult refused = mine(file);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_TRUE(read_file(file) == before);
+  }
+  EXPECT_EQ(mine(mined).code, 0);
+  const std::string first = read_file(mined);
+  EXPECT_EQ(mine(mined).code, 0);
+  EXPECT_TRUE(read_file(mined) == first);
+  std::string renamed = read_file(data);
+  for (size_t at; (at = renamed.find("anchor")) != std::string::npos;) {
+    renamed.replace(at, 6, "negative_1");
+  }
+  run.folder().write("train.jsonl", renamed);
+  std::filesystem::remove(mined);
+  EXPECT_EQ(mine(mined).code, 0);
+  const Json row = parse_json(first.substr(0, first.find('\n')), "");
+  const std::string again = read_file(mined);
+  EXPECT_EQ(parse_json(again.substr(0, again.find('\n')), "")["anchor"], row["anchor"]);
+}
+
+// The cache of tokens has not passed the rules of every loss.
+TEST(Embedding, LabelsAreCheckedAlsoWhereTheirTokensAreCached) {
+  EmbeddingRun run(TinyRun::Keys{{"eval_strategy", "no"}});
+  run.folder().write("train.jsonl", scored_pairs(20));
+  ASSERT_EQ(run.train().code, 0);
+  run.set({{"loss_type", "OnlineContrastiveLoss"}});
+  const ProcessResult refused = run.train({"--restart"});
+  EXPECT_EQ(refused.code, 1) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("labels of 0 and 1"));
+  run.set({{"loss_type", "MultipleNegativesRankingLoss"}});
+  const ProcessResult warned = run.train({"--restart"});
+  EXPECT_EQ(warned.code, 0) << warned.err;
+  EXPECT_THAT(warned.err, HasSubstr("column 'score' is not read"));
+}
+
+TEST(Embedding, TheCommandLineTakesSeveralSets) {
+  const TwoSets run;
+  const std::string sets =
+      Json{{"a", run.folder() / "train.jsonl"},
+           {"b", {{"path", run.folder() / "scored.jsonl"}, {"loss_type", "CoSENTLoss"}}}}
+          .dump();
+  const ProcessResult trained = run.train({"--train_file", sets});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("'b': 20 samples of 2 texts, CoSENTLoss"));
+}
+
 TEST(Embedding, TheReportShowsSimilaritiesAndWhatWasFoundWrongly) {
   const EmbeddingRun run(TinyRun::Keys{{"matryoshka_dims", "[32, 4]"}});
   ASSERT_EQ(run.train().code, 0);
@@ -354,6 +423,36 @@ TEST(Embedding, TheReportShowsSimilaritiesAndWhatWasFoundWrongly) {
   for (const Json& count : shown["similarities"]["positives"]) pairs += count.get<int64_t>();
   EXPECT_EQ(pairs, 20);
   EXPECT_TRUE(page["runs"][0]["results"].contains("eval_dim_4_cosine_ndcg@10"));
+}
+
+TEST(Embedding, PredictUsesTheModelsPrompts) {
+  const EmbeddingRun run(TinyRun::Keys{{"prompts", "{anchor: 'the light ', positive: 'a boat '}"},
+                                       {"include_prompt", "false"},
+                                       {"normalize_embeddings", "true"}});
+  ASSERT_EQ(run.train().code, 0);
+  const auto predict = [&](const Arguments& more, int code = 0) {
+    Arguments words = finetune_command({"predict", run.out(), "--use_cpu"});
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = testing::run(words);
+    EXPECT_EQ(result.code, code) << result.err;
+    return code == 0 ? parse_json(result.out, "answer") : Json(result.err);
+  };
+  const Json plain = predict({"--text", "keeper"})["embedding"];
+  const Json prompted = predict({"--text", "keeper", "--prompt_name", "anchor"})["embedding"];
+  EXPECT_NE(plain, prompted);
+  EXPECT_NE(prompted, predict({"--text", "the light keeper"})["embedding"]);  // pools the prompt
+  EXPECT_THAT(predict({"--text", "keeper", "--prompt_name", "query"}, 2).get<std::string>(),
+              HasSubstr("anchor, positive"));
+  run.folder().write("corpus.jsonl", "{\"positive\": \"keeper\"}\n");
+  const Json found = predict(
+      {"--query", "keeper", "--input", run.folder() / "corpus.jsonl", "--text_column", "positive"});
+  const double score = found["nearest"][0]["score"].get<double>();
+  const Json other = predict({"--text", "keeper", "--prompt_name", "positive"})["embedding"];
+  double product = 0;
+  for (size_t i = 0; i < other.size(); ++i) {
+    product += other[i].get<double>() * prompted[i].get<double>();
+  }
+  EXPECT_NEAR(score, product, 1e-5);
 }
 
 // The vector of a decoder is that of its last token.

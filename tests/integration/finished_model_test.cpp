@@ -296,6 +296,28 @@ TEST(FinishedModel, KeepsItsRecordWhenItIsEvaluatedLater) {
   EXPECT_EQ(verify(run).code, 3);
 }
 
+// A whole model and an adapter in one folder are two models.
+TEST(FinishedModel, ReplacesOneOfAnotherKind) {
+  const FinishedRun base;
+  FinishedRun run;
+  const auto exists = [&](const char* name) { return std::filesystem::exists(run.out(name)); };
+  const TinyRun::Keys adapter = {{"use_peft", "true"},
+                                 {"model_type", ""},
+                                 {"config_overrides", ""},
+                                 {"model_name_or_path", base.out()}};
+  run.set(adapter);
+  const ProcessResult changed = run.train({"--restart"});
+  ASSERT_EQ(changed.code, 0) << changed.err;
+  EXPECT_TRUE(exists("adapter_config.json") && exists("adapter_model.safetensors"));
+  EXPECT_FALSE(exists("config.json") || exists("model.safetensors"));
+  expect_finished(run.train());
+  run.set({{"use_peft", ""}});
+  const ProcessResult back = run.train({"--restart"});
+  ASSERT_EQ(back.code, 0) << back.err;
+  EXPECT_TRUE(exists("config.json") && exists("model.safetensors"));
+  EXPECT_FALSE(exists("adapter_config.json") || exists("adapter_model.safetensors"));
+}
+
 TEST(FinishedModel, LeavesFilesOfTheUserAlone) {
   const FinishedRun run;
   write_file(run.out("notes.txt"), "first");

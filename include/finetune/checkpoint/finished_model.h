@@ -57,6 +57,7 @@ class ModelExport {
  private:
   std::string stage(const CheckpointFile& file);
   void note_written(const std::string& name);
+  void remove_former();
 
   FileSystem& files_;
   std::string folder_;

@@ -28,7 +28,9 @@ class MixedDataset final : public Dataset {
 
   // Requires: at least one part, no empty part. Throws Error(kConfig), naming `key`, if the weights
   // make an epoch longer than kMaxSize.
-  MixedDataset(std::vector<MixturePart> parts, const std::string& key);
+  // `also`: what else the fingerprint is of.
+  MixedDataset(std::vector<MixturePart> parts, const std::string& key,
+               const std::string& also = "");
 
   using Dataset::get;
   using Dataset::length;

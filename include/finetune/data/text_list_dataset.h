@@ -24,6 +24,7 @@ struct TextListOptions : SampleOptions {
   bool lists_may_differ = false;
   bool pairs_with_first = false;  // each sequence is a pair of the first text and another one
   std::map<std::string, std::string> prompts = {};  // column -> text before each of its texts
+  std::string label_rule = {};  // names the next member: labels in the cache passed the same
   // Returns why a label is not allowed, and what to do; empty: it is.
   std::function<std::string(double label)> problem_of_label = {};
 };

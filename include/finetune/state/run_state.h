@@ -29,6 +29,7 @@ struct RunIdentity {
   std::string tokenizer;           // hash of its files
   std::string model;               // config.json of the model
   std::string chat_template = {};  // hash of the chat template; empty: none is used
+  std::string guides = {};         // of the weights of TaskSetup::guides(); empty: none are used
 };
 
 // Reduced micro-batch sizes after an OOM, and the sizes that the keys asked for; 0: not reduced.

@@ -42,7 +42,10 @@ struct PredictOptions {
   std::vector<std::string> ignore_labels = {"O"};  // token classification
   // Embeddings: texts whose similarity to each text is answered instead of vectors.
   std::vector<std::string> compare = {};
-  std::vector<std::string> queries = {};   // of NearestTexts
+  std::vector<std::string> queries = {};  // of NearestTexts
+  // Embeddings: the prompt of the model before each text; unset: none, but of NearestTexts those of
+  // queries and documents.
+  std::optional<std::string> prompt_name = {};
   int64_t max_answer_len = 15;             // question answering, in tokens
   int64_t max_seq_len = 384;               // question answering: tokens per window
   std::optional<int64_t> doc_stride = {};  // unset: 128, or half a window if that is less

@@ -99,6 +99,8 @@ class TaskSetup {
     std::unique_ptr<PredictionFiles> files;  // null: nothing is written
   };
   [[nodiscard]] virtual Results make_results(Split split) const = 0;
+  // Returns the folders of other models whose weights the loss depends on.
+  [[nodiscard]] virtual std::vector<std::string> guides() const { return {}; }
   // Whether the samples of a split that was read have a loss.
   [[nodiscard]] virtual bool has_loss(Split /*split*/) const { return true; }
 };

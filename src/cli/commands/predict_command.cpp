@@ -82,6 +82,8 @@ task, and the columns of FILE unless they are named here:
   --handle_impossible_answer  question-answering: the answer may be ""
   --compare TEXT ...          feature-extraction: print cosines instead of vectors
   --query TEXT ...            feature-extraction: print the --top_k nearest texts (10) of --input
+  --prompt_name NAME          feature-extraction: the model's prompt before each text (none; with
+                              --query before the queries those of the training)
 
 text-generation; the defaults are those of generation_config.json, else those in brackets:
 
@@ -222,6 +224,7 @@ std::vector<Query> make_queries(const TaskDescriptor& task, Lists lists) {
 
 // Options of a single task.
 constexpr std::pair<const char*, RowTask> kOwned[] = {
+    {"--prompt_name", RowTask::kEmbedding},
     {"--function_to_apply", RowTask::kSequenceClassification},
     {"--aggregation_strategy", RowTask::kTokenClassification},
     {"--ignore_labels", RowTask::kTokenClassification},
@@ -310,6 +313,7 @@ struct PredictWords {
     line.flag("--chat", options.chat);
     line.value("--chat_template_path", options.chat_template_path);
     line.value("--chat_template_kwargs", options.chat_template_kwargs);
+    line.value("--prompt_name", options.prompt_name);
   }
 };
 

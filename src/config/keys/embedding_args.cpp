@@ -51,7 +51,7 @@ void EmbeddingArgs::describe(FieldList& field) {
         "embedding: pool the tokens of prompts, too; unset: the model's, else true.",
         {.resume = ResumePolicy::kFixed});
   field("normalize_embeddings", &EmbeddingArgs::normalize_embeddings,
-        "embedding: the model scales its vectors to length 1; unset: the model's, else true.",
+        "embedding: the model scales its vectors to length 1; unset: the model's, else false.",
         {.resume = ResumePolicy::kFixed});
   field(
       "center_rewards_coefficient", &EmbeddingArgs::center_rewards_coefficient,

@@ -29,7 +29,8 @@ Node to_node(const Field* field, const std::vector<std::string>& words) {
   const bool list = is_known<std::vector<std::string>>(field);
   if (words.size() == 1) {
     const std::string& word = words.front();
-    const bool json = (list && word.starts_with('[')) ||
+    const bool names_sets = list && field->name == "train_file" && word.starts_with("{\"");
+    const bool json = (list && word.starts_with('[')) || names_sets ||
                       (is_known<JsonText>(field) &&
                        (word.starts_with('{') || (field->spec.listed && word.starts_with('['))));
     if (json) return read_inline_json(word, std::string(kWhere) + ": --" + field->name);

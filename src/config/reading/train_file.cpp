@@ -24,7 +24,8 @@ struct Entry {
   Node loss = {.kind = Node::Kind::kMap};  // loss_type, loss_kwargs
 };
 
-std::optional<Entry> entry_of(const Node& item, bool has_loss) {
+// `problem`: what is wrong where nothing is returned.
+std::optional<Entry> entry_of(const Node& item, bool has_loss, std::string& problem) {
   Entry entry;
   if (item.is_scalar()) {
     entry.path = item;
@@ -42,11 +43,13 @@ std::optional<Entry> entry_of(const Node& item, bool has_loss) {
     } else if (!has_loss && name == "weight" && value.is_scalar()) {
       entry.weight = value;
     } else {
+      problem = name == "path" ? "its path is not one text" : "'" + name + "' is not known";
       return std::nullopt;
     }
   }
-  if (!entry.path.is_scalar()) return std::nullopt;
-  return entry;
+  if (entry.path.is_scalar()) return entry;
+  problem = "it has no path";
+  return std::nullopt;
 }
 
 enum class Form { kPaths, kWeighted, kSets };
@@ -82,16 +85,22 @@ std::vector<Setting> split_train_file(const std::vector<Setting>& settings, Prob
     Node sets = {.kind = Node::Kind::kMap};
     if (has_sets) sets.names = setting.value.names;
     bool well_formed = !items.empty();
-    for (const Node& item : items) {
-      const std::optional<Entry> entry = entry_of(item, has_sets);
+    std::string problem;
+    for (size_t i = 0; i < items.size(); ++i) {
+      const std::optional<Entry> entry = entry_of(items[i], has_sets, problem);
       well_formed &= entry.has_value();
-      if (!well_formed) break;
+      if (!well_formed) {
+        const std::string name =
+            has_sets ? "'" + sets.names[i] + "'" : "entry " + std::to_string(i + 1);
+        problem = problem.empty() ? "" : name + ": " + problem + "; ";
+        break;
+      }
       paths.items.push_back(entry->path);
       weights.items.push_back(entry->weight);
       sets.items.push_back(entry->loss);
     }
     if (!well_formed) {
-      problems.add(setting.where, kForm);
+      problems.add(setting.where, problem + kForm);
       continue;
     }
     for (Node& weight : weights.items) weight.kind = Node::Kind::kQuoted;

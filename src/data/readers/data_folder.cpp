@@ -298,12 +298,20 @@ std::optional<Names> judged_files(const std::string& folder, const Tree& tree,
   const auto has = [&](const std::string& name) {
     return std::ranges::find(tree.data, name) != tree.data.end();
   };
-  if (!has("corpus.jsonl") || !has("queries.jsonl")) return std::nullopt;
   Names judgements;
   for (const std::string& file : tree.data) {
     if (matches_pattern(file, "qrels/*.tsv")) judgements.push_back(file);
   }
-  if (judgements.empty()) return std::nullopt;
+  Names absent;
+  for (const char* name : {"corpus.jsonl", "queries.jsonl"}) {
+    if (!has(name)) absent.emplace_back(name);
+  }
+  if (judgements.empty()) absent.emplace_back("qrels/*.tsv");
+  if (absent.size() > 1) return std::nullopt;
+  if (!absent.empty()) {
+    fail(key, "the folder '" + folder + "' has queries, documents or judgements (BEIR) without " +
+                  absent.front() + "; fetch it again, or name the files that are data");
+  }
   if (key != "validation_file" && key != "test_file") {
     fail(key, "the folder '" + folder +
                   "' has queries, documents and judgements (BEIR), which are for validation_file; "

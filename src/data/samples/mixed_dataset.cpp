@@ -10,7 +10,8 @@
 
 namespace finetune {
 
-MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& key)
+MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& key,
+                           const std::string& also)
     : parts_(std::move(parts)) {
   FT_CHECK(!parts_.empty(), "a mixture has parts");
   double longest = 0;  // samples per unit of weight, so that each part is seen at least once
@@ -35,6 +36,7 @@ MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& ke
     begins_.push_back(begins_.back() + share);
     hasher.update(format_text("{} {}\n", part.data->fingerprint(), share));
   }
+  hasher.update(also);
   fingerprint_ = hasher.hex();
 }
 

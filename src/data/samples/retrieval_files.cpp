@@ -2,6 +2,7 @@
 #include "finetune/data/retrieval_files.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
@@ -45,11 +46,18 @@ double score_in(const DataRow& row) {
 
 std::optional<RetrievalFiles> retrieval_files(const std::vector<std::string>& patterns,
                                               const std::string& key) {
-  if (patterns.size() != 1) return std::nullopt;
-  if (FileSystem::local().type(patterns[0]) != FileType::kDirectory) return std::nullopt;
-  const std::vector<std::string> files = expand_files(patterns, key);
-  if (files.size() != 3 || file_name(parent_path(files[2])) != "qrels") return std::nullopt;
-  return RetrievalFiles{.corpus = files[0], .queries = files[1], .judgements = files[2]};
+  for (const std::string& pattern : patterns) {
+    if (FileSystem::local().type(pattern) != FileType::kDirectory) continue;
+    const std::vector<std::string> files = expand_files({pattern}, key);
+    if (files.size() != 3 || file_name(parent_path(files[2])) != "qrels") continue;
+    if (patterns.size() > 1) {
+      throw Error(ErrorKind::kConfig, key + ": the folder '" + pattern +
+                                          "' has queries and their documents (BEIR), which are " +
+                                          "evaluated alone; name one folder");
+    }
+    return RetrievalFiles{.corpus = files[0], .queries = files[1], .judgements = files[2]};
+  }
+  return std::nullopt;
 }
 
 RetrievalTask read_retrieval_task(const RetrievalFiles& files, const RowOptions& options,
@@ -81,8 +89,11 @@ RetrievalTask read_retrieval_task(const RetrievalFiles& files, const RowOptions&
                                       " with a score above " + "0; are both of one data set?");
   }
   int64_t number = 0;
+  std::vector<uint64_t> seen;  // hashes of ids
   visit_rows({files.corpus}, options, [&](const DataRow& row) {
-    const auto found = queries_of.find(id_in(row, "_id"));
+    const std::string id = id_in(row, "_id");
+    seen.push_back(std::hash<std::string>()(id));
+    const auto found = queries_of.find(id);
     if (found != queries_of.end()) {
       for (const size_t query : found->second) task.relevant[query].push_back(number);
       queries_of.erase(found);
@@ -90,6 +101,11 @@ RetrievalTask read_retrieval_task(const RetrievalFiles& files, const RowOptions&
     ++number;
     return true;
   });
+  std::ranges::sort(seen);
+  if (std::ranges::adjacent_find(seen) != seen.end()) {
+    throw Error(ErrorKind::kData, files.corpus + ": has an _id twice, so that it is not clear " +
+                                      "which document is judged; remove one");
+  }
   task.absent = std::ssize(queries_of);
   return task;
 }

@@ -201,6 +201,7 @@ std::shared_ptr<const SequenceDataset> build_text_list_dataset(
   key["prompts"] = options.prompts;
   key["pairs"] = options.pairs_with_first;
   if (options.joined) key["joined"] = true;
+  if (!options.label_rule.empty()) key["label_rule"] = options.label_rule;
   if (most > 0) key["texts"] = most;
   return build_samples(
       {.files = files,

@@ -97,6 +97,12 @@ bool is_left_out(const HardNegativeOptions& options, float score, float positive
 }  // namespace
 
 void check_hard_negatives(const HardNegativeOptions& options) {
+  for (const auto& limit :
+       {options.max_score, options.min_score, options.absolute_margin, options.relative_margin}) {
+    if (limit && !std::isfinite(*limit)) {
+      throw Error(ErrorKind::kUsage, "--hard_negatives: scores and margins are numbers");
+    }
+  }
   if (options.range_min < 0) throw Error(ErrorKind::kUsage, "--range_min must not be negative");
   if (!options.range_max) return;
   if (*options.range_max - options.range_min >= options.num_negatives) return;

@@ -74,8 +74,15 @@ class EmbeddingSetup final : public LabelledSetup {
     TextListOptions options;
     options.text_columns = columns.text_columns;
     options.label_column = columns.label_column;
-    if (is_training && !reads_label(loss)) options.label_column.reset();
+    if (is_training && !reads_label(loss) && options.label_column) {
+      log::warning(
+          format_text("column '{}' is not read: {} has no labels, and every row is a "
+                      "sample whose texts belong together",
+                      *options.label_column, std::string(loss.name)));
+      options.label_column.reset();
+    }
     options.prompts = prompts_of(columns.text_columns);
+    if (is_training && reads_label(loss)) options.label_rule = loss.name;
     options.problem_of_label = [&loss, is_training](double label) {
       return is_training ? problem_of_label(loss, label) : "";
     };
@@ -164,6 +171,17 @@ class EmbeddingSetup final : public LabelledSetup {
     auto model = make_model(Head::kEmbedding, config, seed(), device, options);
     auto task = make_embedding_task(*model, device, learned);
     return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] std::vector<std::string> guides() const override {
+    std::vector<std::string> folders;
+    for (const LossChoice& choice : losses_) {
+      if (!choice.loss_type) continue;
+      const EmbeddingLoss& loss = embedding_loss(*choice.loss_type);
+      if (loss.label != EmbeddingLoss::Label::kGuide) continue;
+      folders.push_back(guide_folder(choice, loss_args(choice, loss).guide));
+    }
+    return folders;
   }
 
   [[nodiscard]] bool has_loss(Split /*split*/) const override {
@@ -269,9 +287,18 @@ class EmbeddingSetup final : public LabelledSetup {
     shape.data = std::make_shared<const MixedDataset>(
         std::vector<MixturePart>{{queries, static_cast<double>(queries->size())},
                                  {documents, static_cast<double>(documents->size())}},
-        files.key);
+        files.key, judgements_of(*task));
     validation_ = shape;
     return shape.data;
+  }
+
+  static std::string judgements_of(const RetrievalTask& task) {
+    std::string text;
+    for (size_t query = 0; query < task.relevant.size(); ++query) {
+      for (const int64_t document : task.relevant[query]) text += std::to_string(document) + " ";
+      text += "of " + std::to_string(task.relevant_count[query]) + "\n";
+    }
+    return text;
   }
 
   // The columns whose prompts queries and documents have: the first two of the training.
@@ -321,13 +348,17 @@ class EmbeddingSetup final : public LabelledSetup {
             .queries = shape.retrieval ? std::ssize(shape.retrieval->relevant) : 0};
   }
 
+  [[nodiscard]] std::string guide_folder(const LossChoice& choice, const std::string& name) const {
+    const std::string& config = args().locations.path;
+    return resolve_model_folder(name, args().locations.where(choice.key) + ": guide",
+                                config.empty() ? "" : parent_path(config));
+  }
+
   // A model whose vectors say which texts are similar, from its folder. It reads the same tokens.
   [[nodiscard]] std::shared_ptr<Model> make_guide(const LossChoice& choice, const std::string& name,
                                                   c10::Device device,
                                                   const ModelOptions& trained) const {
-    const std::string folder = resolve_model_folder(
-        name, args().locations.where(choice.key) + ": guide",
-        args().locations.path.empty() ? "" : parent_path(args().locations.path));
+    const std::string folder = guide_folder(choice, name);
     const auto refuse = [&](const std::string& why) { refuse_loss(choice, "guide: " + why); };
     ModelConfig config;
     std::shared_ptr<const Tokenizer> own;
@@ -345,7 +376,8 @@ class EmbeddingSetup final : public LabelledSetup {
       is_same = own->id_to_token(token) == of_model.id_to_token(token);
     }
     if (!is_same) {
-      refuse("'" + folder + "' has another vocabulary than the model, and reads the same tokens; " +
+      refuse("'" + folder +
+             "' has another vocabulary than the model, whose tokens it would read; " +
              "take a guide of the same tokenizer");
     }
     if (config.max_length() < max_seq_length()) {
@@ -398,9 +430,12 @@ class EmbeddingSetup final : public LabelledSetup {
 
   void check_texts(const LossChoice& choice, const EmbeddingLoss& loss, const Shape& shape) const {
     if (takes(loss, shape.texts)) return;
-    const std::string wanted = loss.most_texts == loss.fewest_texts
-                                   ? std::to_string(loss.fewest_texts)
-                                   : std::to_string(loss.fewest_texts) + " or more";
+    std::string wanted = std::to_string(loss.fewest_texts);
+    if (!loss.most_texts) {
+      wanted += " or more";
+    } else if (*loss.most_texts > loss.fewest_texts) {
+      wanted += " to " + std::to_string(*loss.most_texts);
+    }
     LossChoice blamed = choice;
     if (choice.set.empty() && !choice.loss_type) blamed.key = "text_columns";
     const std::string& first = shape.columns.text_columns.front();

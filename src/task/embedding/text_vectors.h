@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "finetune/task/queries.h"
@@ -21,6 +22,9 @@ class TextVectors {
   // Returns the vectors [texts, D], float32, on the CPU. Every text begins with `prompt`. Throws
   // Error(kData) that starts with the text's position.
   [[nodiscard]] Tensor of(const std::vector<Query>& texts, std::string_view prompt = "");
+  // The model's prompts, by name.
+  using Prompts = std::vector<std::pair<std::string, std::string>>;
+  [[nodiscard]] const Prompts& prompts() const { return runner_.config().embedding.prompts; }
 
  private:
   [[nodiscard]] ModelText encode(const std::string& text, const std::string& where);

@@ -34,6 +34,7 @@ class RerankerSetup final : public LabelledSetup {
     options.lists_may_differ = true;
     const bool takes_shares =
         split == Split::kTrain && args().loss_type.value_or("") == "BinaryCrossEntropyLoss";
+    if (takes_shares) options.label_rule = "BinaryCrossEntropyLoss";
     options.problem_of_label = [takes_shares](double label) -> std::string {
       if (!takes_shares || (label >= 0 && label <= 1)) return "";
       return "BinaryCrossEntropyLoss takes labels of 0 to 1: scale them, or take MSELoss";

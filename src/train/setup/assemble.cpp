@@ -388,6 +388,9 @@ class Assembly {
     parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
     parts.identity.model = model_identity(*parts.model);
     parts.identity.chat_template = hash_chat_template(parts.chat_template.get());
+    for (const std::string& folder : parts.setup->guides()) {
+      parts.identity.guides += hash_of_weights(folder, hash_cache(args_, {})) + " ";
+    }
     return parts;
   }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/train/prepare.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
+#include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/config/tasks.h"
@@ -117,6 +120,37 @@ std::vector<MiningPair> pairs_of(const LoadedConfig& config, const ColumnNames& 
   return pairs;
 }
 
+// Refuses to replace a file that has not the columns that are written, and the training data.
+void check_mined_file(const LoadedConfig& config, const std::string& path,
+                      const std::vector<std::string>& columns) {
+  FileSystem& files = FileSystem::local();
+  const std::string folder = parent_path(path);
+  if (!folder.empty() && !files.exists(folder)) {
+    throw Error(ErrorKind::kUsage, "--rows: there is no folder '" + folder + "'");
+  }
+  if (!files.exists(path)) return;
+  const std::vector<std::string> data = expand_files(config.args.train_file, "train_file");
+  const bool is_data = std::ranges::any_of(data, [&](const std::string& file) {
+    std::error_code ignored;
+    return std::filesystem::equivalent(file, path, ignored);
+  });
+  std::ifstream file(path, std::ios::binary);
+  std::string line;
+  std::getline(file, line);
+  const auto row = nlohmann::ordered_json::parse(line, nullptr, false);
+  std::vector<std::string> names;
+  if (row.is_object()) {
+    for (const auto& [name, value] : row.items()) names.push_back(name);
+  }
+  const bool is_mined = names.size() > 2 && names[0] == columns[0] && names[1] == columns[1] &&
+                        names[2] == "negative_1";
+  if (is_mined && !is_data) return;
+  throw Error(ErrorKind::kUsage, "--rows: '" + path + "' " +
+                                     (is_data ? "is the training data"
+                                              : "exists and was not written by --hard_negatives") +
+                                     "; choose another name");
+}
+
 nlohmann::ordered_json write_hard_negatives(const LoadedConfig& config,
                                             const PrepareOutput& output) {
   const TrainingArgs& args = config.args;
@@ -133,18 +167,32 @@ nlohmann::ordered_json write_hard_negatives(const LoadedConfig& config,
   const DataParts parts = assemble_data(
       config, {.train = true, .model_folder = "", .cache = {.required = true}}, progress);
   const ColumnNames columns = parts.setup->record().columns;
-  const std::string query = columns.text_columns.front();
-  const std::string positive =
-      columns.text_columns.size() > 1 ? columns.text_columns[1] : "positive";
-  check_rows_file(path, "{" + nlohmann::ordered_json(query).dump() + ":");
   const auto prompt_of = [&](const std::string& column) {
     if (args.prompts.empty()) return std::string();
     return parse_json(args.prompts.text, "prompts").value(column, std::string());
   };
+  std::string query = columns.text_columns.front();
+  std::string positive = columns.text_columns.size() > 1 ? columns.text_columns[1] : "positive";
+  const bool collide =
+      query == positive || query.starts_with("negative_") || positive.starts_with("negative_");
+  const std::string query_prompt = prompt_of(query);
+  const std::string document_prompt = prompt_of(positive);
+  if (collide) {
+    query = "anchor";
+    positive = "positive";
+  }
+  check_mined_file(config, path, {query, positive});
+  if (columns.label_column) {
+    log::warning("column '" + *columns.label_column +
+                 "' is not read: the texts of each row are taken to belong together");
+  }
+  if (parts.train_data->choices() > 2) {
+    log::warning("the first two texts of each row are read; the others are not written");
+  }
   const MiningModel model{
       .folder = named_folder(config, "model_name_or_path", *args.model_name_or_path),
-      .query_prompt = prompt_of(query),
-      .document_prompt = prompt_of(positive),
+      .query_prompt = query_prompt,
+      .document_prompt = document_prompt,
       .use_cpu = args.use_cpu};
   const std::vector<MiningPair> pairs = pairs_of(config, columns);
   bool has_begun = false;

@@ -103,6 +103,11 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present, const 
            saved.chat_template + " then, " + present.chat_template + " now); check " +
            "chat_template_path, " + run.way_out);
   }
+  if (saved.guides != present.guides) {
+    refuse("the weights of the guide are not those that " + checkpoint +
+           " began with (content hash " + saved.guides + " then, " + present.guides + " now)" +
+           advice);
+  }
   if (saved.data != present.data) {
     const std::string why = explain_data ? explain_data() : "";
     refuse("the training data are not those that " + checkpoint + " began with (" +
