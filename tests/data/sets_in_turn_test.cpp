@@ -25,7 +25,8 @@ const std::vector<int64_t> kSizes = {20, 43, 8};
 std::shared_ptr<const MixedDataset> three_parts() {
   std::vector<MixturePart> parts;
   for (const int64_t size : kSizes) {
-    parts.push_back({samples_of_lengths(uneven_lengths(size)), static_cast<double>(size)});
+    parts.push_back({samples_of_lengths(uneven_lengths(size)), static_cast<double>(size),
+                     "part of " + std::to_string(size)});
   }
   return std::make_shared<const MixedDataset>(parts, "train_file");
 }
@@ -105,7 +106,7 @@ TEST(SetsInTurn, RefusesAPartOfFewerSamplesThanAnUpdate) {
     ADD_FAILURE() << "8 samples do not fill an update of 9";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
-    EXPECT_NE(std::string(error.what()).find("entry 3 has 8 samples"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("'part of 8' has 8 samples"), std::string::npos);
   }
 }
 

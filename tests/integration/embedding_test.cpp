@@ -288,7 +288,7 @@ TEST(Embedding, SetsKeepTheirUpdates) {
   const TwoSets few(TinyRun::Keys{{"effective_batch_size", "24"}});
   const ProcessResult refused = few.train();
   EXPECT_EQ(refused.code, 2) << refused.err;
-  EXPECT_THAT(refused.err, HasSubstr("entry 2 has 20 samples"));
+  EXPECT_THAT(refused.err, HasSubstr("'scored' has 20 samples"));
 }
 
 TEST(Embedding, EveryModelHasTheModulesOfSentenceTransformers) {

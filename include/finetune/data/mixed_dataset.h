@@ -13,7 +13,8 @@ namespace finetune {
 // One dataset of a mixture, and its share of the samples.
 struct MixturePart {
   std::shared_ptr<const Dataset> data;
-  double weight = 1.0;  // positive; only the ratios matter
+  double weight = 1.0;    // positive; only the ratios matter
+  std::string name = {};  // for messages
 };
 
 // Several datasets as one. Each part has its weight's share of the samples of an epoch. An epoch

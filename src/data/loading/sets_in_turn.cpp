@@ -15,16 +15,15 @@ int64_t samples_in_turn(const MixedDataset& data, SetSampling sampling, int64_t 
   FT_CHECK(sampling != SetSampling::kNone && update >= 1, "each update is of one part");
   int64_t updates = 0;
   int64_t fewest = INT64_MAX;
-  for (size_t i = 0; i < data.parts().size(); ++i) {
-    const Dataset& part = *data.parts()[i].data;
-    if (part.size() < update) {
-      throw Error(
-          ErrorKind::kConfig,
-          format_text("train_file: entry {} has {} samples, fewer than the {} of an update; "
-                      "lower effective_batch_size, or leave the entry out",
-                      i + 1, part.size(), update));
+  for (const MixturePart& part : data.parts()) {
+    const int64_t size = part.data->size();
+    if (size < update) {
+      throw Error(ErrorKind::kConfig,
+                  format_text("train_file: '{}' has {} samples, fewer than the {} of an update; "
+                              "lower effective_batch_size, or leave it out",
+                              part.name, size, update));
     }
-    const int64_t of_part = (part.size() + update - 1) / update;
+    const int64_t of_part = (size + update - 1) / update;
     fewest = std::min(fewest, of_part);
     updates += of_part;
   }

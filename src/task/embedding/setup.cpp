@@ -285,8 +285,8 @@ class EmbeddingSetup final : public LabelledSetup {
     const auto queries =
         read_texts(found.queries, {"text"}, prompt_of(shape.columns.text_columns[0]), "queries");
     shape.data = std::make_shared<const MixedDataset>(
-        std::vector<MixturePart>{{queries, static_cast<double>(queries->size())},
-                                 {documents, static_cast<double>(documents->size())}},
+        std::vector<MixturePart>{{queries, static_cast<double>(queries->size()), "queries"},
+                                 {documents, static_cast<double>(documents->size()), "documents"}},
         files.key, judgements_of(*task));
     validation_ = shape;
     return shape.data;

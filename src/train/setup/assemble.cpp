@@ -20,6 +20,7 @@
 #include "finetune/chat/find_template.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/techniques.h"
+#include "finetune/config/training_sets.h"
 #include "finetune/data/mixed_dataset.h"
 #include "finetune/export/export.h"
 #include "finetune/kernels/kernels_in_use.h"
@@ -93,7 +94,8 @@ std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, Task
     entry = i;
     const std::shared_ptr<const Dataset> data = setup.read(Split::kTrain);
     const double size = static_cast<double>(std::max<int64_t>(1, data->size()));
-    parts.push_back({data, has_sets ? size : std::stod(args.train_file_weights[i])});
+    parts.push_back({data, has_sets ? size : std::stod(args.train_file_weights[i]),
+                     has_sets ? training_sets(args).at(i).name : args.train_file[i]});
     if (has_sets || data->choices() == parts.front().data->choices()) continue;
     throw Error(ErrorKind::kData,
                 format_text("train_file: '{}' has {} texts a sample and '{}' {}: a mixture by "
