@@ -99,7 +99,7 @@ std::optional<EmbeddingConfig> read_embedding_config(const std::string& folder) 
   const std::string modules_path = in_folder(kModulesFile);
   if (!files.exists(modules_path)) return std::nullopt;
   const Json modules = read_json_file(modules_path, ErrorKind::kData, {.max_bytes = 1 << 20});
-  if (!modules.is_array()) refuse(modules_path, "is no list of modules");
+  if (!modules.is_array() || modules.empty()) refuse(modules_path, "is no list of modules");
   EmbeddingConfig config;
   for (const Json& module : modules) {
     if (!module.is_object()) refuse(modules_path, "is no list of modules");
@@ -107,6 +107,7 @@ std::optional<EmbeddingConfig> read_embedding_config(const std::string& folder) 
   }
   if (const std::string path = in_folder(kSentenceConfigFile); files.exists(path)) {
     const auto length = value_of(read_object(path), "max_seq_length", int64_t{0}, path);
+    if (length < 0) refuse(path, "max_seq_length is below 0");
     if (length > 0) config.max_seq_length = length;
   }
   if (const std::string path = in_folder(kSentenceModelFile); files.exists(path)) {

@@ -343,6 +343,10 @@ TEST(Embedding, PredictPrintsVectorsSimilaritiesAndTheNearest) {
   ASSERT_EQ(found["nearest"].size(), 3U);
   EXPECT_GE(found["nearest"][0]["score"], found["nearest"][1]["score"]);
   EXPECT_EQ(found["query"], "the lamp");
+  const ProcessResult refused = testing::run(finetune_command(
+      {"predict", run.out(), "--query", "a", "--compare", "b", "--input", run.folder() / "x"}));
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("exclude each other"));
 }
 
 TEST(Embedding, HardNegativesReplaceNoFileOfTheUser) {

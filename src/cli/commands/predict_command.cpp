@@ -618,6 +618,9 @@ int predict_command(const Arguments& arguments) {
   words.options.compare = lists["--compare"];
   words.options.queries = lists["--query"];
   std::vector<Query> queries = make_queries(task, std::move(lists));
+  if (!words.options.compare.empty() && !words.options.queries.empty()) {
+    refuse_predict("--query and --compare exclude each other");
+  }
   check_model(folder);
   if (!words.options.queries.empty()) {
     search_file({task, folder, words, reads_input}, queries);
