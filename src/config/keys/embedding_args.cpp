@@ -25,12 +25,16 @@ void EmbeddingArgs::describe(FieldList& field) {
                    "TripletLoss", "MarginMSELoss", "GISTEmbedLoss", "CachedGISTEmbedLoss",
                    "BinaryCrossEntropyLoss", "MSELoss", "ListNetLoss", "RankNetLoss", "LambdaLoss"},
        .resume = ResumePolicy::kFixed});
-  field("loss_kwargs", &EmbeddingArgs::loss_kwargs,
-        "Arguments of loss_type as in sentence-transformers: {scale: 20.0} of the ranking losses, "
-        "CoSENTLoss and AnglELoss, {margin: 0.5} of the contrastive losses, {triplet_margin: 5.0, "
-        "distance_metric: euclidean} of TripletLoss, {pos_weight: 1.0} of BinaryCrossEntropyLoss, "
-        "{sigma: 1.0, weighting_scheme: NDCGLoss2PPScheme} of LambdaLoss.",
-        {.resume = ResumePolicy::kFixed});
+  field(
+      "loss_kwargs", &EmbeddingArgs::loss_kwargs,
+      "Arguments of loss_type as in sentence-transformers: {scale: 20.0} of the ranking losses, "
+      "CoSENTLoss and AnglELoss, {margin: 0.5} of the contrastive losses, {triplet_margin: 5.0, "
+      "distance_metric: euclidean} of TripletLoss, {guide: FOLDER, temperature: 0.01, margin: 0.0} "
+      "of GISTEmbedLoss, {directions: [query_to_doc, doc_to_query], hardness_mode: "
+      "all_negatives, hardness_strength: 9} of MultipleNegativesRankingLoss, {pos_weight: 1.0} of "
+      "BinaryCrossEntropyLoss, "
+      "{sigma: 1.0, weighting_scheme: NDCGLoss2PPScheme} of LambdaLoss.",
+      {.resume = ResumePolicy::kFixed});
   field("matryoshka_dims", &EmbeddingArgs::matryoshka_dims,
         "embedding: add up the loss of the first N dimensions for each of these N, as "
         "MatryoshkaLoss does; include the model's size.",

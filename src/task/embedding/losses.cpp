@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/logcumsumexp.h>
@@ -41,10 +42,59 @@ Tensor documents(const Tensor& vectors) {
   return vectors.slice(1, 1).transpose(0, 1).flatten(0, 1);
 }
 
+bool has_direction(const Args& args, const char* name) {
+  return std::ranges::find(args.directions, name) != args.directions.end();
+}
+
+// What is added to the scores of hard documents, of which a cosine is a measure (Lan et al. 2025,
+// "LLaVE", eq. 5). `is_own` [n, N]: documents of the row's sample.
+Tensor hardness(const Tensor& cosines, const Tensor& is_own, int64_t samples, const Args& args) {
+  const bool keeps_own = args.hardness_mode != "in_batch_negatives";
+  const bool keeps_others = args.hardness_mode != "hard_negatives";
+  Tensor left_out = keeps_own ? is_own.clone() : is_own;
+  if (keeps_own) left_out.slice(1, samples).fill_(false);  // negatives of a column
+  if (!keeps_others) left_out = left_out.logical_or(is_own.logical_not());
+  return (cosines.detach() * args.hardness_strength).masked_fill(left_out, 0);
+}
+
+// The loss below with further directions, or with a weight on hard negatives.
+Tensor ranking_in_directions(const Tensor& vectors, int64_t first, int64_t count,
+                             const Args& args) {
+  const double out = -std::numeric_limits<double>::infinity();
+  const int64_t samples = vectors.size(0);
+  const Tensor queries = unit(text(vectors, 0));
+  const Tensor all = unit(documents(vectors));
+  const Tensor own = queries.narrow(0, first, count);
+  const Tensor positives = all.narrow(0, first, count);
+  const Tensor is_self = at::eye(samples, vectors.options()).narrow(0, first, count).gt(0);
+  const Tensor is_own = is_self.repeat({1, vectors.size(1) - 1});
+  const Tensor cosines = own.mm(all.t());
+  std::vector<Tensor> scores = {cosines * args.scale};
+  if (!args.hardness_mode.empty() && args.hardness_strength > 0) {
+    scores[0] = scores[0] + hardness(cosines, is_own, samples, args);
+  }
+  const Tensor truth = scores[0].narrow(1, first, count).diagonal();
+  const auto add = [&](const Tensor& rows, const Tensor& others, const Tensor& left_out) {
+    Tensor products = rows.mm(others.t());
+    if (left_out.defined()) products = products.masked_fill(left_out, out);
+    scores.push_back(products * args.scale);
+  };
+  if (has_direction(args, "query_to_query")) add(own, queries, is_self);
+  if (has_direction(args, "doc_to_query")) add(positives, queries, {});
+  if (has_direction(args, "doc_to_doc")) add(positives, all, is_own);
+  if (!args.per_direction) return at::logsumexp(at::cat(scores, 1), {1}) - truth;
+  Tensor sum = at::zeros({count}, vectors.options());
+  for (const Tensor& direction : scores) sum = sum + at::logsumexp(direction, {1});
+  return sum / static_cast<double>(scores.size()) - truth;
+}
+
 // -log softmax of a sample's positive among all documents of the update (van den Oord et al. 2018,
 // "Representation Learning with Contrastive Predictive Coding", eq. 4).
 Tensor ranking(const Tensor& vectors, const Tensor& /*labels*/, int64_t first, int64_t count,
                const Args& args) {
+  if (!args.directions.empty() || !args.hardness_mode.empty()) {
+    return ranking_in_directions(vectors, first, count, args);
+  }
   const Tensor queries = unit(text(vectors, 0).narrow(0, first, count));
   const Tensor scores = queries.mm(unit(documents(vectors)).t()) * args.scale;
   const Tensor own = scores.narrow(1, first, count).diagonal();
@@ -186,12 +236,31 @@ Tensor guided(const Tensor& vectors, const Tensor& guide, int64_t first, int64_t
   return at::logsumexp(at::cat(scores, 1) / args.temperature, {1}) - truth / args.temperature;
 }
 
+std::vector<std::string> directions_in(const nlohmann::ordered_json& value) {
+  std::vector<std::string> names;
+  for (const auto& one : value.is_array() ? value : nlohmann::ordered_json::array({value})) {
+    names.push_back(one_of("a direction", one,
+                           {"query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"}));
+  }
+  if (std::ranges::find(names, "query_to_doc") == names.end()) {
+    throw Error(ErrorKind::kConfig, "directions have query_to_doc, the one that is learned");
+  }
+  return names;
+}
+
 constexpr int64_t kTwo = 2;
 constexpr int64_t kThree = 3;
 
 const std::vector<EmbeddingLoss>& all_losses() {
   static const std::vector<EmbeddingLoss> kAll = {
-      {"MultipleNegativesRankingLoss", true, true, Label::kNone, kTwo, {}, {"scale"}, ranking},
+      {"MultipleNegativesRankingLoss",
+       true,
+       true,
+       Label::kNone,
+       kTwo,
+       {},
+       {"scale", "directions", "partition_mode", "hardness_mode", "hardness_strength"},
+       ranking},
       {"MultipleNegativesSymmetricRankingLoss",
        true,
        true,
@@ -260,13 +329,21 @@ EmbeddingLossArgs parse_loss_args(const EmbeddingLoss& loss, const std::string& 
   const std::map<std::string, double*> numbers = {{"scale", &args.scale},
                                                   {"margin", &args.margin},
                                                   {"triplet_margin", &args.triplet_margin},
-                                                  {"temperature", &args.temperature}};
+                                                  {"temperature", &args.temperature},
+                                                  {"hardness_strength", &args.hardness_strength}};
   read_loss_kwargs(
       text, loss.name, loss.arguments, [&](const std::string& name, const auto& value) {
         if (name == "distance_metric") {
           args.distance_metric = one_of(name, value, {"euclidean", "cosine", "manhattan"});
         } else if (name == "margin_strategy") {
           args.margin_strategy = one_of(name, value, {"absolute", "relative"});
+        } else if (name == "directions") {
+          args.directions = directions_in(value);
+        } else if (name == "partition_mode") {
+          args.per_direction = one_of(name, value, {"joint", "per_direction"}) == "per_direction";
+        } else if (name == "hardness_mode") {
+          args.hardness_mode =
+              one_of(name, value, {"in_batch_negatives", "hard_negatives", "all_negatives"});
         } else if (name == "guide") {
           args.guide = text_value(name, value);
         } else if (name == "contrast_anchors") {
@@ -279,6 +356,12 @@ EmbeddingLossArgs parse_loss_args(const EmbeddingLoss& loss, const std::string& 
           *numbers.at(name) = positive_number(name, value);
         }
       });
+  if (args.per_direction &&
+      (has_direction(args, "query_to_query") || has_direction(args, "doc_to_doc"))) {
+    throw Error(ErrorKind::kConfig,
+                "partition_mode: per_direction is for query_to_doc and doc_to_query, whose texts "
+                "include the positive; take joint");
+  }
   if (is_guided && args.guide.empty()) {
     throw Error(ErrorKind::kConfig,
                 std::string(loss.name) + " needs {guide: FOLDER}, a model that embeds");

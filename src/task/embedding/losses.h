@@ -15,6 +15,12 @@ namespace finetune {
 // Arguments of a loss, with the defaults of sentence-transformers 6.2.
 struct EmbeddingLossArgs {
   double scale = 20.0;
+  // Of MultipleNegativesRankingLoss: what is compared besides queries with documents
+  // (query_to_query, doc_to_query, doc_to_doc), in one softmax or in one for each.
+  std::vector<std::string> directions = {};
+  bool per_direction = false;
+  std::string hardness_mode = {};  // in_batch_negatives, hard_negatives, all_negatives; empty: none
+  double hardness_strength = 0.0;
   double margin = 0.5;
   double triplet_margin = 5.0;
   std::string distance_metric = "euclidean";  // of TripletLoss: or "cosine", "manhattan"

@@ -9,11 +9,13 @@
 #include <string_view>
 
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/memory_status.h"
 #include "finetune/kernels/kernels_in_use.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
+#include "train/setup/weights_hash.h"
 
 namespace finetune {
 namespace {
@@ -93,6 +95,11 @@ MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
   workload.program =
       std::max<int64_t>(0, resting_memory() - workload.data) + kMappedCode + kFirstStep +
       product_code_bytes(parts.model_config.hidden_size * parts.model_config.intermediate_size);
+  for (const std::string& folder : parts.setup->guides()) {
+    for (const std::string& path : weight_paths(folder)) {
+      workload.program += static_cast<int64_t>(FileSystem::local().open(path)->size());
+    }
+  }
   return workload;
 }
 

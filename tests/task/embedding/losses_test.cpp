@@ -67,6 +67,13 @@ TEST(EmbeddingLosses, RefuseArgumentsOfOthers) {
   EXPECT_NE(refusal("CoSENTLoss", R"({"scale": 0})"), "");
   EXPECT_NE(refusal("CoSENTLoss", R"({"scale": "x"})"), "");
   EXPECT_NE(refusal("GISTEmbedLoss", "").find("guide"), std::string::npos);
+  const char* ranking = "MultipleNegativesRankingLoss";
+  EXPECT_EQ(refusal(ranking, R"({"directions": ["query_to_doc", "doc_to_doc"]})"), "");
+  EXPECT_NE(refusal(ranking, R"({"directions": ["doc_to_doc"]})"), "");
+  EXPECT_NE(refusal(ranking, R"({"directions": ["query_to_doc", "to_doc"]})"), "");
+  EXPECT_NE(refusal(ranking, R"({"directions": ["query_to_doc", "doc_to_doc"],
+                                 "partition_mode": "per_direction"})"),
+            "");
   EXPECT_NE(refusal("GISTEmbedLoss", R"({"guide": "a", "contrast_anchors": 1})"), "");
   EXPECT_EQ(refusal("GISTEmbedLoss", R"({"guide": "a", "margin": 0})"), "");
   EXPECT_NE(refusal("TripletLoss", R"({"distance_metric": "hamming"})"), "");

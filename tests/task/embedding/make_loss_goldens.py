@@ -11,6 +11,7 @@ import torch
 from sentence_transformers.sentence_transformer import losses
 
 SAMPLES, SIZE = 5, 7
+ALL_DIRECTIONS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
 
 
 def case(name, texts, labels=None, dims=(), **arguments):
@@ -99,6 +100,13 @@ def main():
         case("TripletLoss", 3, distance_metric="cosine", triplet_margin=0.3),
         case("TripletLoss", 3, distance_metric="manhattan"),
         case("MarginMSELoss", 3, scores),
+        case("MultipleNegativesRankingLoss", 3, directions=[*ALL_DIRECTIONS]),
+        case("MultipleNegativesRankingLoss", 2, directions=["query_to_doc", "doc_to_query"],
+             partition_mode="per_direction", scale=5.0),
+        case("MultipleNegativesRankingLoss", 4, directions=["query_to_doc", "doc_to_doc"]),
+        case("MultipleNegativesRankingLoss", 3, hardness_mode="in_batch_negatives", hardness_strength=9.0, scale=5.0),
+        case("MultipleNegativesRankingLoss", 4, hardness_mode="hard_negatives", hardness_strength=9.0, scale=5.0),
+        case("MultipleNegativesRankingLoss", 3, hardness_mode="all_negatives", hardness_strength=9.0, scale=5.0),
         guided_case(2),
         guided_case(3, temperature=0.1, margin=0.1),
         guided_case(2, temperature=0.2, margin=0.2, margin_strategy="relative", contrast_anchors=False),
