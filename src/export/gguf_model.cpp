@@ -205,12 +205,16 @@ class GgufBuilder {
     result_.metadata.set("general.quantization_version", uint32_t{2});
   }
 
-  void add_bert() {
+  void add_sizes(int64_t feed_forward) {
     set_number("block_count", config_.num_hidden_layers);
     set_number("context_length", config_.max_position_embeddings);
     set_number("embedding_length", config_.hidden_size);
-    set_number("feed_forward_length", config_.intermediate_size);
+    set_number("feed_forward_length", feed_forward);
     set_number("attention.head_count", config_.num_attention_heads);
+  }
+
+  void add_bert() {
+    add_sizes(config_.intermediate_size);
     set("attention.layer_norm_epsilon", static_cast<float>(config_.layer_norm_eps));
     set("attention.causal", false);
     result_.metadata.set("tokenizer.ggml.token_type_count",
@@ -230,12 +234,7 @@ class GgufBuilder {
   }
 
   void add_gpt2() {
-    set_number("block_count", config_.num_hidden_layers);
-    set_number("context_length", config_.max_position_embeddings);
-    set_number("embedding_length", config_.hidden_size);
-    const int64_t inner = config_.decoder.n_inner.value_or(4 * config_.hidden_size);
-    set_number("feed_forward_length", inner);
-    set_number("attention.head_count", config_.num_attention_heads);
+    add_sizes(config_.decoder.n_inner.value_or(4 * config_.hidden_size));
     set("attention.layer_norm_epsilon", static_cast<float>(config_.layer_norm_eps));
     if (!config_.decoder.scale_attn_weights || config_.decoder.scale_attn_by_inverse_layer_idx) {
       refuse("another scale of attention than 1 / sqrt(head_dim)");
@@ -244,11 +243,7 @@ class GgufBuilder {
 
   void add_decoder() {
     const DecoderConfig& decoder = config_.decoder;
-    set_number("block_count", config_.num_hidden_layers);
-    set_number("context_length", config_.max_position_embeddings);
-    set_number("embedding_length", config_.hidden_size);
-    set_number("feed_forward_length", config_.intermediate_size);
-    set_number("attention.head_count", config_.num_attention_heads);
+    add_sizes(config_.intermediate_size);
     set_number("attention.head_count_kv", kv_heads());
     set("attention.layer_norm_rms_epsilon", static_cast<float>(decoder.rms_norm_eps));
     if (config_.model_type != "phi3" && config_.model_type != "olmo2") {

@@ -36,6 +36,7 @@ class SetsInTurn {
   // Returns the part of the update with this index of an epoch. Requires: index <
   // samples_per_epoch().
   [[nodiscard]] int64_t part_at(int64_t epoch, int64_t index) const;
+  [[nodiscard]] const std::shared_ptr<const Dataset>& data_at(int64_t epoch, int64_t index) const;
   // Appends the samples at the indices [begin, end), which are of one update, as indices in their
   // part.
   void append(int64_t epoch, int64_t begin, int64_t end, std::vector<int64_t>& samples) const;
@@ -46,10 +47,6 @@ class SetsInTurn {
     int64_t number;  // of the part's updates in the epoch
   };
   [[nodiscard]] Block block_of(int64_t epoch, int64_t index) const;
-  [[nodiscard]] int64_t updates_of(const Dataset& part) const {
-    return (part.size() + update_ - 1) / update_;
-  }
-
   std::shared_ptr<const MixedDataset> data_;
   SetSampling sampling_;
   int64_t update_;  // samples

@@ -14,8 +14,7 @@ namespace {
 
 constexpr const char* kForm =
     "'train_file' must be a path, a list of paths, a list of {path: ..., weight: ...}, or a "
-    "mapping "
-    "of names to {path: ..., loss_type: ..., loss_kwargs: ...}";
+    "mapping of names to {path: ..., loss_type: ..., loss_kwargs: ...}";
 
 // The parts of an entry that has any.
 struct Entry {

@@ -23,8 +23,7 @@ struct Loader::State {
   std::shared_ptr<const Collator> collator;
   LoaderOptions options;
   std::optional<PackingPlan> packing;
-  std::shared_ptr<const MixedDataset> mixed;  // the dataset if updates are each of one part
-  std::unique_ptr<const SetsInTurn> sets;     // their order
+  std::unique_ptr<const SetsInTurn> sets;  // if updates are each of one part of a mixture
   // The order of samples or packed rows; null for a stream and with `sets`.
   std::unique_ptr<const SampleOrder> order;
   int64_t samples_per_epoch = 0;  // unused for a stream
@@ -39,9 +38,6 @@ struct Loader::State {
         collator(std::move(how)),
         options(chosen),
         packing(make_packing(*dataset, chosen, show)),
-        mixed(chosen.sets == SetSampling::kNone
-                  ? nullptr
-                  : std::dynamic_pointer_cast<const MixedDataset>(dataset)),
         sets(make_sets()),
         order(make_order()),
         ahead(chosen.workers, 1 + chosen.prefetch,
@@ -58,9 +54,10 @@ struct Loader::State {
   }
   [[nodiscard]] std::unique_ptr<const SetsInTurn> make_sets() const {
     if (options.sets == SetSampling::kNone) return nullptr;
+    auto mixed = std::dynamic_pointer_cast<const MixedDataset>(dataset);
     FT_CHECK(mixed != nullptr && !packing, "parts that follow each other");
     return std::make_unique<SetsInTurn>(
-        mixed, options.sets, update_size(), options.seed,
+        std::move(mixed), options.sets, update_size(), options.seed,
         [this](const Dataset& part) { return order_of(part, part.size()); });
   }
   [[nodiscard]] std::unique_ptr<const SampleOrder> make_order() const {
@@ -151,18 +148,12 @@ struct Loader::State {
   // Index of row `first` of the update in its effective batch.
   [[nodiscard]] int64_t first_position(PreparedUpdate& update, int64_t first) const {
     const int64_t begin = update.position.sample;
-    if (first == begin) return 0;
     if (!packing) {
-      const Dataset& samples = sets ? part_at(update.position) : *dataset;
-      return (first - begin) * samples.choices();
+      const auto& samples = sets ? sets->data_at(update.position.epoch, begin) : dataset;
+      return (first - begin) * samples->choices();
     }
     static_cast<void>(find_keys(update, begin, first));
     return std::ssize(update.keys);
-  }
-
-  [[nodiscard]] const Dataset& part_at(const Position& position) const {
-    const int64_t part = sets->part_at(position.epoch, position.sample);
-    return *mixed->parts()[static_cast<size_t>(part)].data;
   }
 
   // Returns the dataset that contains the samples.
@@ -174,7 +165,7 @@ struct Loader::State {
     if (stream) {
       samples = stream->draw(epoch, begin, end, update.samples);
     } else if (sets) {
-      samples = mixed->parts()[static_cast<size_t>(sets->part_at(epoch, begin))].data;
+      samples = sets->data_at(epoch, begin);
       sets->append(epoch, begin, end, update.samples);
     } else {
       order->append(epoch, begin, end, update.samples);

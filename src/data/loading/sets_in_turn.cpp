@@ -10,6 +10,14 @@
 #include "finetune/data/permutation.h"
 
 namespace finetune {
+namespace {
+
+// The last one may be filled up.
+int64_t updates_of(const MixturePart& part, int64_t update) {
+  return (part.data->size() + update - 1) / update;
+}
+
+}  // namespace
 
 int64_t samples_in_turn(const MixedDataset& data, SetSampling sampling, int64_t update) {
   FT_CHECK(sampling != SetSampling::kNone && update >= 1, "each update is of one part");
@@ -23,9 +31,8 @@ int64_t samples_in_turn(const MixedDataset& data, SetSampling sampling, int64_t 
                               "lower effective_batch_size, or leave it out",
                               part.name, size, update));
     }
-    const int64_t of_part = (size + update - 1) / update;
-    fewest = std::min(fewest, of_part);
-    updates += of_part;
+    fewest = std::min(fewest, updates_of(part, update));
+    updates += updates_of(part, update);
   }
   if (sampling == SetSampling::kRoundRobin) updates = fewest * std::ssize(data.parts());
   return updates * update;
@@ -51,14 +58,18 @@ SetsInTurn::Block SetsInTurn::block_of(int64_t epoch, int64_t index) const {
   }
   int64_t left = Permutation(samples_ / update_, seed_, epoch)[number];
   size_t part = 0;
-  while (left >= updates_of(*data_->parts()[part].data)) {
-    left -= updates_of(*data_->parts()[part++].data);
+  while (left >= updates_of(data_->parts()[part], update_)) {
+    left -= updates_of(data_->parts()[part++], update_);
   }
   return {.part = part, .number = left};
 }
 
 int64_t SetsInTurn::part_at(int64_t epoch, int64_t index) const {
   return static_cast<int64_t>(block_of(epoch, index).part);
+}
+
+const std::shared_ptr<const Dataset>& SetsInTurn::data_at(int64_t epoch, int64_t index) const {
+  return data_->parts()[block_of(epoch, index).part].data;
 }
 
 void SetsInTurn::append(int64_t epoch, int64_t begin, int64_t end,

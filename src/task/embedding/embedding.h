@@ -54,7 +54,6 @@ struct EvaluatedTexts {
   std::shared_ptr<const RetrievalTask> retrieval = {};
   std::shared_ptr<const Dataset> data = {};
   std::vector<int64_t> dims = {};        // to which vectors are cut, too
-  std::string split = {};                // its name in files
   const Tokenizer* tokenizer = nullptr;  // outlives the results
 };
 

@@ -28,11 +28,6 @@ namespace {
 using Args = EmbeddingLossArgs;
 using Label = EmbeddingLoss::Label;
 
-// torch.nn.functional.normalize
-Tensor unit(const Tensor& x) {
-  return x / at::linalg_vector_norm(x, 2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
-}
-
 Tensor text(const Tensor& vectors, int64_t column) { return vectors.select(1, column); }
 
 Tensor cosine(const Tensor& x, const Tensor& y) { return (unit(x) * unit(y)).sum(-1); }
@@ -303,6 +298,10 @@ const std::vector<EmbeddingLoss>& all_losses() {
 }
 
 }  // namespace
+
+Tensor unit(const Tensor& x) {
+  return x / at::linalg_vector_norm(x, 2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
+}
 
 const EmbeddingLoss* find_embedding_loss(std::string_view loss_type) {
   constexpr std::string_view kCached = "Cached";  // each loss is of the whole update here

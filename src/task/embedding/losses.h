@@ -51,6 +51,9 @@ struct EmbeddingLoss {
                    const EmbeddingLossArgs& args);
 };
 
+// torch.nn.functional.normalize: rows of length 1.
+[[nodiscard]] Tensor unit(const Tensor& x);
+
 // Whether the rows have a label for the loss.
 [[nodiscard]] inline bool reads_label(const EmbeddingLoss& loss) {
   return loss.label != EmbeddingLoss::Label::kNone && loss.label != EmbeddingLoss::Label::kGuide;

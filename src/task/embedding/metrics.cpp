@@ -358,9 +358,8 @@ class RankingMetrics final : public Metrics {
 // The queries whose nearest document is wrong, for the report.
 class RankingFiles final : public PredictionFiles {
  public:
-  RankingFiles(std::shared_ptr<const Ranking> ranking, std::string split,
-               const Tokenizer* tokenizer)
-      : ranking_(std::move(ranking)), split_(std::move(split)), tokenizer_(tokenizer) {}
+  RankingFiles(std::shared_ptr<const Ranking> ranking, const Tokenizer* tokenizer)
+      : ranking_(std::move(ranking)), tokenizer_(tokenizer) {}
 
   void add(const Batch& /*batch*/, const Outputs& /*outputs*/) override {}  // the metrics' part
 
@@ -382,7 +381,7 @@ class RankingFiles final : public PredictionFiles {
     if (!positives.empty()) {
       more["similarities"] = {{"positives", positives}, {"others", others}};
     }
-    worst.write(files, output_dir, split_, more);
+    worst.write(files, output_dir, "evaluation", more);
   }
 
  private:
@@ -391,7 +390,6 @@ class RankingFiles final : public PredictionFiles {
   }
 
   std::shared_ptr<const Ranking> ranking_;
-  std::string split_;
   const Tokenizer* tokenizer_;
 };
 
@@ -443,7 +441,7 @@ TaskSetup::Results make_embedding_results(const EvaluatedTexts& texts) {
     ranking = std::make_shared<SampleRanking>(texts.texts, texts.dims);
   }
   return {std::make_unique<RankingMetrics>(ranking),
-          std::make_unique<RankingFiles>(ranking, texts.split, texts.tokenizer)};
+          std::make_unique<RankingFiles>(ranking, texts.tokenizer)};
 }
 
 }  // namespace finetune

@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "task/embedding/losses.h"
 
 namespace finetune {
 namespace {
@@ -117,8 +117,7 @@ void visit_nearest(const Tensor& queries, const Tensor& documents, int64_t most,
 }
 
 Tensor unit_rows(const Tensor& vectors) {
-  const Tensor rows = vectors.to(at::kCPU, at::kFloat).contiguous();
-  return rows / at::linalg_vector_norm(rows, 2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
+  return unit(vectors.to(at::kCPU, at::kFloat).contiguous());
 }
 
 }  // namespace finetune

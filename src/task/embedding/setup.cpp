@@ -94,11 +94,10 @@ class EmbeddingSetup final : public LabelledSetup {
     const std::shared_ptr<const SequenceDataset> data =
         read_rows(split, options, build_text_list_dataset);
     if (is_training) train_.resize(losses_.size());
-    Shape& shape = is_training ? train_[entry()] : evaluated_[split];
+    Shape& shape = is_training ? train_[entry()] : validation_;
     shape = {.texts = data->choices(),
              .columns = columns,
              .has_label = options.label_column.has_value()};
-    if (!is_training) validation_ = shape;
     if (is_training) check_texts(choice, loss, shape);
     if (!is_stream(*data) && std::ssize(data->get(0).values) > 1) {
       refuse_key(args().locations, "label_column",
@@ -188,14 +187,13 @@ class EmbeddingSetup final : public LabelledSetup {
     return loss_of_validation() != nullptr;
   }
 
-  [[nodiscard]] Results make_results(Split split) const override {
-    const Shape& shape = evaluated_.at(split);
+  [[nodiscard]] Results make_results(Split /*split*/) const override {
+    const Shape& shape = validation_;
     return make_embedding_results({.texts = shape.texts,
                                    .has_score = shape.has_label,
                                    .retrieval = shape.retrieval,
                                    .data = shape.data,
                                    .dims = dims_,
-                                   .split = split == Split::kTest ? "test" : "evaluation",
                                    .tokenizer = &context().tokenizer});
   }
 
@@ -277,7 +275,7 @@ class EmbeddingSetup final : public LabelledSetup {
       one.files = {file};
       return read_files(one, options, build_text_list_dataset, unit);
     };
-    Shape& shape = evaluated_[split];
+    Shape& shape = validation_;
     shape = {.texts = 1, .columns = prompted_columns(), .retrieval = task};
     const auto documents = read_texts(found.corpus, {"title", "text"},
                                       prompt_of(shape.columns.text_columns[1]), "documents");
@@ -288,7 +286,6 @@ class EmbeddingSetup final : public LabelledSetup {
         std::vector<MixturePart>{{queries, static_cast<double>(queries->size()), "queries"},
                                  {documents, static_cast<double>(documents->size()), "documents"}},
         files.key, judgements_of(*task));
-    validation_ = shape;
     return shape.data;
   }
 
@@ -547,8 +544,7 @@ class EmbeddingSetup final : public LabelledSetup {
   std::vector<int64_t> dims_;
   std::vector<LossChoice> losses_;
   std::vector<Shape> train_;  // by loss; empty: nothing is trained
-  std::map<Split, Shape> evaluated_;
-  Shape validation_;  // of those, what was read last
+  Shape validation_;
 };
 
 }  // namespace

@@ -52,9 +52,7 @@ class RerankerSetup final : public LabelledSetup {
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
-    if (model.id2label.size() != 1) model.id2label = {"LABEL_0"};
-    name_padding(model);
-    return model;
+    return with_one_score(std::move(model));
   }
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,

@@ -52,9 +52,7 @@ class RewardSetup final : public LabelledSetup {
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
-    if (model.id2label.size() != 1) model.id2label = {"LABEL_0"};
-    name_padding(model);
-    return model;
+    return with_one_score(std::move(model));
   }
 
   // The template that was used.

@@ -58,6 +58,12 @@ void LabelledSetup::name_padding(ModelConfig& model) const {
   if (is_causal(model)) model.decoder.pad_token_id = model.pad_token_id = padding_id();
 }
 
+ModelConfig LabelledSetup::with_one_score(ModelConfig model) const {
+  if (model.id2label.size() != 1) model.id2label = {"LABEL_0"};
+  name_padding(model);
+  return model;
+}
+
 // Rows of decoders end in padding: a token before the text would have a position.
 std::shared_ptr<const Collator> LabelledSetup::make_collator() const {
   PaddingOptions options =

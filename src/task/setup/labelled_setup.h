@@ -51,6 +51,8 @@ class LabelledSetup : public TaskSetup {
   [[nodiscard]] int64_t padding_id() const;
   // Names it in a decoder's configuration: transformers' classifiers find the last token by it.
   void name_padding(ModelConfig& model) const;
+  // The configuration of a model that gives a text one number.
+  [[nodiscard]] ModelConfig with_one_score(ModelConfig model) const;
   // If rows of train_file are held out for evaluation: their files, as the validation split.
   [[nodiscard]] SplitFiles files_of(Split split) const;
   // Returns the columns of the split's rows, and keeps those of the training split for record().

@@ -89,13 +89,14 @@ std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, Task
                                                   std::optional<size_t>& entry) {
   const bool has_sets = !args.train_file_sets.empty();
   if (args.train_file_weights.empty() && !has_sets) return setup.read(Split::kTrain);
+  const std::vector<TrainingSet> sets = training_sets(args);
   std::vector<MixturePart> parts;
   for (size_t i = 0; i < args.train_file.size(); ++i) {
     entry = i;
     const std::shared_ptr<const Dataset> data = setup.read(Split::kTrain);
     const double size = static_cast<double>(std::max<int64_t>(1, data->size()));
     parts.push_back({data, has_sets ? size : std::stod(args.train_file_weights[i]),
-                     has_sets ? training_sets(args).at(i).name : args.train_file[i]});
+                     has_sets ? sets.at(i).name : args.train_file[i]});
     if (has_sets || data->choices() == parts.front().data->choices()) continue;
     throw Error(ErrorKind::kData,
                 format_text("train_file: '{}' has {} texts a sample and '{}' {}: a mixture by "

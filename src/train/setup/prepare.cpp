@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -28,31 +29,49 @@ namespace finetune {
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+// JSON lines that appear under their name when all are written.
+class RowsFile {
+ public:
+  explicit RowsFile(const std::string& path)
+      : path_(path), temporary_(path + ".tmp"), out_(temporary_, std::ios::binary) {}
+
+  void add(const Json& row) {
+    out_ << row.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+  }
+  void commit() {
+    out_.close();
+    if (!out_) throw Error(ErrorKind::kIo, path_ + ": cannot be written");
+    FileSystem::local().rename(temporary_, path_);
+  }
+
+ private:
+  std::string path_, temporary_;
+  std::ofstream out_;
+};
+
 // Writes the samples that a training reads, before packing: input_ids, labels (as transformers
 // aligns them, -100: not learned) and the decoded text.
 void write_rows(const Dataset& data, const Tokenizer& tokenizer, const std::string& path) {
-  FileSystem& files = FileSystem::local();
-  const std::string temporary = path + ".tmp";
-  std::ofstream out(temporary, std::ios::binary);
+  RowsFile file(path);
   for (int64_t i = 0; i < data.size(); ++i) {
     const Example example = data.get(i);
     std::vector<int32_t> ids(example.input_ids.size());
     for (size_t token = 0; token < ids.size(); ++token) ids[token] = example.input_ids[token];
     std::vector<int32_t> labels(example.labels.begin(), example.labels.end());
     if (labels.empty()) labels = ids;
-    const nlohmann::ordered_json row = {
-        {"input_ids", ids}, {"labels", labels}, {"text", tokenizer.decode(ids, false)}};
-    out << row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    file.add({{"input_ids", ids}, {"labels", labels}, {"text", tokenizer.decode(ids, false)}});
     interrupt::throw_if_requested("writing rows");
   }
-  out.close();
-  if (!out) throw Error(ErrorKind::kIo, path + ": cannot be written");
-  files.rename(temporary, path);
+  file.commit();
 }
 
-// Refuses to replace a file of something else, such as the training data. `beginning`: of files
-// that --rows writes.
-void check_rows_file(const std::string& path, std::string_view beginning) {
+// Refuses to replace a file of something else, such as the training data. `is_own`: whether a file
+// that begins so was written before by `writer`.
+void check_rows_file(const std::string& path, const std::string& writer,
+                     const std::function<bool(const std::string& beginning)>& is_own) {
+  constexpr size_t kLookedAt = size_t{1} << 20;
   FileSystem& files = FileSystem::local();
   const std::string folder = parent_path(path);
   if (!folder.empty() && !files.exists(folder)) {
@@ -60,15 +79,16 @@ void check_rows_file(const std::string& path, std::string_view beginning) {
   }
   if (!files.exists(path)) return;
   std::ifstream file(path, std::ios::binary);
-  std::string begin(beginning.size(), ' ');
-  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  if (begin == beginning) return;
-  throw Error(ErrorKind::kUsage,
-              "--rows: '" + path + "' exists and was not written by --rows; choose another name");
+  std::string beginning(kLookedAt, ' ');
+  file.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  beginning.resize(static_cast<size_t>(file.gcount()));
+  if (is_own(beginning)) return;
+  throw Error(ErrorKind::kUsage, "--rows: '" + path + "' exists and was not written by " + writer +
+                                     "; choose another name");
 }
 
 // Reads all data of a training with this configuration, which fills cache_dir with tokens.
-nlohmann::ordered_json fill_cache(const LoadedConfig& config, const PrepareOutput& output) {
+Json fill_cache(const LoadedConfig& config, const PrepareOutput& output) {
   const TrainingArgs& args = config.args;
   ProgressDisplay progress(progress_mode(args));
   const DataParts parts = assemble_data(
@@ -79,7 +99,7 @@ nlohmann::ordered_json fill_cache(const LoadedConfig& config, const PrepareOutpu
        .model_folder = "",
        .cache = {.required = true}},
       progress);
-  nlohmann::ordered_json result = {{"cache_dir", args.cache_dir}};
+  Json result = {{"cache_dir", args.cache_dir}};
   const auto add = [&](const char* name, const std::shared_ptr<const Dataset>& data) {
     if (data) result[name] = data->size();
   };
@@ -109,8 +129,8 @@ std::vector<MiningPair> pairs_of(const LoadedConfig& config, const ColumnNames& 
   visit_rows(args.train_file, options, [&](const DataRow& row) {
     std::vector<std::string> texts;
     for (const std::string& column : columns.text_columns) {
-      const nlohmann::ordered_json& value = row.columns.at(column);
-      for (const auto& text : value.is_array() ? value : nlohmann::ordered_json::array({value})) {
+      const Json& value = row.columns.at(column);
+      for (const auto& text : value.is_array() ? value : Json::array({value})) {
         texts.push_back(text.get<std::string>());
       }
     }
@@ -120,39 +140,32 @@ std::vector<MiningPair> pairs_of(const LoadedConfig& config, const ColumnNames& 
   return pairs;
 }
 
-// Refuses to replace a file that has not the columns that are written, and the training data.
-void check_mined_file(const LoadedConfig& config, const std::string& path,
-                      const std::vector<std::string>& columns) {
-  FileSystem& files = FileSystem::local();
-  const std::string folder = parent_path(path);
-  if (!folder.empty() && !files.exists(folder)) {
-    throw Error(ErrorKind::kUsage, "--rows: there is no folder '" + folder + "'");
-  }
-  if (!files.exists(path)) return;
-  const std::vector<std::string> data = expand_files(config.args.train_file, "train_file");
-  const bool is_data = std::ranges::any_of(data, [&](const std::string& file) {
-    std::error_code ignored;
-    return std::filesystem::equivalent(file, path, ignored);
-  });
-  std::ifstream file(path, std::ios::binary);
-  std::string line;
-  std::getline(file, line);
-  const auto row = nlohmann::ordered_json::parse(line, nullptr, false);
+// Whether a file that begins so has the columns of write_hard_negatives().
+bool has_mined_columns(const std::string& beginning, const std::vector<std::string>& columns) {
+  const std::string line = beginning.substr(0, beginning.find('\n'));
+  const Json row = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!row.is_object()) return false;
   std::vector<std::string> names;
-  if (row.is_object()) {
-    for (const auto& [name, value] : row.items()) names.push_back(name);
-  }
-  const bool is_mined = names.size() > 2 && names[0] == columns[0] && names[1] == columns[1] &&
-                        names[2] == "negative_1";
-  if (is_mined && !is_data) return;
-  throw Error(ErrorKind::kUsage, "--rows: '" + path + "' " +
-                                     (is_data ? "is the training data"
-                                              : "exists and was not written by --hard_negatives") +
-                                     "; choose another name");
+  for (const auto& [name, value] : row.items()) names.push_back(name);
+  return names.size() > 2 && names[0] == columns[0] && names[1] == columns[1] &&
+         names[2] == "negative_1";
 }
 
-nlohmann::ordered_json write_hard_negatives(const LoadedConfig& config,
-                                            const PrepareOutput& output) {
+// Mined rows that are the training data have the same columns.
+void check_mined_file(const LoadedConfig& config, const std::string& path,
+                      const std::vector<std::string>& columns) {
+  for (const std::string& file : expand_files(config.args.train_file, "train_file")) {
+    std::error_code ignored;
+    if (!std::filesystem::equivalent(file, path, ignored)) continue;
+    throw Error(ErrorKind::kUsage,
+                "--rows: '" + path + "' is the training data; choose another name");
+  }
+  check_rows_file(path, "--hard_negatives", [&](const std::string& beginning) {
+    return has_mined_columns(beginning, columns);
+  });
+}
+
+Json write_hard_negatives(const LoadedConfig& config, const PrepareOutput& output) {
   const TrainingArgs& args = config.args;
   if (args.task != "embedding") refuse_key(config, "task", "--hard_negatives is for embedding");
   if (!args.train_file_sets.empty() || !args.train_file_weights.empty()) {
@@ -209,18 +222,15 @@ nlohmann::ordered_json write_hard_negatives(const LoadedConfig& config,
                             "lower --hard_negatives or the margins",
                             output.hard_negatives->num_negatives));
   }
-  const std::string temporary = path + ".tmp";
-  std::ofstream out(temporary, std::ios::binary);
+  RowsFile file(path);
   for (const MinedRow& mined : mining.rows) {
-    nlohmann::ordered_json row = {{query, mined.query}, {positive, mined.positive}};
+    Json row = {{query, mined.query}, {positive, mined.positive}};
     for (size_t i = 0; i < mined.negatives.size(); ++i) {
       row["negative_" + std::to_string(i + 1)] = mined.negatives[i];
     }
-    out << row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    file.add(row);
   }
-  out.close();
-  if (!out) throw Error(ErrorKind::kIo, path + ": cannot be written");
-  FileSystem::local().rename(temporary, path);
+  file.commit();
   return {{"rows", path},
           {"pairs", pairs.size()},
           {"samples", mining.rows.size()},
@@ -257,7 +267,11 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutp
                "--show shows the samples of chat data (sft); use --dry_run of train");
   }
   if (output.hard_negatives) return write_hard_negatives(config, output);
-  if (output.rows) check_rows_file(*output.rows, R"({"input_ids":)");
+  if (output.rows) {
+    check_rows_file(*output.rows, "--rows", [](const std::string& beginning) {
+      return beginning.starts_with(R"({"input_ids":)");
+    });
+  }
   if (output.rows && !task_of(args.task).learns_next_words) {
     refuse_key(config, "task", "--rows writes the samples of clm and sft");
   }
