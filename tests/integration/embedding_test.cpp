@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "integration/launched.h"
+#include "integration/task_checks.h"
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -232,10 +233,7 @@ TEST(Embedding, SetsResumeToTheSameBitsInAnyProcesses) {
 TEST(Embedding, VerifyResumeFindsEqualBits) {
   const TwoSets run(
       TinyRun::Keys{{"per_device_train_batch_size", "2"}, {"batch_sampler", "no_duplicates"}});
-  const ProcessResult result = testing::run(
-      finetune_command({"verify-resume", run.config(), "--steps", "6", "--interrupt_at", "3"}));
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out + result.err, HasSubstr("bit for bit"));
+  expect_equal_bits_by_verify_resume(run);
 }
 
 TEST(Embedding, AGuideChangesNothingAboutResumes) {
@@ -521,13 +519,6 @@ TEST(Embedding, GgufHasTheTensorsAndThePooling) {
   EXPECT_THAT(refused.err, HasSubstr("uncased"));
 }
 
-struct Refusal {
-  const char* rows;
-  TinyRun::Keys keys;
-  int code;
-  std::vector<std::string> facts;
-};
-
 TEST(Embedding, RefusesWhatItCannotLearn) {
   const std::vector<Refusal> refusals = {
       {R"({"a": "x y", "b": " "})", {}, 1, {"train.jsonl:1", "'b'"}},
@@ -555,15 +546,7 @@ TEST(Embedding, RefusesWhatItCannotLearn) {
        {},
        1,
        {"train.jsonl:2", "train.jsonl:1"}}};
-  for (const Refusal& refusal : refusals) {
-    TinyRun::Keys keys = refusal.keys;
-    keys["eval_strategy"] = "no";
-    const EmbeddingRun run(keys);
-    run.folder().write("train.jsonl", std::string(refusal.rows) + "\n");
-    const ProcessResult result = run.train();
-    EXPECT_EQ(result.code, refusal.code) << refusal.rows << "\n" << result.err;
-    for (const std::string& fact : refusal.facts) EXPECT_THAT(result.err, HasSubstr(fact));
-  }
+  expect_refused<EmbeddingRun>(refusals);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "integration/launched.h"
+#include "integration/task_checks.h"
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -42,10 +43,7 @@ TEST(Reranker, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
 
 TEST(Reranker, VerifyResumeFindsEqualBits) {
   const RerankerRun run;
-  const ProcessResult result = testing::run(
-      finetune_command({"verify-resume", run.config(), "--steps", "6", "--interrupt_at", "3"}));
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out + result.err, HasSubstr("bit for bit"));
+  expect_equal_bits_by_verify_resume(run);
 }
 
 TEST(Reranker, PredictPrintsTheScoreOfAPair) {
@@ -105,13 +103,6 @@ TEST(Reranker, QueriesMayHaveDifferentNumbersOfDocuments) {
   }
 }
 
-struct Refusal {
-  const char* rows;
-  TinyRun::Keys keys;
-  int code;
-  std::vector<std::string> facts;
-};
-
 TEST(Reranker, RefusesWhatItCannotLearn) {
   const std::vector<Refusal> refusals = {
       {R"({"q": "x", "d": "y"})", {}, 2, {"label_column"}},
@@ -135,16 +126,7 @@ TEST(Reranker, RefusesWhatItCannotLearn) {
        {"train.jsonl:1", "'label'", "0 to 1"}},
       {R"({"q": "x", "d": "y", "label": 1})", {{"loss_type", "CoSENTLoss"}}, 2, {"CoSENTLoss"}},
       {R"({"q": "x", "d": "y", "label": 1})", {{"loss_kwargs", "{k: 3}"}}, 2, {"'k'"}}};
-  for (const Refusal& refusal : refusals) {
-    TinyRun::Keys keys = refusal.keys;
-    keys["eval_strategy"] = "no";
-    RerankerRun run(keys);
-    run.set({{"train_file", run.folder() / "train.jsonl"}});
-    run.folder().write("train.jsonl", std::string(refusal.rows) + "\n");
-    const ProcessResult result = run.train();
-    EXPECT_EQ(result.code, refusal.code) << refusal.rows << "\n" << result.err;
-    for (const std::string& fact : refusal.facts) EXPECT_THAT(result.err, HasSubstr(fact));
-  }
+  expect_refused<RerankerRun>(refusals);
 }
 
 }  // namespace

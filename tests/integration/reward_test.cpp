@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "integration/launched.h"
+#include "integration/task_checks.h"
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -69,10 +70,7 @@ TEST(Reward, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
 
 TEST(Reward, VerifyResumeFindsEqualBits) {
   const RewardRun run;
-  const ProcessResult result = testing::run(
-      finetune_command({"verify-resume", run.config(), "--steps", "6", "--interrupt_at", "3"}));
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out + result.err, HasSubstr("bit for bit"));
+  expect_equal_bits_by_verify_resume(run);
 }
 
 TEST(Reward, SaysWhichPairsAreLeftOutAndRefusesOtherRows) {

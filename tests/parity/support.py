@@ -28,6 +28,22 @@ def scratch_folder(add_cleanup):
     return folder
 
 
+def adam_steps(model, steps, batch_size, rows, rate, loss_of):
+    """Trains on the rows in their order, as train_rows() does; returns the losses. `loss_of`: of a batch."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
+    model.train()
+    values = []
+    for step in range(steps):
+        batch = [rows[(step * batch_size + i) % len(rows)] for i in range(batch_size)]
+        value = loss_of(batch)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        values.append(value.item())
+    return values
+
+
 def run_binary(*arguments, stdin=None, expect=0):
     """Runs the binary and returns its standard output; another exit code fails the test."""
     command = [os.environ["FINETUNE_BINARY"], *map(str, arguments)]

@@ -4,7 +4,7 @@
 import json
 
 import torch
-from support import ROOT, ParityTest, run_binary, weights
+from support import ROOT, ParityTest, adam_steps, run_binary, weights
 
 TASKS = ROOT / "tests" / "fixtures" / "parity" / "tasks"
 STEPS, BATCH, RATE = 12, 8, 2e-4
@@ -63,21 +63,13 @@ def train_theirs(model, rows, loss_name, **arguments):
 
 
 def steps(model, loss, rows):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
-    model.train()
-    values = []
-    for step in range(STEPS):
-        batch = [rows[(step * BATCH + i) % len(rows)] for i in range(BATCH)]
+    def loss_of(batch):
         columns = [name for name in batch[0] if name != "label"]
         features = [model.preprocess([row[name] for row in batch]) for name in columns]
         labels = torch.tensor([row["label"] for row in batch]) if "label" in batch[0] else None
-        value = loss(features, labels)
-        value.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        values.append(value.item())
-    return values
+        return loss(features, labels)
+
+    return adam_steps(model, STEPS, BATCH, rows, RATE, loss_of)
 
 
 BASE = {

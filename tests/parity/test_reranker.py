@@ -4,7 +4,7 @@
 import json
 
 import torch
-from support import ROOT, ParityTest, run_binary, weights
+from support import ROOT, ParityTest, adam_steps, run_binary, weights
 
 TASKS = ROOT / "tests" / "fixtures" / "parity" / "tasks"
 FIXTURES = ROOT / "tests" / "fixtures" / "tasks"
@@ -60,24 +60,16 @@ def cross_encoder(folder):
 
 
 def steps(model, loss, rows):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
-    model.train()
-    values = []
-    for step in range(STEPS):
-        batch = [rows[(step * BATCH + i) % len(rows)] for i in range(BATCH)]
+    def loss_of(batch):
         if "documents" in batch[0]:
             inputs = [[r["query"] for r in batch], [r["documents"] for r in batch]]
             labels = [torch.tensor(r["labels"]) for r in batch]
         else:
             inputs = [[r["a"] for r in batch], [r["b"] for r in batch]]
             labels = torch.tensor([r["label"] for r in batch])
-        value = loss(inputs, labels)
-        value.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        values.append(value.item())
-    return values
+        return loss(inputs, labels)
+
+    return adam_steps(model, STEPS, BATCH, rows, RATE, loss_of)
 
 
 BASE = {

@@ -4,7 +4,7 @@
 import json
 
 import torch
-from support import ROOT, ParityTest, weights
+from support import ROOT, ParityTest, adam_steps, weights
 
 TOKENIZER = ROOT / "tests" / "fixtures" / "parity" / "tasks" / "llama" / "tokenizer"
 ANSWERS = ROOT / "tests" / "fixtures" / "tasks" / "answers-train.jsonl"
@@ -64,17 +64,9 @@ def train_theirs(folder, rows, coefficient):
         processing_class=AutoTokenizer.from_pretrained(folder / "start"),
     )
     data = list(trainer.train_dataset)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
-    model.train()
-    values = []
-    for step in range(STEPS):
-        batch = [data[(step * BATCH + i) % len(data)] for i in range(BATCH)]
-        loss = trainer.compute_loss(model, trainer.data_collator(batch))
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        values.append(loss.item())
+    values = adam_steps(
+        model, STEPS, BATCH, data, RATE, lambda batch: trainer.compute_loss(model, trainer.data_collator(batch))
+    )
     model.eval()
     with torch.no_grad():
         rewards = model(**trainer.data_collator(data)).logits.view(2, -1)
