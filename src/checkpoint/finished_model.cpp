@@ -45,9 +45,8 @@ FileRecord record_in(const CopyLocations& locations, const std::string& path) {
 // Whether the model's answers depend on this file.
 bool decides_answers(std::string_view name) {
   return name == kConfigFile || name == kAdapterConfigFile || name == kDataRecordFile ||
-         name == kGenerationConfigFile || name == kModulesFile || name == kPoolingFile ||
-         name == kSentenceConfigFile || name == kSentenceModelFile || name == kChatTemplateFile ||
-         is_tokenizer_file_name(name) || is_weight_file_name(name);
+         name == kGenerationConfigFile || is_embedding_file_name(name) ||
+         name == kChatTemplateFile || is_tokenizer_file_name(name) || is_weight_file_name(name);
 }
 
 // In the model's folder itself, where a later start finds it.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <ATen/ops/eye.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +14,7 @@
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/export/export.h"
+#include "finetune/model/embedding_files.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/weight_files.h"
@@ -79,13 +82,50 @@ std::vector<std::string> files_with_weights(FileSystem& files, const std::string
 }
 
 // Of sentence-transformers, which has a module's configuration in a folder.
-void write_pooling(const MergedModel& model, StagedOutput& output) {
+void write_modules(const MergedModel& model, StagedOutput& output) {
   FileSystem& files = FileSystem::local();
   for (const std::string& folder : {model.folder, model.base}) {
-    const std::string path = join_path(folder, kPoolingFile);
-    if (!files.exists(join_path(folder, kModulesFile)) || !files.exists(path)) continue;
-    return output.write(kPoolingFile, files.read_all(path));
+    if (!files.exists(join_path(folder, kModulesFile))) continue;
+    for (const std::string& name : files.list(folder)) {
+      const std::string own = name + "/" + kConfigFile;
+      const std::string path = join_path(folder, own);
+      if (is_embedding_file_name(own) && files.exists(path))
+        output.write(own, files.read_all(path));
+    }
+    return;
   }
+}
+
+// Lets the vectors have their first dimensions alone: by fewer rows of the last dense layer, or by
+// a new one, which returns them as they are.
+MergedModel with_dims(MergedModel model, int64_t dims) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorKind::kUsage, format_text("--dims {}: {}", dims, why));
+  };
+  EmbeddingConfig& embedding = model.config.embedding;
+  if (model.head != Head::kEmbedding || embedding.pooling_mode.empty()) {
+    refuse("'" + model.folder + "' is no embedding model");
+  }
+  const int64_t all = embedding_dimension(model.config);
+  if (dims < 1 || dims >= all) refuse(format_text("the vectors have {} dimensions", all));
+  if (embedding.dense.empty()) {
+    embedding.dense.push_back({.module = "2_Dense",
+                               .in_features = model.config.hidden_size,
+                               .bias = false,
+                               .activation_function = "Identity"});
+    const auto rows = [size = model.config.hidden_size](int64_t first, int64_t count) {
+      return at::eye(size).narrow(0, first, count).clone();
+    };
+    model.tensors.push_back({.name = "2_Dense.linear.weight",
+                             .shape = {dims, model.config.hidden_size},
+                             .stored = model.dtype,
+                             .rows = rows});
+  }
+  embedding.dense.back().out_features = dims;
+  for (MergedTensor& tensor : model.tensors) {
+    if (module_folder(tensor.name) == embedding.dense.back().module) tensor.shape[0] = dims;
+  }
+  return model;
 }
 
 // additional_chat_templates/NAME.jinja
@@ -119,14 +159,15 @@ void write_other_files(const MergedModel& model, StagedOutput& output) {
       output.write(name, files.read_all(join_path(model.base, name)));
     }
   }
-  write_pooling(model, output);
+  write_modules(model, output);
   write_more_templates(has_tokenizer(names) ? model.folder : model.base, output);
 }
 
 }  // namespace
 
-ExportReport export_folder(const MergedModel& model, const std::string& out,
+ExportReport export_folder(const MergedModel& source, const std::string& out,
                            const ExportOptions& options) {
+  const MergedModel model = options.dims ? with_dims(source, *options.dims) : source;
   const bool is_nf4 = options.outtype == "nf4";
   const auto type = parse_type(options.outtype);
   if (is_nf4) check_nf4(model);
@@ -157,7 +198,7 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
     file->sync();
     file->close();
   }
-  if (shards.size() > 1) output.write(kModelIndexFile, make_shard_index(shards));
+  if (const auto index = make_shard_index(shards)) output.write(kModelIndexFile, *index);
   const at::ScalarType stated = type.value_or(model.dtype);
   Json config = config_of(model, stated);
   if (is_nf4) {
@@ -166,6 +207,11 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
   }
   output.write(kConfigFile, config.dump(2) + "\n");
   write_other_files(model, output);
+  if (options.dims) {  // in place of those of the source
+    for (const auto& [name, text] : embedding_files(model.config, model.config.max_length())) {
+      if (name == kModulesFile || name.ends_with("_Dense/config.json")) output.write(name, text);
+    }
+  }
   if (!options.manifest_id.empty()) output.write_manifest(options.manifest_id);
   if (options.verify) output.verify();
   ExportReport report = {.bytes = output.bytes(),

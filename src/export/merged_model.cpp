@@ -197,6 +197,7 @@ class Adapter {
   // if there is none; a module that is saved whole takes the one that it is tied to along.
   [[nodiscard]] bool replaces(const std::string& parameter, const std::string& shared = {}) const {
     if (!source_->has(parameter)) return false;
+    if (!module_folder(parameter).empty()) return true;
     const nn::LoraConfig& lora = targets_.config();
     const std::string module = parameter.substr(0, parameter.rfind('.'));
     return nn::trains_whole(lora, parameter, source_->has(module + ".lora_A.weight")) ||

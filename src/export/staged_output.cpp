@@ -65,8 +65,7 @@ bool is_alive(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM;
 
 bool goes_with_weights(std::string_view name) {
   return is_tokenizer_file_name(name) || name == kChatTemplateFile ||
-         name == kGenerationConfigFile || name == kDataRecordFile || name == kModulesFile ||
-         name == kSentenceConfigFile || name == kSentenceModelFile ||
+         name == kGenerationConfigFile || name == kDataRecordFile || is_embedding_file_name(name) ||
          name == checkpoint::kModelCardFile;
 }
 
@@ -122,11 +121,14 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes, bool
       return files_.type(join_path(out_, name)) == FileType::kDirectory;
     };
     const std::vector<std::string> names = files_.list(out_);
+    const auto is_of_export = [&](const std::string& name) {
+      if (!is_folder(name)) return is_exported_name(name);
+      if (name == kMoreChatTemplates) return true;
+      return module_folder(name + "/") == name &&
+             std::ranges::all_of(files_.list(join_path(out_, name)), is_exported_name);
+    };
     for (const std::string& name : names) {
-      if (name == kMoreChatTemplates ? is_folder(name)
-                                     : is_exported_name(name) && !is_folder(name)) {
-        continue;
-      }
+      if (is_of_export(name)) continue;
       throw Error(ErrorKind::kUsage, "'" + out_ + "' holds '" + name +
                                          "', which no export wrote and --overwrite does not "
                                          "replace; choose another name");

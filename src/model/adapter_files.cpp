@@ -308,6 +308,7 @@ AdapterNames::AdapterNames(const Model& model)
 
 std::vector<std::string> AdapterNames::of(const std::string& parameter) const {
   constexpr std::string_view kBias = ".bias";
+  if (!module_folder(parameter).empty()) return {parameter};  // no module of PEFT's model
   std::vector<std::string> names = {kAdapterPrefix + parameter};
   if (parameter.ends_with(kBias)) {
     const std::string module = parameter.substr(0, parameter.size() - kBias.size());

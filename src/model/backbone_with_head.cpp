@@ -99,9 +99,9 @@ ModelParts assemble_parts(const ModelConfig& config, std::optional<Head> head) {
   // transformers' bare model has no child that is called as the backbone.
   const nn::Scope backbone = embeds ? root : root / architecture.backbone_name();
   const auto make_head = [&] {
-    parts.head =
-        embeds ? std::make_unique<EmbeddingHead>(architecture.last_norm(backbone, config), config)
-               : architecture.make_head(root, config, head);
+    parts.head = embeds ? std::make_unique<EmbeddingHead>(architecture.last_norm(backbone, config),
+                                                          root, config)
+                        : architecture.make_head(root, config, head);
   };
   if (architecture.head_comes_first() && !embeds) make_head();
   parts.backbone = architecture.make_backbone(backbone, config, head);
@@ -113,7 +113,7 @@ ModelParts assemble_parts(const ModelConfig& config, std::optional<Head> head) {
   }
   for (const Weight& weight : parts.weights) {
     parts.is_trained.push_back(!lora || weight.role() == ParameterRole::kAdapter ||
-                               whole->has(weight));
+                               whole->has(weight) || !module_folder(weight.name()).empty());
   }
   return parts;
 }

@@ -24,6 +24,27 @@ constexpr std::array<std::pair<const char*, const char*>, 4> kModeFlags = {
      {"pooling_mode_lasttoken", "lasttoken"},
      {"pooling_mode_weightedmean_tokens", "weightedmean"}}};
 
+// The classes of torch.nn, by the names of transformers.
+struct DenseActivation {
+  const char* name;
+  const char* path;  // as in config.json
+  const char* transformers;
+};
+constexpr std::array<DenseActivation, 6> kDenseActivations = {
+    {{"Tanh", "torch.nn.modules.activation.Tanh", "tanh"},
+     {"Identity", "torch.nn.modules.linear.Identity", "linear"},
+     {"GELU", "torch.nn.modules.activation.GELU", "gelu"},
+     {"ReLU", "torch.nn.modules.activation.ReLU", "relu"},
+     {"SiLU", "torch.nn.modules.activation.SiLU", "silu"},
+     {"Sigmoid", "torch.nn.modules.activation.Sigmoid", "sigmoid"}}};
+
+const DenseActivation& of_name(const std::string& name) {
+  const auto found = std::ranges::find(kDenseActivations, name,
+                                       [](const auto& one) { return std::string(one.name); });
+  FT_CHECK(found != kDenseActivations.end(), "an activation of a dense layer: " + name);
+  return *found;
+}
+
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(ErrorKind::kData, path + ": " + why);
 }
@@ -67,6 +88,40 @@ void read_pooling(const std::string& path, EmbeddingConfig& config) {
   config.include_prompt = value_of(json, "include_prompt", true, path);
 }
 
+// `module`: the folder in the model's.
+void read_dense(const std::string& folder, const std::string& module, EmbeddingConfig& config) {
+  const std::string path = join_path(join_path(folder, module), kConfigFile);
+  const auto unavailable = [&](const std::string& what) {
+    config.refusal = path + ": " + what + " is not available";
+  };
+  const Json json = read_object(path);
+  DenseConfig dense{.module = module};
+  dense.in_features = value_of(json, "in_features", int64_t{0}, path);
+  dense.out_features = value_of(json, "out_features", int64_t{0}, path);
+  if (std::min(dense.in_features, dense.out_features) < 1 ||
+      std::max(dense.in_features, dense.out_features) > 1 << 20) {
+    refuse(path, "in_features and out_features are not both from 1 to 1048576");
+  }
+  dense.bias = value_of(json, "bias", true, path);
+  const auto function = value_of(json, "activation_function", std::string("Tanh"), path);
+  dense.activation_function = function.substr(function.rfind('.') + 1);
+  const auto known = dense_activations();
+  if (std::ranges::find(known, dense.activation_function) == known.end()) {
+    return unavailable("the activation_function " + function);
+  }
+  if (value_of(json, "use_residual", false, path)) return unavailable("use_residual");
+  for (const char* name : {"module_input_name", "module_output_name"}) {
+    constexpr char kVector[] = "sentence_embedding";
+    const auto value = value_of(json, name, std::string(kVector), path);
+    if (value != kVector) return unavailable(std::string(name) + " '" + value + "'");
+  }
+  if (!config.dense.empty() && config.dense.back().out_features != dense.in_features) {
+    refuse(path, format_text("in_features is {}, and the layer before it returns {}",
+                             dense.in_features, config.dense.back().out_features));
+  }
+  config.dense.push_back(std::move(dense));
+}
+
 void read_module(const std::string& folder, const Json& module, EmbeddingConfig& config) {
   const std::string path = join_path(folder, kModulesFile);
   const auto type = value_of(module, "type", std::string(), path);
@@ -78,12 +133,15 @@ void read_module(const std::string& folder, const Json& module, EmbeddingConfig&
     return;
   }
   const bool is_inside = !own.empty() && own.front() != '/' && own.find("..") == own.npos;
-  if (name != "Pooling" || !is_inside) {
-    config.refusal = path + ": has the module '" + type +
-                     "', which is not available; available are Transformer, Pooling and Normalize";
-    return;
+  if (name == "Pooling" && is_inside) {
+    return read_pooling(join_path(join_path(folder, own), kConfigFile), config);
   }
-  read_pooling(join_path(join_path(folder, own), kConfigFile), config);
+  if (name == "Dense" && !config.normalize && module_folder(own + "/") == own) {
+    return read_dense(folder, own, config);
+  }
+  config.refusal = path + ": has the module '" + type +
+                   "', which is not available here; available are Transformer, Pooling, Dense and "
+                   "Normalize, in this order";
 }
 
 }  // namespace
@@ -91,6 +149,16 @@ void read_module(const std::string& folder, const Json& module, EmbeddingConfig&
 const std::vector<std::string>& pooling_modes() {
   static const std::vector<std::string> kModes = {"mean", "cls", "lasttoken", "weightedmean"};
   return kModes;
+}
+
+std::vector<std::string> dense_activations() {
+  std::vector<std::string> names;
+  for (const DenseActivation& one : kDenseActivations) names.emplace_back(one.name);
+  return names;
+}
+
+std::string transformers_activation(const DenseConfig& dense) {
+  return of_name(dense.activation_function).transformers;
 }
 
 std::optional<EmbeddingConfig> read_embedding_config(const std::string& folder) {
@@ -128,6 +196,11 @@ std::string pooling_mode_of(const ModelConfig& config) {
   return is_causal(config) ? "lasttoken" : "mean";
 }
 
+int64_t embedding_dimension(const ModelConfig& config) {
+  const auto& dense = config.embedding.dense;
+  return dense.empty() ? config.hidden_size : dense.back().out_features;
+}
+
 std::vector<std::pair<std::string, std::string>> embedding_files(const ModelConfig& config,
                                                                  int64_t max_seq_length) {
   const EmbeddingConfig& own = config.embedding;
@@ -141,22 +214,32 @@ std::vector<std::pair<std::string, std::string>> embedding_files(const ModelConf
   };
   add("", "Transformer");
   add("1_Pooling", "Pooling");
-  if (own.normalize) add("2_Normalize", "Normalize");
+  const auto text = [](const Json& json) { return json.dump(2) + "\n"; };
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const DenseConfig& dense : own.dense) {
+    add(dense.module, "Dense");
+    const Json layer = {{"in_features", dense.in_features},
+                        {"out_features", dense.out_features},
+                        {"bias", dense.bias},
+                        {"activation_function", of_name(dense.activation_function).path}};
+    files.emplace_back(dense.module + "/" + kConfigFile, text(layer));
+  }
+  if (own.normalize) add(std::to_string(2 + own.dense.size()) + "_Normalize", "Normalize");
   Json pooling = {{"word_embedding_dimension", config.hidden_size}};
   for (const auto& [flag, mode] : kModeFlags) pooling[flag] = pooling_mode_of(config) == mode;
   pooling["include_prompt"] = own.include_prompt;
   Json prompts = Json::object();
-  for (const auto& [name, text] : own.prompts) prompts[name] = text;
+  for (const auto& [name, prompt] : own.prompts) prompts[name] = prompt;
   const Json model = {{"__version__", Json::object()},
                       {"prompts", std::move(prompts)},
                       {"default_prompt_name", nullptr},
                       {"similarity_fn_name", own.similarity_fn_name}};
   const Json sentences = {{"max_seq_length", max_seq_length}, {"do_lower_case", false}};
-  const auto text = [](const Json& json) { return json.dump(2) + "\n"; };
-  return {{kModulesFile, text(modules)},
-          {kPoolingFile, text(pooling)},
-          {kSentenceConfigFile, text(sentences)},
-          {kSentenceModelFile, text(model)}};
+  files.emplace_back(kModulesFile, text(modules));
+  files.emplace_back(kPoolingFile, text(pooling));
+  files.emplace_back(kSentenceConfigFile, text(sentences));
+  files.emplace_back(kSentenceModelFile, text(model));
+  return files;
 }
 
 }  // namespace finetune

@@ -56,6 +56,14 @@ Tensor fresh_magnitude(const Parameter& parameter, ParameterStore& store,
                        store);
 }
 
+// The inputs of the dense layer that has a parameter; it starts as torch.nn.Linear does.
+std::optional<int64_t> inputs_of_module(const ModelConfig& config, const std::string& name) {
+  for (const DenseConfig& dense : config.embedding.dense) {
+    if (module_folder(name) == dense.module) return dense.in_features;
+  }
+  return std::nullopt;
+}
+
 void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config, uint64_t seed) {
   const c10::NoGradGuard no_grad;
   const Architecture& architecture = architecture_of(config);
@@ -74,6 +82,9 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
     } else if (parameter.name().ends_with(".lora_embedding_B")) {  // here A is zero
       fill_normal(values, 1.0, seed, hash_name(parameter.name()));
     }
+  } else if (const auto inputs = inputs_of_module(config, parameter.name())) {
+    fill_uniform(values, 1.0 / std::sqrt(static_cast<double>(*inputs)), seed,
+                 hash_name(parameter.name()));
   } else if (is_weight && is_of_norm(parameter.name())) {
     values.fill_(architecture.fresh_norm());
   } else if (is_weight) {

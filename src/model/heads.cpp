@@ -178,13 +178,21 @@ nn::Value DecoderClassifier::operator()(const HeadInput& in, nn::Pass& p) const 
   return score_(std::move(x), p);
 }
 
-EmbeddingHead::EmbeddingHead(std::optional<DecoderNorm> norm, const ModelConfig& config)
+EmbeddingHead::EmbeddingHead(std::optional<DecoderNorm> norm, const nn::Scope& root,
+                             const ModelConfig& config)
     : norm_(std::move(norm)),
       pooling_mode_(pooling_mode_of(config)),
-      normalizes_(config.embedding.normalize) {}
+      normalizes_(config.embedding.normalize) {
+  for (const DenseConfig& dense : config.embedding.dense) {
+    const nn::Scope scope = (root / dense.module / "linear").of_output();
+    dense_.emplace_back(nn::Linear(scope, dense.in_features, dense.out_features, dense.bias),
+                        find_activation(transformers_activation(dense)));
+  }
+}
 
 nn::Value EmbeddingHead::operator()(const HeadInput& in, nn::Pass& p) const {
   nn::Value vectors = pooled(in, p);
+  for (const HeadTransform& dense : dense_) vectors = dense(std::move(vectors), p);
   return normalizes_ ? nn::normalized(std::move(vectors), p) : vectors;
 }
 

@@ -186,10 +186,11 @@ class DecoderClassifier final : public ModelHead {
   bool of_tokens_;
 };
 
-// A vector for each row, [B, C]: hidden states after the last norm, pooled.
+// A vector for each row, [B, C]: hidden states after the last norm, pooled,
+// and what dense layers make of it.
 class EmbeddingHead final : public ModelHead {
  public:
-  EmbeddingHead(std::optional<DecoderNorm> norm, const ModelConfig& config);
+  EmbeddingHead(std::optional<DecoderNorm> norm, const nn::Scope& root, const ModelConfig& config);
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
 
  private:
@@ -197,6 +198,7 @@ class EmbeddingHead final : public ModelHead {
 
   std::optional<DecoderNorm> norm_;
   std::string pooling_mode_;
+  std::vector<HeadTransform> dense_;
   bool normalizes_;
 };
 

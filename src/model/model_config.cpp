@@ -263,11 +263,29 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   return config;
 }
 
+namespace {
+
+// The modules of sentence-transformers in a folder, if it has some.
+void read_modules(const std::string& folder, ModelConfig& config) {
+  auto embedding = read_embedding_config(folder);
+  if (!embedding) return;
+  config.embedding = std::move(*embedding);
+  const auto& dense = config.embedding.dense;
+  if (dense.empty() || dense.front().in_features == config.hidden_size) return;
+  throw Error(
+      ErrorKind::kData,
+      format_text("'{}': {} asks for vectors of {} dimensions, and the model has {}; "
+                  "restore the files of the model",
+                  folder, dense.front().module, dense.front().in_features, config.hidden_size));
+}
+
+}  // namespace
+
 ModelConfig read_model_config(const std::string& folder) {
   if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
     ModelConfig config = read_model_config(adapter_base(folder, *lora));
     config.lora = lora;
-    if (const auto embedding = read_embedding_config(folder)) config.embedding = *embedding;
+    read_modules(folder, config);
     read_recorded_labels(folder, config);
     return config;
   }
@@ -278,7 +296,7 @@ ModelConfig read_model_config(const std::string& folder) {
   }
   ModelConfig config =
       parse_model_config(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}), path);
-  if (const auto embedding = read_embedding_config(folder)) config.embedding = *embedding;
+  read_modules(folder, config);
   return config;
 }
 

@@ -2,6 +2,7 @@
 #include "finetune/state/standard_parts.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
@@ -45,19 +46,26 @@ class ModelPart : public CheckpointPart {
   ModelPart(Model& model, const ModelConfig& config) : model_(model), config_(config) {}
 
   std::vector<CheckpointFile> save(const SaveScope& scope) override {
-    if (model_.config().lora) return adapter_files(weights(scope.kind, scope.snapshot));
     const LazyTensors tensors = weights(scope.kind, scope.snapshot);
-    const bool is_bfloat16 = !tensors.empty() && tensors.front().type == at::kBFloat16;
-    std::vector<CheckpointFile> files = {checkpoint::text_file(
-        checkpoint::kConfigFile,
-        model_config_json(config_, model_.architecture(), is_bfloat16 ? "bfloat16" : "float32"))};
-    const std::vector<ModelShard> shards = plan_shards(tensors);
+    std::vector<CheckpointFile> files;
+    std::vector<ModelShard> shards;
+    if (model_.config().lora) {  // the base stays in its folder
+      files = {checkpoint::text_file(kAdapterConfigFile, adapter_config_json(model_))};
+      shards = plan_shards(of_adapter(tensors), std::numeric_limits<uint64_t>::max());
+      shards.front().file_name = kAdapterFile;
+    } else {
+      const bool is_bfloat16 = !tensors.empty() && tensors.front().type == at::kBFloat16;
+      files = {checkpoint::text_file(
+          checkpoint::kConfigFile,
+          model_config_json(config_, model_.architecture(), is_bfloat16 ? "bfloat16" : "float32"))};
+      shards = plan_shards(tensors);
+    }
     for (const ModelShard& shard : shards) {
       files.push_back({shard.file_name,
                        [shard](WritableFile& file) { write_safetensors(file, shard.tensors); }});
     }
-    if (shards.size() > 1) {
-      files.push_back(checkpoint::text_file(kModelIndexFile, make_shard_index(shards)));
+    if (const auto index = model_.config().lora ? std::nullopt : make_shard_index(shards)) {
+      files.push_back(checkpoint::text_file(kModelIndexFile, *index));
     }
     return files;
   }
@@ -91,8 +99,8 @@ class ModelPart : public CheckpointPart {
   }
 
  private:
-  // The base stays in its folder.
-  std::vector<CheckpointFile> adapter_files(const LazyTensors& trained) const {
+  // The tensors under PEFT's names.
+  LazyTensors of_adapter(const LazyTensors& trained) const {
     const AdapterNames names(model_);
     LazyTensors tensors;
     for (const LazyTensor& tensor : trained) {
@@ -101,10 +109,7 @@ class ModelPart : public CheckpointPart {
         tensors.back().name = std::move(name);
       }
     }
-    return {checkpoint::text_file(kAdapterConfigFile, adapter_config_json(model_)),
-            {kAdapterFile, [tensors = std::move(tensors)](WritableFile& file) {
-               write_safetensors(file, tensors);
-             }}};
+    return tensors;
   }
 
   // The corrections of split weights are in the optimizer's file; if that is not saved, the weights

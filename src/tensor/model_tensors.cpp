@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/tensor/model_tensors.h"
 
+#include <functional>
+
 #include "finetune/base/error.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/tensor/weight_files.h"
 #include "tensor/safetensors_dtype.h"
@@ -10,22 +13,29 @@
 namespace finetune {
 namespace {
 
-// An adapter's file, with the names of the model that it adapts.
-class AdapterWeights final : public WeightFile {
+// Returns the name in the model of a tensor of an adapter's file.
+std::string adapted_name(const std::string& stored, const std::string& path) {
+  if (!stored.starts_with(kAdapterPrefix)) {
+    throw Error(ErrorKind::kData, "'" + path + "': tensor '" + stored + "' does not begin with '" +
+                                      kAdapterPrefix + "'; it is no adapter as PEFT writes it");
+  }
+  std::string name = stored.substr(std::string_view(kAdapterPrefix).size());
+  // A layer that PEFT wraps keeps its own parameters in a module of this name.
+  constexpr std::string_view kWrapped = ".base_layer.";
+  const size_t wrapped = name.find(kWrapped);
+  if (wrapped != std::string::npos) name.replace(wrapped, kWrapped.size(), ".");
+  return name;
+}
+
+// A file whose tensors have other names in the model.
+class RenamedWeights final : public WeightFile {
  public:
-  explicit AdapterWeights(std::shared_ptr<const WeightFile> file) : file_(std::move(file)) {
+  using Rename = std::function<std::string(const std::string& stored)>;
+  RenamedWeights(std::shared_ptr<const WeightFile> file, const Rename& rename)
+      : file_(std::move(file)) {
     for (TensorInfo info : file_->tensors()) {
-      if (!info.name.starts_with(kAdapterPrefix)) {
-        throw Error(ErrorKind::kData, "'" + path() + "': tensor '" + info.name +
-                                          "' does not begin with '" + kAdapterPrefix +
-                                          "'; it is no adapter as PEFT writes it");
-      }
       const std::string stored = info.name;
-      info.name.erase(0, std::string_view(kAdapterPrefix).size());
-      // A layer that PEFT wraps keeps its own parameters in a module of this name.
-      constexpr std::string_view kWrapped = ".base_layer.";
-      const size_t wrapped = info.name.find(kWrapped);
-      if (wrapped != std::string::npos) info.name.replace(wrapped, kWrapped.size(), ".");
+      info.name = rename(stored);
       stored_[info.name] = stored;
       tensors_.push_back(std::move(info));
     }
@@ -114,12 +124,18 @@ ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bo
   const WeightFiles weights = find_weight_files(files, folder);
   ModelTensors model;
   for (const std::string& path : weights.paths) {
-    model.files_.push_back(weights.format == WeightFiles::Format::kSafetensors
-                               ? open_safetensors_weights(files, path, maps)
-                               : open_torch_weights(files, path));
-    if (weights.is_adapter) {
-      model.files_.back() = std::make_shared<const AdapterWeights>(model.files_.back());
+    std::shared_ptr<const WeightFile> file = is_pickled(path)
+                                                 ? open_torch_weights(files, path)
+                                                 : open_safetensors_weights(files, path, maps);
+    const std::string module(module_folder(path.substr(join_path(folder, "").size())));
+    if (!module.empty()) {
+      file = std::make_shared<const RenamedWeights>(
+          file, [&](const std::string& stored) { return module + "." + stored; });
+    } else if (weights.is_adapter) {
+      file = std::make_shared<const RenamedWeights>(
+          file, [&](const std::string& stored) { return adapted_name(stored, path); });
     }
+    model.files_.push_back(std::move(file));
     for (const TensorInfo& tensor : model.files_.back()->tensors()) {
       const ModelTensors::Position position{.file = model.files_.size() - 1,
                                             .tensor = model.tensors_.size()};

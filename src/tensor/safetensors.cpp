@@ -14,6 +14,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/mapped_file.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/mount.h"
 #include "finetune/tensor/weight_files.h"
 #include "tensor/safetensors_dtype.h"
@@ -127,7 +128,9 @@ std::vector<ModelShard> plan_shards(const NamedTensors& tensors, uint64_t max_sh
   return plan_shards(lazy_tensors(tensors), max_shard_bytes);
 }
 
-std::vector<ModelShard> plan_shards(const LazyTensors& tensors, uint64_t max_shard_bytes) {
+namespace {
+
+std::vector<ModelShard> plan_own_shards(const LazyTensors& tensors, uint64_t max_shard_bytes) {
   std::vector<ModelShard> shards;
   uint64_t used = 0;
   for (const LazyTensor& tensor : tensors) {
@@ -155,13 +158,32 @@ std::vector<ModelShard> plan_shards(const LazyTensors& tensors, uint64_t max_sha
   return shards;
 }
 
-std::string make_shard_index(const std::vector<ModelShard>& shards) {
-  FT_CHECK(shards.size() > 1, "one file needs no index");
+}  // namespace
+
+std::vector<ModelShard> plan_shards(const LazyTensors& tensors, uint64_t max_shard_bytes) {
+  LazyTensors own;
+  std::map<std::string, LazyTensors> of_modules;  // by folder
+  for (const LazyTensor& tensor : tensors) {
+    const std::string module(module_folder(tensor.name));
+    LazyTensors& part = module.empty() ? own : of_modules[module];
+    part.push_back(tensor);
+    if (!module.empty()) part.back().name.erase(0, module.size() + 1);
+  }
+  std::vector<ModelShard> shards = plan_own_shards(own, max_shard_bytes);
+  for (auto& [module, part] : of_modules) {
+    shards.push_back({.file_name = module + "/" + kModelFile, .tensors = std::move(part)});
+  }
+  return shards;
+}
+
+std::optional<std::string> make_shard_index(const std::vector<ModelShard>& shards) {
+  if (shards.front().file_name == kModelFile) return std::nullopt;
   uint64_t bytes = 0;
   uint64_t parameters = 0;
   // Sorted by name, as in Hugging Face's files.
   nlohmann::json weight_map = nlohmann::json::object();
   for (const ModelShard& shard : shards) {
+    if (!module_folder(shard.file_name).empty()) continue;
     for (const LazyTensor& tensor : shard.tensors) {
       weight_map[tensor.name] = shard.file_name;
       bytes += tensor.bytes();

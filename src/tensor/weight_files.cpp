@@ -8,6 +8,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "finetune/tensor/safetensors_header.h"
 #include "finetune/tensor/torch_archive.h"
 
@@ -21,14 +22,12 @@ constexpr uint64_t kMaxPointerBytes = 1024;
 constexpr std::string_view kPointerStart = "version https://git-lfs.github.com/";
 
 struct Layout {
-  WeightFiles::Format format;
   const char* file;
   const char* index;
   const char* suffix;
 };
-constexpr std::array<Layout, 2> kLayouts = {
-    {{WeightFiles::Format::kSafetensors, kModelFile, kModelIndexFile, ".safetensors"},
-     {WeightFiles::Format::kTorch, kPickledModelFile, kPickledModelIndexFile, ".bin"}}};
+constexpr std::array<Layout, 2> kLayouts = {{{kModelFile, kModelIndexFile, ".safetensors"},
+                                             {kPickledModelFile, kPickledModelIndexFile, ".bin"}}};
 
 // Files that users confuse with a model's weights, with advice.
 struct Foreign {
@@ -111,11 +110,7 @@ void check_is_file(FileSystem& files, const std::string& path) {
 }
 
 WeightFiles read_index(FileSystem& files, const std::string& folder, const Layout& layout) {
-  WeightFiles weights{.format = layout.format,
-                      .is_adapter = false,
-                      .paths = {},
-                      .index = join_path(folder, layout.index),
-                      .owners = {}};
+  WeightFiles weights{.index = join_path(folder, layout.index)};
   check_is_file(files, weights.index);
   for (const auto& [tensor, name] : parse_shard_index(files.read_all(weights.index, kMaxIndexBytes),
                                                       weights.index, layout.suffix)) {
@@ -158,25 +153,22 @@ std::map<std::string, std::string> parse_shard_index(std::string_view text, cons
   return shards;
 }
 
-WeightFiles find_weight_files(FileSystem& files, const std::string& folder) {
+namespace {
+
+WeightFiles find_own_files(FileSystem& files, const std::string& folder) {
   std::string looked_for;
   for (const Layout& layout : kLayouts) {
     const std::string path = join_path(folder, layout.file);
     if (files.exists(path)) {
       check_is_file(files, path);
-      return {
-          .format = layout.format, .is_adapter = false, .paths = {path}, .index = "", .owners = {}};
+      return {.paths = {path}};
     }
     if (files.exists(join_path(folder, layout.index))) return read_index(files, folder, layout);
     looked_for += std::string(looked_for.empty() ? "" : ", ") + layout.file + ", " + layout.index;
   }
   if (const std::string path = join_path(folder, kAdapterFile); files.exists(path)) {
     check_is_file(files, path);
-    return {.format = WeightFiles::Format::kSafetensors,
-            .is_adapter = true,
-            .paths = {path},
-            .index = "",
-            .owners = {}};
+    return {.is_adapter = true, .paths = {path}};
   }
   for (const Foreign& foreign : kForeign) {
     if (files.exists(join_path(folder, foreign.file))) {
@@ -188,12 +180,29 @@ WeightFiles find_weight_files(FileSystem& files, const std::string& folder) {
                                     " is there); name a folder as save_pretrained() writes it");
 }
 
+}  // namespace
+
+WeightFiles find_weight_files(FileSystem& files, const std::string& folder) {
+  WeightFiles weights = find_own_files(files, folder);
+  if (!files.exists(join_path(folder, kModulesFile))) return weights;
+  std::vector<std::string> modules = files.list(folder);
+  std::erase_if(modules, [](const std::string& name) {
+    return module_folder(name + "/").empty() || !name.ends_with("_Dense");
+  });
+  std::ranges::sort(modules);
+  for (const std::string& name : modules) {
+    const WeightFiles own = find_own_files(files, join_path(folder, name));
+    weights.paths.insert(weights.paths.end(), own.paths.begin(), own.paths.end());
+  }
+  return weights;
+}
+
 void check_weight_files(FileSystem& files, const WeightFiles& weights, bool verify) {
   for (const std::string& path : weights.paths) {
-    if (weights.format == WeightFiles::Format::kSafetensors) {
-      (void)read_safetensors_header(*files.open(path), path);
-    } else {
+    if (is_pickled(path)) {
       check_torch_file(*files.open(path), path, verify);
+    } else {
+      (void)read_safetensors_header(*files.open(path), path);
     }
   }
 }

@@ -231,8 +231,9 @@ TEST(Embedding, SetsResumeToTheSameBitsInAnyProcesses) {
 }
 
 TEST(Embedding, VerifyResumeFindsEqualBits) {
-  const TwoSets run(
-      TinyRun::Keys{{"per_device_train_batch_size", "2"}, {"batch_sampler", "no_duplicates"}});
+  const TwoSets run(TinyRun::Keys{{"per_device_train_batch_size", "2"},
+                                  {"batch_sampler", "no_duplicates"},
+                                  {"dense", "{out_features: 12}"}});
   expect_equal_bits_by_verify_resume(run);
 }
 
@@ -469,6 +470,7 @@ TEST(Embedding, AnAdapterOfADecoderIsMergedWithItsModules) {
                             {"lora_r", "4"},
                             {"load_in_4bit", bits},
                             {"learning_rate", "1e-2"},
+                            {"dense", "{out_features: 20, bias: false}"},
                             {"normalize_embeddings", "true"}});
     const ProcessResult trained = run.train();
     ASSERT_EQ(trained.code, 0) << trained.err;
@@ -485,7 +487,8 @@ TEST(Embedding, AnAdapterOfADecoderIsMergedWithItsModules) {
     };
     const std::vector<double> own = vector_of(run.out());
     const std::vector<double> of_merged = vector_of(merged);
-    ASSERT_EQ(own.size(), of_merged.size());
+    ASSERT_EQ(own.size(), 20U);
+    ASSERT_EQ(of_merged.size(), 20U);
     for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], of_merged[i], 1e-5) << bits;
   }
 }
@@ -519,6 +522,38 @@ TEST(Embedding, GgufHasTheTensorsAndThePooling) {
   EXPECT_THAT(refused.err, HasSubstr("uncased"));
 }
 
+TEST(Embedding, ADenseLayerThatDoesNotFitIsRefused) {
+  const EmbeddingRun run(TinyRun::Keys{{"dense", "{out_features: 12}"}});
+  ASSERT_EQ(run.train().code, 0);
+  const EmbeddingRun again({{"model_type", ""},
+                            {"config_overrides", ""},
+                            {"model_name_or_path", run.out()},
+                            {"tokenizer_name", run.out()},
+                            {"dense", "{out_features: 12}"}});
+  const ProcessResult second = again.train();
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, HasSubstr("already"));
+  std::filesystem::remove(run.out("manifest.json"));
+  const auto refused = [&](const char* key, const Json& value, const std::string& why) {
+    const std::string path = run.out("2_Dense/config.json");
+    const std::string intact = read_file(path);
+    Json json = parse_json(intact, path);
+    json[key] = value;
+    write_file(path, json.dump());
+    const ProcessResult result =
+        testing::run(finetune_command({"predict", run.out(), "--use_cpu", "--text", "the lamp"}));
+    EXPECT_NE(result.code, 0) << key;
+    EXPECT_THAT(result.err, HasSubstr(why));
+    write_file(path, intact);
+  };
+  refused("in_features", 31, "2_Dense asks for vectors of 31 dimensions, and the model has 32");
+  refused("out_features", 13, "2_Dense.linear.weight");
+  refused("use_residual", true, "use_residual is not available");
+  refused("activation_function", "torch.nn.modules.activation.Softmax", "Softmax");
+  std::filesystem::remove(run.out("2_Dense/model.safetensors"));
+  refused("bias", true, "2_Dense");
+}
+
 TEST(Embedding, RefusesWhatItCannotLearn) {
   const std::vector<Refusal> refusals = {
       {R"({"a": "x y", "b": " "})", {}, 1, {"train.jsonl:1", "'b'"}},
@@ -541,6 +576,12 @@ TEST(Embedding, RefusesWhatItCannotLearn) {
        2,
        {"prompts", "max_seq_length 32"}},
       {R"({"a": "x", "b": "y"})", {{"matryoshka_dims", "[64]"}}, 2, {"matryoshka_dims", "32"}},
+      {R"({"a": "x", "b": "y"})", {{"dense", "{size: 3}"}}, 2, {"dense", "size: 3"}},
+      {R"({"a": "x", "b": "y"})", {{"dense", "{bias: true}"}}, 2, {"dense", "out_features"}},
+      {R"({"a": "x", "b": "y"})",
+       {{"dense", "{out_features: 3, activation_function: Softmax}"}},
+       2,
+       {"dense", "'Softmax'", "Tanh"}},
       {R"({"a": "x", "b": "y"})", {{"mini_batch_size", "3"}}, 2, {"mini_batch_size"}},
       {"{\"a\": \"x\", \"b\": [\"y\", \"z\"]}\n{\"a\": \"x\", \"b\": [\"y\"]}",
        {},

@@ -36,7 +36,7 @@ def rows_for(loss):
     return out
 
 
-def sentence_transformer(folder, pooling="mean", normalize=False):
+def sentence_transformer(folder, pooling="mean", normalize=False, dense=()):
     """A model of sentence-transformers around the tiny BERT, saved to `folder`."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Normalize, Pooling, Transformer
@@ -48,6 +48,7 @@ def sentence_transformer(folder, pooling="mean", normalize=False):
     AutoTokenizer.from_pretrained(TASKS / "bert" / "tokenizer").save_pretrained(folder / "bert")
     transformer = Transformer(str(folder / "bert"), max_seq_length=32)
     modules = [transformer, Pooling(bert.config.hidden_size, pooling_mode=pooling)]
+    modules.extend(dense)
     if normalize:
         modules.append(Normalize())
     model = SentenceTransformer(modules=modules, device="cpu")
@@ -146,6 +147,71 @@ class Embedding(ParityTest):
         model = sentence_transformer(self.folder, "cls", True)
         run = self.train_ours(rows_for(""))
         self.check_vectors(run, SentenceTransformer(str(run), device="cpu"), texts)
+
+    def test_dense_layers_are_trained_and_written_as_modules(self):
+        from safetensors.torch import load_file
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.models import Dense
+
+        torch.manual_seed(1)
+        size = 24
+        dense = [
+            Dense(size, 32),
+            Dense(32, 16, bias=False, activation_function=torch.nn.Identity()),
+        ]
+        model = sentence_transformer(self.folder, "mean", True, dense)
+        texts = [row["anchor"] for row in rows_for("")[:6]]
+        self.check_vectors(self.folder / "start", model, texts)
+        rows = rows_for("")
+        theirs = train_theirs(model, rows, "MultipleNegativesRankingLoss")
+        run = self.train_ours(rows)
+        self.assert_same_losses(run, theirs, LOSS)
+        self.check_weights(run, model)
+        for i, name in ((2, "2_Dense"), (3, "3_Dense")):
+            own = load_file(run / name / "model.safetensors")
+            self.assert_same_weights(own, model[i].state_dict(), WEIGHT)
+        again = SentenceTransformer(str(run), device="cpu")
+        self.assertEqual([type(module).__name__ for module in again],
+                         ["Transformer", "Pooling", "Dense", "Dense", "Normalize"])  # fmt: skip
+        self.check_vectors(run, again, texts)
+        self.check_first_dimensions(run, again, 5, texts)
+
+    def test_a_new_dense_layer_goes_with_whole_models_and_adapters(self):
+        from sentence_transformers import SentenceTransformer
+
+        sentence_transformer(self.folder)
+        texts = [row["anchor"] for row in rows_for("")[:6]]
+        keys = {"dense": {"out_features": 12, "activation_function": "torch.nn.modules.linear.Identity"}}
+        run = self.train_ours(rows_for(""), **keys)
+        self.check_vectors(run, SentenceTransformer(str(run), device="cpu"), texts)
+        run = self.train_ours(
+            rows_for(""), use_peft=True, output_dir=str(self.folder / "adapter"), **keys
+        )
+        merged = self.folder / "merged"
+        run_binary("export", run, merged)
+        model = SentenceTransformer(str(merged), device="cpu")
+        self.assertEqual(model.get_embedding_dimension(), 12)
+        self.check_vectors(run, model, texts)
+        self.check_vectors(merged, model, texts)
+
+    def test_an_export_of_the_first_dimensions(self):
+        for normalize in (False, True):
+            model = sentence_transformer(self.folder, "cls", normalize)
+            texts = [row["anchor"] for row in rows_for("")[:6]]
+            self.check_first_dimensions(self.folder / "start", model, 10, texts)
+
+    def check_first_dimensions(self, folder, model, dims, texts):
+        from sentence_transformers import SentenceTransformer
+
+        out = self.folder / "first"
+        run_binary("export", folder, out, "--dims", dims, "--overwrite")
+        first = SentenceTransformer(str(out), device="cpu")
+        whole = torch.tensor(model.encode(texts))[:, :dims]
+        if type(model[-1]).__name__ == "Normalize":
+            whole = torch.nn.functional.normalize(whole, dim=1)
+        worst = float((torch.tensor(first.encode(texts)) - whole).abs().max())
+        self.assertLessEqual(worst, VECTOR)
+        self.check_vectors(out, first, texts)
 
     def check_vectors(self, folder, model, texts):
         theirs = model.encode(texts)

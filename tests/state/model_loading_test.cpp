@@ -51,7 +51,7 @@ void save_in_shards(const NamedTensors& tensors, const TemporaryFolder& folder) 
     write_safetensors(file, shard.tensors);
     folder.write(shard.file_name, file.content());
   }
-  folder.write(kModelIndexFile, make_shard_index(shards));
+  folder.write(kModelIndexFile, make_shard_index(shards).value());
 }
 
 int64_t model_bytes(const ParameterStore& store) {

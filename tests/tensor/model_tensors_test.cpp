@@ -61,7 +61,7 @@ TEST(ModelShards, SplitLargeModelsAndReadBackAsOne) {
   ASSERT_EQ(shards.size(), 2U);
   EXPECT_EQ(shards[0].file_name, "model-00001-of-00002.safetensors");
   for (const ModelShard& shard : shards) folder.write(shard.file_name, bytes_of(shard.tensors));
-  folder.write(kModelIndexFile, make_shard_index(shards));
+  folder.write(kModelIndexFile, make_shard_index(shards).value());
 
   const ModelTensors read = load(folder);
   EXPECT_EQ(read.tensors().size(), 3U);
@@ -77,7 +77,7 @@ TEST(ModelShards, RefuseAnIndexThatShardsContradict) {
   const TemporaryFolder folder;
   const std::vector<ModelShard> shards = plan_shards({{"a", values({4})}, {"b", values({4})}}, 16);
   folder.write(shards[0].file_name, bytes_of(shards[0].tensors));
-  folder.write(kModelIndexFile, make_shard_index(shards));
+  folder.write(kModelIndexFile, make_shard_index(shards).value());
   EXPECT_THROW((void)load(folder), Error);
   folder.write(shards[1].file_name, bytes_of({{"x", values({4})}}));
   EXPECT_THAT(message_of<Error>([&] { (void)load(folder); }), HasSubstr("tensor 'b'"));

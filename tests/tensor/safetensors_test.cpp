@@ -153,7 +153,7 @@ TEST(ModelShards, ArePlannedByTheTypeThatIsWritten) {
   const std::vector<ModelShard> shards = plan_shards(tensors, 59);
   ASSERT_EQ(shards.size(), 2U);
   EXPECT_EQ(shards[0].tensors.size(), 2U);
-  const std::string index = make_shard_index(shards);
+  const std::string index = make_shard_index(shards).value();
   EXPECT_THAT(index, HasSubstr("\"total_size\": 60"));
   EXPECT_THAT(index, HasSubstr("\"total_parameters\": 30"));
 }

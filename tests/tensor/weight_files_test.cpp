@@ -9,6 +9,7 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "finetune/base/model_files.h"
 #include "support/golden.h"
 
 namespace finetune {
@@ -68,7 +69,6 @@ TEST(WeightFiles, AreFoundInTheOrderOfTransformers) {
   folder.write("pytorch_model-1.bin", "");
   folder.write(kPickledModelIndexFile, index_of("pytorch_model-1.bin"));
   EXPECT_THAT(find(folder.path()).paths, ElementsAre(folder / "pytorch_model-1.bin"));
-  EXPECT_EQ(find(folder.path()).format, WeightFiles::Format::kTorch);
   folder.write(kPickledModelFile, "");
   EXPECT_THAT(find(folder.path()).paths, ElementsAre(folder / kPickledModelFile));
   EXPECT_EQ(find(folder.path()).index, "");
@@ -78,7 +78,22 @@ TEST(WeightFiles, AreFoundInTheOrderOfTransformers) {
   EXPECT_EQ(find(folder.path()).owners.at("a"), folder / "model-1.safetensors");
   folder.write(kModelFile, "");
   EXPECT_THAT(find(folder.path()).paths, ElementsAre(folder / kModelFile));
-  EXPECT_EQ(find(folder.path()).format, WeightFiles::Format::kSafetensors);
+}
+
+TEST(WeightFiles, OfModulesComeAfterTheTransformers) {
+  const TemporaryFolder folder;
+  folder.write(kModelFile, "");
+  for (const char* module : {"2_Dense", "2_Normalize", "10_Dense"}) {
+    std::filesystem::create_directory(folder / module);
+  }
+  folder.write("2_Dense/pytorch_model.bin", "");
+  folder.write("10_Dense/model.safetensors", "");
+  folder.write("2_Normalize/other.txt", "");
+  EXPECT_THAT(find(folder.path()).paths, ElementsAre(folder / kModelFile));
+  folder.write(kModulesFile, "[]");
+  EXPECT_THAT(find(folder.path()).paths,
+              ElementsAre(folder / kModelFile, folder / "10_Dense/model.safetensors",
+                          folder / "2_Dense/pytorch_model.bin"));
 }
 
 TEST(WeightFiles, SayWhatWasLookedForAndWhatIsThereInstead) {

@@ -23,6 +23,23 @@ inline constexpr char kModulesFile[] = "modules.json";
 inline constexpr char kPoolingFile[] = "1_Pooling/config.json";
 inline constexpr char kSentenceConfigFile[] = "sentence_bert_config.json";
 inline constexpr char kSentenceModelFile[] = "config_sentence_transformers.json";
+// The folder of the module that a tensor or a file is in: "2_Dense" of "2_Dense.linear.weight" and
+// of "2_Dense/config.json". Empty: the transformer's, or the model's own folder.
+[[nodiscard]] constexpr std::string_view module_folder(std::string_view name) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_letter = [](char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); };
+  size_t end = 0;
+  while (end < name.size() && is_digit(name[end])) ++end;
+  if (end == 0 || end == name.size() || name[end] != '_') return {};
+  const size_t type = ++end;
+  while (end < name.size() && is_letter(name[end])) ++end;
+  const bool is_inside = end < name.size() && (name[end] == '.' || name[end] == '/');
+  return end > type && is_inside ? name.substr(0, end) : std::string_view();
+}
+[[nodiscard]] constexpr bool is_embedding_file_name(std::string_view name) {
+  return name == kModulesFile || name == kSentenceConfigFile || name == kSentenceModelFile ||
+         (!module_folder(name).empty() && name.ends_with("/config.json"));
+}
 
 inline constexpr char kTokenizerFile[] = "tokenizer.json";
 inline constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";

@@ -23,6 +23,7 @@ struct EmbeddingArgs {
   JsonText prompts;
   std::optional<std::string> pooling_mode;
   std::optional<bool> include_prompt;
+  JsonText dense;
   std::optional<bool> normalize_embeddings;
   std::optional<double> center_rewards_coefficient;  // of task reward, TRL's
 

@@ -21,10 +21,11 @@ struct ExportOptions {
   std::vector<std::string> skipped = {};
   // Not empty: a folder gets manifest.json with the checksums of its files and this name.
   std::string manifest_id = {};
-  bool overwrite = false;        // what is there is replaced, once the export is complete
-  bool verify = true;            // what was written is read again and compared
-  bool sync = true;              // it survives a power cut
-  bool compares_logits = false;  // LogitsDifference: the whole model has to fit into memory
+  std::optional<int64_t> dims = {};  // of a folder's vectors: the first ones; unset: all
+  bool overwrite = false;            // what is there is replaced, once the export is complete
+  bool verify = true;                // what was written is read again and compared
+  bool sync = true;                  // it survives a power cut
+  bool compares_logits = false;      // LogitsDifference: the whole model has to fit into memory
 };
 
 // How far the export's logits of a built-in text are from those of what was exported.

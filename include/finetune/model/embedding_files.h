@@ -12,12 +12,18 @@
 namespace finetune {
 
 // Returns how a folder's model embeds: modules.json, the configuration of its pooling, its prompts
-// and its longest text. nullopt: there is no modules.json. A module that is not available, such as
-// a dense layer, is a refusal in the result. Throws Error(kData) for damaged files.
+// and its longest text. nullopt: there is no modules.json. A module that is not available is a
+// refusal in the result. Throws Error(kData) for damaged files.
 [[nodiscard]] std::optional<EmbeddingConfig> read_embedding_config(const std::string& folder);
 
 // Returns the pooling of a model: its own, else lasttoken for a decoder and mean for an encoder.
 [[nodiscard]] std::string pooling_mode_of(const ModelConfig& config);
+
+// Its activation under transformers' name.
+[[nodiscard]] std::string transformers_activation(const DenseConfig& dense);
+
+// The length of its vectors.
+[[nodiscard]] int64_t embedding_dimension(const ModelConfig& config);
 
 // Returns the name and content of each file. `config` is the model's; `max_seq_length`: tokens to
 // which texts are truncated.

@@ -90,12 +90,23 @@ struct EncoderConfig {
   bool legacy = true;  // the masked LM's head is named "cls", otherwise "lm_predictions"
 };
 
+// A dense layer after the pooling: a(W x + b).
+struct DenseConfig {
+  std::string module;  // the folder, and the begin of its parameters' names: "2_Dense"
+  int64_t in_features = 0;
+  int64_t out_features = 0;
+  bool bias = true;
+  std::string activation_function = "Tanh";  // one of dense_activations()
+};
+[[nodiscard]] std::vector<std::string> dense_activations();
+
 // How hidden states become an embedding: the modules of sentence-transformers after its
 // transformer, and what goes with them. Names are sentence-transformers'.
 struct EmbeddingConfig {
-  std::string pooling_mode = {};  // one of pooling_modes(); empty: see pooling_mode_of()
-  bool include_prompt = true;     // the tokens of a prompt are pooled, too
-  bool normalize = false;         // to length 1
+  std::string pooling_mode = {};        // one of pooling_modes(); empty: see pooling_mode_of()
+  bool include_prompt = true;           // the tokens of a prompt are pooled, too
+  std::vector<DenseConfig> dense = {};  // in their order
+  bool normalize = false;               // to length 1
   std::vector<std::pair<std::string, std::string>> prompts = {};  // name, text
   std::optional<int64_t> max_seq_length = {};
   std::string similarity_fn_name = "cosine";  // or "dot"

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ void write_safetensors(WritableFile& file, const NamedTensors& tensors,
                        Numbers numbers = Numbers::kFinite);
 
 // One file of a model, named as in Hugging Face: `model.safetensors`, or
-// `model-00001-of-00003.safetensors`, ... with an index.
+// `model-00001-of-00003.safetensors`, ... with an index. Tensors of modules (module_folder()) come
+// last, each module's in its folder: `2_Dense/model.safetensors`.
 struct ModelShard {
   std::string file_name;
   LazyTensors tensors;
@@ -38,8 +40,8 @@ struct ModelShard {
                                                   uint64_t max_shard_bytes = kMaxShardBytes);
 [[nodiscard]] std::vector<ModelShard> plan_shards(const NamedTensors& tensors,
                                                   uint64_t max_shard_bytes = kMaxShardBytes);
-// Returns the text of kModelIndexFile. Requires: more than one shard.
-[[nodiscard]] std::string make_shard_index(const std::vector<ModelShard>& shards);
+// Returns the text of kModelIndexFile; nullopt: kModelFile has all tensors.
+[[nodiscard]] std::optional<std::string> make_shard_index(const std::vector<ModelShard>& shards);
 
 // An opened and validated safetensors file. Tensor data is read on demand, never mapped. All errors
 // are Error(kData) with file, tensor and reason. Safe to read from several threads.

@@ -20,20 +20,21 @@ inline constexpr char kPickledModelFile[] = "pytorch_model.bin";
 inline constexpr char kPickledModelIndexFile[] = "pytorch_model.bin.index.json";
 
 struct WeightFiles {
-  enum class Format { kSafetensors, kTorch };  // of model.safetensors, of pytorch_model.bin
-
-  Format format = Format::kSafetensors;
-  bool is_adapter = false;         // the weights are those of an adapter, without its base
-  std::vector<std::string> paths;  // sorted; all exist
-  std::string index;               // path; empty if a single file contains all tensors
-  std::map<std::string, std::string> owners;  // from the index: tensor -> one of `paths`
+  bool is_adapter = false;              // the weights are those of an adapter, without its base
+  std::vector<std::string> paths = {};  // the transformer's, sorted, and the modules'; all exist
+  std::string index = {};               // path; empty if a single file contains all tensors
+  std::map<std::string, std::string> owners = {};  // from the index: tensor -> one of `paths`
 };
+
+// Whether a file is of torch.save, as pytorch_model.bin is.
+[[nodiscard]] inline bool is_pickled(std::string_view path) { return path.ends_with(".bin"); }
 
 // Looks for, in transformers' order: one safetensors file, safetensors shards, one pickled file,
 // pickled shards; then an adapter's safetensors file. An index names plain files in its folder: a
 // shard may be a link, but must not leave the folder, unless it points into the same model in
-// Hugging Face's cache (models--NAME/snapshots/REVISION/file -> models--NAME/blobs/HASH). Throws
-// Error(kData) naming the missing files, or files in an unsupported format.
+// Hugging Face's cache (models--NAME/snapshots/REVISION/file -> models--NAME/blobs/HASH). The
+// weights of sentence-transformers' modules in "2_Dense" come last. Throws Error(kData) naming the
+// missing files, or files in an unsupported format.
 [[nodiscard]] WeightFiles find_weight_files(FileSystem& files, const std::string& folder);
 
 // Returns the file of each tensor from the text of an index. File names must be plain names that

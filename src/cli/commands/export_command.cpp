@@ -35,7 +35,7 @@ namespace {
 constexpr char kHelp[] =
     R"(usage: finetune export SOURCE OUT [--outtype TYPE] [--checkpoint auto|STEP|best] [--overwrite]
                        [--merge_base original|trained] [--compare_bases]
-                       [--use_bnb_nested_quant true|false]
+                       [--use_bnb_nested_quant true|false] [--dims N]
                        [--verify true|false|logits]
 
 Writes the model of a run, a checkpoint, an adapter or any model folder as others deploy it. An
@@ -53,6 +53,8 @@ model need not fit into memory.
                        model has to fit into memory
   --use_bnb_nested_quant true|false
                        nf4 with double quantization (4.1 bits; default false)
+  --dims N             of an embedding model: a folder whose vectors are the first N dimensions, as
+                       matryoshka_dims trains them
   --checkpoint auto    of a run: its finished model, or else its newest valid checkpoint
   --checkpoint STEP    its checkpoint of this step
   --checkpoint best    its best checkpoint, by metric_for_best_model
@@ -252,6 +254,7 @@ int export_model(const Arguments& arguments) {
   line.flag("--compare_bases", compares_bases);
   line.truth("--use_bnb_nested_quant", nested);
   line.value("--verify", verify);
+  line.number("--dims", request.options.dims);
   if (!line.parse(arguments)) return kExitFinished;
   if (line.rest().size() != 2) {
     throw Error(ErrorKind::kUsage,
@@ -270,6 +273,12 @@ int export_model(const Arguments& arguments) {
   request.options.nested = nested.value_or(false);
   if (nested && request.options.outtype != "nf4") {
     throw Error(ErrorKind::kUsage, "--use_bnb_nested_quant goes with --outtype nf4");
+  }
+  if (request.options.dims && (request.options.compares_logits || request.out.ends_with(".gguf"))) {
+    throw Error(
+        ErrorKind::kUsage,
+        "--dims goes with a folder as OUT and --verify true or false: GGUF has no place for "
+        "it, and the vectors differ from the model's");
   }
   if (merge_base != "original" && merge_base != "trained") {
     throw Error(ErrorKind::kUsage, "--merge_base takes original or trained");

@@ -54,6 +54,11 @@ void EmbeddingArgs::describe(FieldList& field) {
   field("include_prompt", &EmbeddingArgs::include_prompt,
         "embedding: pool the tokens of prompts, too; unset: the model's, else true.",
         {.resume = ResumePolicy::kFixed});
+  field("dense", &EmbeddingArgs::dense,
+        "embedding: a new layer after the pooling, as sentence-transformers' Dense: {out_features: "
+        "256, bias: true, activation_function: Tanh}; its starting values depend on seed. Unset: "
+        "the model's layers, if it has some.",
+        {.resume = ResumePolicy::kFixed});
   field("normalize_embeddings", &EmbeddingArgs::normalize_embeddings,
         "embedding: the model scales its vectors to length 1; unset: the model's, else false.",
         {.resume = ResumePolicy::kFixed});

@@ -29,7 +29,7 @@ const TaskKeys& embedding_keys() {
       .title = "Teaches a model to embed texts: those that belong together get similar vectors.",
       .yaml = kEmbeddingYaml,
       .keys = {"text_columns", "label_column", "loss_type", "loss_kwargs", "matryoshka_dims",
-               "mini_batch_size", "prompts", "pooling_mode", "include_prompt",
+               "mini_batch_size", "prompts", "pooling_mode", "include_prompt", "dense",
                "normalize_embeddings", "batch_sampler", "train_file_sets",
                "multi_dataset_batch_sampler", "validation_split_percentage"},
       .metric_names = {"cosine_ndcg@10", "spearman_cosine", "pearson_cosine", "cosine_accuracy",

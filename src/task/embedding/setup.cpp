@@ -56,6 +56,7 @@ class EmbeddingSetup final : public LabelledSetup {
       refuse_key(args().locations, "model_name_or_path", own.refusal);
     }
     read_prompts();
+    read_dense();
     read_dims();
     read_losses();
   }
@@ -129,6 +130,7 @@ class EmbeddingSetup final : public LabelledSetup {
     EmbeddingConfig& own = model.embedding;
     own.pooling_mode = args().pooling_mode.value_or(pooling_mode_of(model));
     own.include_prompt = args().include_prompt.value_or(own.include_prompt);
+    if (dense_) own.dense = {*dense_};
     own.normalize = args().normalize_embeddings.value_or(own.normalize);
     for (const auto& [name, text] : prompts_) {
       const auto same = std::ranges::find(own.prompts, name, [](const auto& p) { return p.first; });
@@ -520,6 +522,41 @@ class EmbeddingSetup final : public LabelledSetup {
     return counts;
   }
 
+  void read_dense() {
+    if (args().dense.empty()) return;
+    const auto refuse = [&](const std::string& why) { refuse_key(args().locations, "dense", why); };
+    const ModelConfig& model = context().model;
+    if (!model.embedding.dense.empty()) {
+      refuse(
+          "the model has a dense layer already, as its modules.json says; leave dense out to train "
+          "that one");
+    }
+    const nlohmann::ordered_json json = parse_json(args().dense.text, "dense");
+    DenseConfig dense{.module = "2_Dense", .in_features = model.hidden_size};
+    for (const auto& [name, value] : json.items()) {
+      if (name == "out_features" && value.is_number_integer()) {
+        dense.out_features = value.get<int64_t>();
+      } else if (name == "bias" && value.is_boolean()) {
+        dense.bias = value.get<bool>();
+      } else if (name == "activation_function" && value.is_string()) {
+        dense.activation_function = value.get<std::string>();
+        dense.activation_function.erase(0, dense.activation_function.rfind('.') + 1);
+      } else {
+        refuse("holds " + name + ": " + value.dump() +
+               "; it takes {out_features: 256, bias: true, activation_function: Tanh}");
+      }
+    }
+    if (dense.out_features < 1 || dense.out_features > 1 << 20) {
+      refuse("out_features has to be the dimensions of the vectors, from 1 to 1048576");
+    }
+    const std::vector<std::string> known = dense_activations();
+    if (std::ranges::find(known, dense.activation_function) == known.end()) {
+      refuse("activation_function '" + dense.activation_function + "' is not one of " +
+             join(known));
+    }
+    dense_ = std::move(dense);
+  }
+
   void read_dims() {
     for (const std::string& text : args().matryoshka_dims) {
       int64_t size = 0;
@@ -533,14 +570,15 @@ class EmbeddingSetup final : public LabelledSetup {
 
   void check_dims(const ModelConfig& config) const {
     for (const int64_t size : dims_) {
-      if (size <= config.hidden_size) continue;
-      refuse_key(
-          args().locations, "matryoshka_dims",
-          format_text("{} is more than the {} dimensions of the model", size, config.hidden_size));
+      const int64_t all = embedding_dimension(config);
+      if (size <= all) continue;
+      refuse_key(args().locations, "matryoshka_dims",
+                 format_text("{} is more than the {} dimensions of the model", size, all));
     }
   }
 
   std::vector<std::pair<std::string, std::string>> prompts_;  // by column
+  std::optional<DenseConfig> dense_;
   std::vector<int64_t> dims_;
   std::vector<LossChoice> losses_;
   std::vector<Shape> train_;  // by loss; empty: nothing is trained
