@@ -168,8 +168,8 @@ def check_members(root):
 # its own commit, with the reason; what becomes shorter lowers them.
 # 2026-11: TPU (tensor/tpu, train/accelerator); dry runs of an update (kernels/meta, plan/dry_update).
 # Several data sets in turn (data/loading/sets_in_turn), hard negatives and search (task/embedding).
-# Dense layers of embedding models (model/embedding_files).
-MOST_FILES, MOST_LINES = 1267, 136400
+# Dense layers of embedding models (model/embedding_files), drawn negatives (data/drawn_negatives).
+MOST_FILES, MOST_LINES = 1269, 136700
 
 
 def check_weight(root):

@@ -76,13 +76,13 @@ std::string write_gzip(const TemporaryFolder& folder, const std::string& name,
 
 constexpr int64_t kBuffer = 50;
 
-struct Case {
+struct StreamCase {
   std::string name;
   bool line_by_line = true;
   bool labels = false;
 };
 
-class SampleStreamTest : public ::testing::TestWithParam<Case> {
+class SampleStreamTest : public ::testing::TestWithParam<StreamCase> {
  protected:
   SampleStreamTest() {
     if (GetParam().name.ends_with(".gz")) {
@@ -261,9 +261,9 @@ TEST_P(SampleStreamTest, GivesTheSameUpdatesForAnyWorkersProcessesAndMicroBatche
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SampleStreamTest,
-                         ::testing::Values(Case{"lines"}, Case{"blocks", false}, Case{"lines.gz"},
-                                           Case{"blocks.gz", false}, Case{"csv"},
-                                           Case{"labels", true, true}),
+                         ::testing::Values(StreamCase{"lines"}, StreamCase{"blocks", false},
+                                           StreamCase{"lines.gz"}, StreamCase{"blocks.gz", false},
+                                           StreamCase{"csv"}, StreamCase{"labels", true, true}),
                          [](const auto& kind) {
                            std::string name = kind.param.name;
                            std::ranges::replace(name, '.', '_');

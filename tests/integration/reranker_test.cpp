@@ -46,6 +46,36 @@ TEST(Reranker, VerifyResumeFindsEqualBits) {
   expect_equal_bits_by_verify_resume(run);
 }
 
+// Which documents are drawn depends on nothing but seed, epoch and sample.
+TEST(Reranker, DrawnNegativesDependOnNoBatchProcessOrInterruption) {
+  const TinyRun::Keys keys = {{"full_determinism", "true"},
+                              {"effective_batch_size", "8"},
+                              {"gradient_accumulation_steps", ""},
+                              {"per_device_train_batch_size", "2"},
+                              {"loss_type", "MultipleNegativesRankingLoss"},
+                              {"loss_kwargs", "{num_negatives: 3}"}};
+  const RerankerRun whole(keys);
+  const ProcessResult trained = whole.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const RerankerRun stopped(keys);
+  stopped.train_until(4);
+  ASSERT_EQ(stopped.train({"--num_processes", "2"}).code, 0);
+  EXPECT_TRUE(read_file(whole.out("model.safetensors")) ==
+              read_file(stopped.out("model.safetensors")));
+  EXPECT_THAT(trained.err, HasSubstr("5 documents of a query, 3 of them"));
+  TinyRun::Keys others = keys;
+  others["loss_kwargs"] = "{num_negatives: 2}";
+  const RerankerRun other(others);
+  ASSERT_EQ(other.train().code, 0);
+  EXPECT_FALSE(read_file(whole.out("model.safetensors")) ==
+               read_file(other.out("model.safetensors")));
+}
+
+TEST(Reranker, VerifyResumeFindsEqualBitsWithDrawnNegatives) {
+  const RerankerRun run(TinyRun::Keys{{"loss_type", "MultipleNegativesRankingLoss"}});
+  expect_equal_bits_by_verify_resume(run);
+}
+
 TEST(Reranker, PredictPrintsTheScoreOfAPair) {
   const RerankerRun run;
   ASSERT_EQ(run.train().code, 0);
@@ -125,6 +155,14 @@ TEST(Reranker, RefusesWhatItCannotLearn) {
        1,
        {"train.jsonl:1", "'label'", "0 to 1"}},
       {R"({"q": "x", "d": "y", "label": 1})", {{"loss_type", "CoSENTLoss"}}, 2, {"CoSENTLoss"}},
+      {R"({"q": "x", "d": "y"})",
+       {{"loss_type", "MultipleNegativesRankingLoss"}},
+       2,
+       {"loss_type", "one sample"}},
+      {R"({"q": "x", "d": ["y", "z"]})",
+       {{"loss_type", "MultipleNegativesRankingLoss"}, {"loss_kwargs", "{num_negatives: -1}"}},
+       2,
+       {"loss_kwargs", "num_negatives"}},
       {R"({"q": "x", "d": "y", "label": 1})", {{"loss_kwargs", "{k: 3}"}}, 2, {"'k'"}}};
   expect_refused<RerankerRun>(refusals);
 }

@@ -122,6 +122,31 @@ class Reranker(ParityTest):
             value = function(labels, theirs)[0]
             self.assertAlmostEqual(results[f"eval_{name}"], value, delta=10 * METRIC, msg=name)
 
+    def test_documents_of_other_samples_are_negatives(self):
+        """Of as many samples as a batch has; each query is compared with the documents of all."""
+        from sentence_transformers.cross_encoder import losses
+
+        rows = [
+            {"query": row["query"], "right": row["documents"][0], "wrong": row["documents"][1]}
+            for row in lists()[:BATCH]
+        ]
+        model = cross_encoder(self.folder)
+        loss = losses.MultipleNegativesRankingLoss(model, num_negatives=None, scale=8)
+        columns = ["query", "right", "wrong"]
+        theirs = adam_steps(
+            model, STEPS, BATCH, rows, RATE,
+            lambda batch: loss([[row[name] for row in batch] for name in columns], None),
+        )  # fmt: skip
+        run = self.train_ours(
+            rows,
+            loss_type="MultipleNegativesRankingLoss",
+            loss_kwargs={"num_negatives": None, "scale": 8},
+            per_device_train_batch_size=BATCH // 4,
+            gradient_accumulation_steps=4,
+        )
+        self.assert_same_losses(run, theirs, LOSS)
+        self.assert_same_weights(weights(run), model.model.state_dict(), WEIGHT)
+
     def test_lists_of_unequal_length(self):
         from sentence_transformers import CrossEncoder
         from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator

@@ -23,6 +23,7 @@ struct TextListOptions : SampleOptions {
   // places. Rows without a label column have 1 for their first document and 0 for the others then.
   bool lists_may_differ = false;
   bool pairs_with_first = false;  // each sequence is a pair of the first text and another one
+  bool bare = false;              // without special tokens, for pairs that are made later
   std::map<std::string, std::string> prompts = {};  // column -> text before each of its texts
   std::string label_rule = {};  // names the next member: labels in the cache passed the same
   // Returns why a label is not allowed, and what to do; empty: it is.

@@ -33,7 +33,8 @@ void EmbeddingArgs::describe(FieldList& field) {
       "of GISTEmbedLoss, {directions: [query_to_doc, doc_to_query], hardness_mode: "
       "all_negatives, hardness_strength: 9} of MultipleNegativesRankingLoss, {pos_weight: 1.0} of "
       "BinaryCrossEntropyLoss, "
-      "{sigma: 1.0, weighting_scheme: NDCGLoss2PPScheme} of LambdaLoss.",
+      "{sigma: 1.0, weighting_scheme: NDCGLoss2PPScheme} of LambdaLoss; of a reranker's "
+      "MultipleNegativesRankingLoss {scale: 10.0, num_negatives: 4}.",
       {.resume = ResumePolicy::kFixed});
   field("matryoshka_dims", &EmbeddingArgs::matryoshka_dims,
         "embedding: add up the loss of the first N dimensions for each of these N, as "

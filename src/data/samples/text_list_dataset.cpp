@@ -55,7 +55,9 @@ class TextListEncoder {
       for (const std::string& text : texts) ids.push_back(tokenizer_.encode(text));
       for (size_t i = options_.pairs_with_first ? 1 : 0; i < ids.size(); ++i) {
         maker_.add(content,
-                   options_.pairs_with_first ? maker_.make(ids[0], ids[i]) : maker_.make(ids[i]),
+                   options_.bare               ? bare(ids[i])
+                   : options_.pairs_with_first ? maker_.make(ids[0], ids[i])
+                                               : maker_.make(ids[i]),
                    row.position());
       }
       for (int64_t i = std::ssize(ids); i < texts_; ++i) {
@@ -78,6 +80,15 @@ class TextListEncoder {
   }
 
  private:
+  // A pair that is cut to max_seq_length holds no more of a text than this.
+  [[nodiscard]] ModelText bare(std::vector<int32_t> ids) const {
+    const auto most = static_cast<size_t>(options_.max_seq_length);
+    if (ids.size() > most && tokenizer_.sides().truncate_left) {
+      ids.erase(ids.begin(), ids.end() - options_.max_seq_length);
+    }
+    ids.resize(std::min(ids.size(), most));
+    return {.ids = std::move(ids), .token_types = {}, .texts = {}, .tokens = {}};
+  }
   static void check_pair(const Row& row, const std::vector<std::string>& texts) {
     if (texts.size() > 1) return;
     row.fail("has " + std::string(texts.empty() ? "no text" : "one text") +
@@ -201,6 +212,7 @@ std::shared_ptr<const SequenceDataset> build_text_list_dataset(
   key["prompts"] = options.prompts;
   key["pairs"] = options.pairs_with_first;
   if (options.joined) key["joined"] = true;
+  if (options.bare) key["bare"] = true;
   if (!options.label_rule.empty()) key["label_rule"] = options.label_rule;
   if (most > 0) key["texts"] = most;
   return build_samples(

@@ -33,6 +33,11 @@ double positive_number(const std::string& name, const nlohmann::ordered_json& va
   throw Error(ErrorKind::kConfig, name + " is a number above 0");
 }
 
+int64_t whole_number(const std::string& name, const nlohmann::ordered_json& value) {
+  if (value.is_number_unsigned() && value.get<uint64_t>() <= 1U << 20) return value.get<int64_t>();
+  throw Error(ErrorKind::kConfig, name + " is a whole number from 0 to 1048576");
+}
+
 double number_value(const std::string& name, const nlohmann::ordered_json& value) {
   if (value.is_number()) return value.get<double>();
   throw Error(ErrorKind::kConfig, name + " is a number");

@@ -17,6 +17,7 @@ void read_loss_kwargs(
 
 // Return the value of an argument. Throw Error(kConfig) for another one.
 [[nodiscard]] double positive_number(const std::string& name, const nlohmann::ordered_json& value);
+[[nodiscard]] int64_t whole_number(const std::string& name, const nlohmann::ordered_json& value);
 [[nodiscard]] double number_value(const std::string& name, const nlohmann::ordered_json& value);
 [[nodiscard]] bool truth_value(const std::string& name, const nlohmann::ordered_json& value);
 [[nodiscard]] std::string text_value(const std::string& name, const nlohmann::ordered_json& value);

@@ -137,14 +137,33 @@ Tensor rank_net(const Tensor& logits, const Tensor& labels, const Args& args) {
   return pairs_loss(logits, labels, args, "NoWeightingScheme");
 }
 
+// The probability of a sample's first document among all of its documents.
+Tensor first_among_others(const Tensor& logits, const Tensor& labels, const Args& args) {
+  const Tensor scores =
+      of_present(args.scale * logits.sigmoid(), labels, -std::numeric_limits<double>::infinity());
+  return -at::log_softmax(scores, 1).select(1, 0).sum();
+}
+
 const std::vector<RerankerLoss>& all_losses() {
   static const std::vector<RerankerLoss> kAll = {
-      {"BinaryCrossEntropyLoss", false, {"pos_weight"}, every_label, binary_cross_entropy},
-      {"MSELoss", false, {}, every_label, squared_error},
-      {"MarginMSELoss", true, {}, every_margin, margin_error},
-      {"ListNetLoss", true, {}, every_sample, list_net},
-      {"RankNetLoss", true, {"sigma"}, ordered_pairs, rank_net},
-      {"LambdaLoss", true, {"sigma", "weighting_scheme"}, ordered_pairs, lambda_loss}};
+      {"BinaryCrossEntropyLoss", false, true, {"pos_weight"}, every_label, binary_cross_entropy},
+      {"MSELoss", false, true, {}, every_label, squared_error},
+      {"MarginMSELoss", true, true, {}, every_margin, margin_error},
+      {"ListNetLoss", true, true, {}, every_sample, list_net},
+      {"RankNetLoss", true, true, {"sigma"}, ordered_pairs, rank_net},
+      {"LambdaLoss", true, true, {"sigma", "weighting_scheme"}, ordered_pairs, lambda_loss},
+      {"MultipleNegativesRankingLoss",
+       false,
+       false,
+       {"scale", "num_negatives"},
+       every_sample,
+       first_among_others},
+      {"CachedMultipleNegativesRankingLoss",
+       false,
+       false,
+       {"scale", "num_negatives"},
+       every_sample,
+       first_among_others}};
   return kAll;
 }
 
@@ -194,14 +213,20 @@ std::vector<std::string> reranker_loss_names() {
 
 RerankerLossArgs parse_reranker_args(const RerankerLoss& loss, const std::string& text) {
   RerankerLossArgs args;
-  read_loss_kwargs(
-      text, loss.name, loss.arguments, [&](const std::string& name, const auto& value) {
-        if (name == "weighting_scheme") {
-          args.weighting_scheme = one_of(name, value, schemes());
-          return;
-        }
-        (name == "sigma" ? args.sigma : args.pos_weight) = positive_number(name, value);
-      });
+  read_loss_kwargs(text, loss.name, loss.arguments,
+                   [&](const std::string& name, const auto& value) {
+                     if (name == "weighting_scheme") {
+                       args.weighting_scheme = one_of(name, value, schemes());
+                     } else if (name == "num_negatives") {
+                       args.num_negatives.reset();
+                       if (!value.is_null()) args.num_negatives = whole_number(name, value);
+                     } else {
+                       double& number = name == "sigma"   ? args.sigma
+                                        : name == "scale" ? args.scale
+                                                          : args.pos_weight;
+                       number = positive_number(name, value);
+                     }
+                   });
   return args;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,13 +27,17 @@ const TaskDescriptor& reranker_descriptor();
 struct RerankerLossArgs {
   double pos_weight = 1.0;
   double sigma = 1.0;
+  double scale = 10.0;
+  // Documents of other samples for each query; nullopt: all.
+  std::optional<int64_t> num_negatives = 4;
   std::string weighting_scheme = "NDCGLoss2PPScheme";
 };
 
 // One of sentence-transformers' losses of cross encoders.
 struct RerankerLoss {
   std::string_view name;
-  bool takes_lists;  // at least two documents of a query
+  bool takes_lists;   // at least two documents of a query
+  bool takes_labels;  // otherwise the first document of a sample is the right one
   std::vector<std::string_view> arguments;
   // What the sum is divided by, from the labels [S, K] of a batch.
   int64_t (*targets)(const std::vector<float>& labels, int64_t documents);

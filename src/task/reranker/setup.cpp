@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <limits>
 
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "finetune/data/drawn_negatives.h"
 #include "finetune/data/sample_stream.h"
 #include "finetune/data/text_list_dataset.h"
 #include "task/reranker/reranker.h"
@@ -30,8 +33,17 @@ class RerankerSetup final : public LabelledSetup {
     TextListOptions options;
     options.text_columns = columns.text_columns;
     options.label_column = columns.label_column;
-    options.pairs_with_first = true;
-    options.lists_may_differ = true;
+    const bool draws = split == Split::kTrain && draws_negatives();
+    options.bare = draws;
+    options.pairs_with_first = !draws;
+    options.lists_may_differ = !draws;
+    if (draws && options.label_column) {
+      log::warning(
+          format_text("column '{}' is not read: {} takes the first document of a row as "
+                      "the right one",
+                      *options.label_column, *args().loss_type));
+      options.label_column.reset();
+    }
     const bool takes_shares =
         split == Split::kTrain && args().loss_type.value_or("") == "BinaryCrossEntropyLoss";
     if (takes_shares) options.label_rule = "BinaryCrossEntropyLoss";
@@ -39,8 +51,9 @@ class RerankerSetup final : public LabelledSetup {
       if (!takes_shares || (label >= 0 && label <= 1)) return "";
       return "BinaryCrossEntropyLoss takes labels of 0 to 1: scale them, or take MSELoss";
     };
-    const std::shared_ptr<const SequenceDataset> data =
+    std::shared_ptr<const SequenceDataset> data =
         read_rows(split, options, build_text_list_dataset);
+    if (draws) data = with_negatives(data);
     Shape& shape = split == Split::kTrain ? train_ : validation_;
     shape = {.documents = data->choices(), .has_label = options.label_column.has_value()};
     check(split, shape, *data);
@@ -48,7 +61,7 @@ class RerankerSetup final : public LabelledSetup {
   }
 
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
-    return make_sample_collator(LabelledSetup::make_collator());
+    return make_sample_collator(make_drawn_negatives_collator(LabelledSetup::make_collator()));
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
@@ -73,6 +86,36 @@ class RerankerSetup final : public LabelledSetup {
     bool has_label = false;
   };
 
+  [[nodiscard]] bool draws_negatives() const {
+    return args().loss_type && !find_reranker_loss(*args().loss_type)->takes_labels;
+  }
+
+  // What sentence-transformers draws from a batch, drawn from all samples.
+  [[nodiscard]] std::shared_ptr<const SequenceDataset> with_negatives(
+      const std::shared_ptr<const SequenceDataset>& texts) const {
+    const auto refuse = [&](const std::string& why) {
+      refuse_key(args().locations, "loss_type", *args().loss_type + " " + why);
+    };
+    if (is_stream(*texts)) refuse("draws documents of all samples; leave streaming out");
+    if (!args().train_file_weights.empty()) {
+      refuse("draws documents of all samples; leave train_file_weights out");
+    }
+    if (texts->choices() < 2) {
+      refuse_key(args().locations, "train_file",
+                 "has one text in a row, and a pair takes two; name them with text_columns");
+    }
+    const std::optional<int64_t> count =
+        loss_args(*find_reranker_loss(*args().loss_type)).num_negatives;
+    auto data = std::make_shared<const DrawnNegatives>(
+        texts, context().tokenizer, sample_options(Split::kTrain),
+        count.value_or(std::numeric_limits<int64_t>::max()), seed());
+    if (data->choices() < 2) refuse("compares documents, and there is one sample of one");
+    const int64_t own = texts->choices() - 1;
+    log::info(format_text("{} compares {} documents of a query, {} of them of other samples",
+                          *args().loss_type, data->choices(), data->choices() - own));
+    return data;
+  }
+
   [[nodiscard]] const RerankerLoss& loss_of(const Shape& shape) const {
     const bool ranks = shape.documents > 1 && shape.has_label;
     return *find_reranker_loss(
@@ -90,6 +133,7 @@ class RerankerSetup final : public LabelledSetup {
   void check(Split split, const Shape& shape, const Dataset& data) const {
     const char* key = split == Split::kTrain ? "train_file" : "validation_file";
     const bool streams = is_stream(data);
+    if (split == Split::kTrain && draws_negatives()) return;
     const int64_t labels = streams ? shape.documents : std::ssize(data.get(0).values);
     if (shape.has_label && labels != shape.documents) {
       refuse_key(args().locations, key,
