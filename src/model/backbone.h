@@ -27,11 +27,12 @@ class Backbone {
 };
 
 // The layers of a model, under the names scope.0, scope.1, ...
-template <typename Layer>
-[[nodiscard]] std::vector<Layer> make_layers(const nn::Scope& scope, const ModelConfig& config) {
+template <typename Layer, typename... More>
+[[nodiscard]] std::vector<Layer> make_layers(const nn::Scope& scope, const ModelConfig& config,
+                                             const More&... more) {
   std::vector<Layer> layers;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    layers.emplace_back(scope / layer, config, layer);
+    layers.emplace_back(scope / layer, config, layer, more...);
   }
   return layers;
 }

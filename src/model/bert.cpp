@@ -21,30 +21,40 @@ std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config
                             .like_transformers = config.bigbird_compat == "huggingface"};
 }
 
-nn::PostNormOptions post_norm_options(const ModelConfig& config, int64_t layer) {
+nn::PostNormOptions post_norm_options(const ModelConfig& config, int64_t layer,
+                                      bool drops_attention_output) {
   return {.size = config.hidden_size,
           .intermediate = config.intermediate_size,
           .activation = config.hidden_act == "gelu" ? nullptr : find_activation(config.hidden_act),
           .epsilon = config.layer_norm_eps,
           .dropout = config.hidden_dropout_prob,
+          .attention_output_dropout = drops_attention_output ? config.hidden_dropout_prob : 0.0,
           .layer = layer};
 }
 
-BertLayer::BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer)
+BertLayerScopes bert_layer_scopes(const nn::Scope& layer) {
+  const nn::Scope self = layer / "attention" / "self";
+  return {self / "query", self / "key", self / "value", nn::bert_scopes(layer)};
+}
+
+BertLayer::BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer,
+                     const BertOptions& options)
+    : BertLayer(options.layer(scope), config, layer, options.drops_attention_output) {}
+
+BertLayer::BertLayer(const BertLayerScopes& scopes, const ModelConfig& config, int64_t layer,
+                     bool drops_attention_output)
     : attention_{.heads = config.num_attention_heads,
                  .layer = layer,
                  .dropout = config.attention_probs_dropout_prob,
                  .block_sparse = block_sparse_options(config)},
-      query_(scope / "attention" / "self" / "query", config.hidden_size, config.hidden_size,
-             config.use_bias),
-      key_(scope / "attention" / "self" / "key", config.hidden_size, config.hidden_size,
-           config.use_bias),
-      value_(scope / "attention" / "self" / "value", config.hidden_size, config.hidden_size,
-             config.use_bias),
-      post_norm_(scope, post_norm_options(config, layer)) {}
+      query_(scopes.query, config.hidden_size, config.hidden_size, config.use_bias),
+      key_(scopes.key, config.hidden_size, config.hidden_size, config.use_bias),
+      value_(scopes.value, config.hidden_size, config.hidden_size, config.use_bias),
+      post_norm_(scopes.post_norm, post_norm_options(config, layer, drops_attention_output)) {}
 
-BertEncoder::BertEncoder(const nn::Scope& scope, const ModelConfig& config)
-    : layers_(make_layers<BertLayer>(scope / "layer", config)),
+BertEncoder::BertEncoder(const nn::Scope& scope, const ModelConfig& config,
+                         const BertOptions& options)
+    : layers_(make_layers<BertLayer>(scope / "layer", config, options)),
       block_sparse_(block_sparse_options(config)) {}
 
 void BertEncoder::announce_attention(int64_t tokens) {

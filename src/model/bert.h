@@ -9,20 +9,38 @@
 #include "model/backbone.h"
 #include "model/embeddings.h"
 
-// The parts of BERT that RoBERTa and BigBird share.
+// The parts of BERT that other families of encoders share.
 namespace finetune {
 
 // Returns the options of block-sparse attention, if the configuration asks for it.
 [[nodiscard]] std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config);
 
 // The options of a layer's second part, nn::PostNorm.
-[[nodiscard]] nn::PostNormOptions post_norm_options(const ModelConfig& config, int64_t layer);
+[[nodiscard]] nn::PostNormOptions post_norm_options(const ModelConfig& config, int64_t layer,
+                                                    bool drops_attention_output = true);
+
+// The names of a layer in the checkpoint; changing one breaks loading.
+struct BertLayerScopes {
+  nn::Scope query, key, value;
+  nn::PostNormScopes post_norm;
+};
+// "attention.self.query", "attention.output.dense", ...
+[[nodiscard]] BertLayerScopes bert_layer_scopes(const nn::Scope& layer);
+
+// How the encoder of a family differs from BERT's.
+struct BertOptions {
+  const char* encoder = "encoder";
+  BertLayerScopes (*layer)(const nn::Scope& layer) = bert_layer_scopes;
+  bool drops_attention_output = true;
+  int64_t embedding_size = 0;  // projected to hidden_size by "embeddings_project"; 0: hidden_size
+};
 
 // One encoder layer: h = LN(x + O Attention(x)); y = LN(h + W2 f(W1 h)), with dropout before each
-// sum. Scopes are the names in the checkpoint; renaming one breaks loading.
+// sum.
 class BertLayer {
  public:
-  BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer);
+  BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer,
+            const BertOptions& options);
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
     return post_norm_(
@@ -31,6 +49,9 @@ class BertLayer {
   }
 
  private:
+  BertLayer(const BertLayerScopes& scopes, const ModelConfig& config, int64_t layer,
+            bool drops_attention_output);
+
   nn::AttentionOptions attention_;
   nn::Linear query_, key_, value_;
   nn::PostNorm post_norm_;
@@ -39,7 +60,7 @@ class BertLayer {
 // All layers: [B, T, C] in float32 -> [B, T, C] in the pass's precision.
 class BertEncoder {
  public:
-  BertEncoder(const nn::Scope& scope, const ModelConfig& config);
+  BertEncoder(const nn::Scope& scope, const ModelConfig& config, const BertOptions& options = {});
   nn::Value operator()(nn::Value x, nn::Pass& p);
 
  private:
@@ -67,12 +88,22 @@ class Pooler {
 class EncoderModel final : public Backbone {
  public:
   // Parts are created in the order of transformers' parameters: embeddings, encoder, pooler.
-  template <typename EmbeddingsType>
+  template <typename EmbeddingsType, typename... Tables>
   static std::unique_ptr<EncoderModel> make(const nn::Scope& scope, const ModelConfig& config,
-                                            const std::optional<nn::Scope>& pooler) {
-    auto embeddings = std::make_unique<EmbeddingsType>(scope / "embeddings", config);
-    auto model = std::make_unique<EncoderModel>(std::move(embeddings),
-                                                BertEncoder(scope / "encoder", config));
+                                            const std::optional<nn::Scope>& pooler,
+                                            const BertOptions& options = {},
+                                            const Tables&... tables) {
+    ModelConfig of_embeddings = config;
+    if (options.embedding_size > 0) of_embeddings.hidden_size = options.embedding_size;
+    auto embeddings =
+        std::make_unique<EmbeddingsType>(scope / "embeddings", of_embeddings, tables...);
+    std::optional<nn::Linear> project;
+    if (of_embeddings.hidden_size != config.hidden_size) {
+      project.emplace(scope / "embeddings_project", of_embeddings.hidden_size, config.hidden_size);
+    }
+    auto model = std::make_unique<EncoderModel>(
+        std::move(embeddings), BertEncoder(scope / options.encoder, config, options));
+    model->project_ = std::move(project);
     if (pooler) model->pooler_.emplace(*pooler, config);
     return model;
   }
@@ -80,7 +111,8 @@ class EncoderModel final : public Backbone {
       : embeddings_(std::move(embeddings)), encoder_(std::move(encoder)) {}
 
   nn::Value operator()(const ModelInput& input, nn::Pass& p) override {
-    return encoder_((*embeddings_)(input, p), p);
+    nn::Value x = (*embeddings_)(input, p);
+    return encoder_(project_ ? (*project_)(nn::to_precision(std::move(x), p), p) : std::move(x), p);
   }
   [[nodiscard]] nn::Value pool(const nn::Value& hidden, nn::Pass& p) const override {
     return (*pooler_)(hidden, p);
@@ -91,6 +123,7 @@ class EncoderModel final : public Backbone {
 
  private:
   std::unique_ptr<Embeddings> embeddings_;
+  std::optional<nn::Linear> project_;
   BertEncoder encoder_;
   std::optional<Pooler> pooler_;
 };

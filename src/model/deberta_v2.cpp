@@ -48,7 +48,7 @@ class DebertaLayer {
   DebertaLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer)
       : attention_(scope / "attention" / "self", config.hidden_size,
                    attention_options(config, layer), distance_terms(config)),
-        post_norm_(scope, post_norm_options(config, layer)) {}
+        post_norm_(nn::bert_scopes(scope), post_norm_options(config, layer)) {}
 
   nn::Value operator()(const nn::Value& x, const nn::DistanceRows& table, nn::Pass& p) const {
     return post_norm_(attention_(x, table, p), x, p);

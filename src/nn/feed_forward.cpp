@@ -8,7 +8,7 @@
 namespace finetune::nn {
 
 DenseActivation::DenseActivation(const Scope& scope, int64_t inputs, int64_t outputs, Activation f)
-    : dense_(scope / "dense", inputs, outputs), activation_(f) {}
+    : dense_(scope, inputs, outputs), activation_(f) {}
 
 // y = f(h) with h = W x + b. The product W x is kept without the bias, and dh = dy f'(h) is the
 // product's gradient; db = sum(dh).

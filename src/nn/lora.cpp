@@ -161,6 +161,7 @@ bool LoraTargets::is_target(const std::string& module) const {
     return false;
   }
   if (is_saved_whole(module + ".weight", config_.modules_to_save)) {
+    if (targets_->is_all_linear()) return false;  // DistilBERT's pre_classifier
     throw LoraError("lora_modules_to_save",
                     "[" + join(config_.modules_to_save, ", ") + "] also names '" + module +
                         "' by its end, which has an adapter; write more of the names, with a dot");

@@ -113,11 +113,9 @@ Value RmsNorm::record(Tensor y, const Value& x, const std::shared_ptr<Tensor>& r
   return result;
 }
 
-AddAndNorm::AddAndNorm(const Scope& scope, int64_t inputs, int64_t size,
+AddAndNorm::AddAndNorm(const Scope& dense, const Scope& norm, int64_t inputs, int64_t size,
                        const ResidualOptions& options)
-    : dense_(scope / "dense", inputs, size),
-      norm_(scope / "LayerNorm", size, options.epsilon),
-      options_(options) {}
+    : dense_(dense, inputs, size), norm_(norm, size, options.epsilon), options_(options) {}
 
 // The fused kernel overwrites the product with s = residual + Dropout(product + bias). Its backward
 // pass overwrites dy with ds, the residual's gradient, and with dropout s with the product's.

@@ -50,7 +50,7 @@ TEST(OtherValues, AreAnsweredWithTheValueOrTheReason) {
       {"lr_scheduler_type", "cos", " (did you mean 'cosine'?)"},
       {"optim", "adam", " (did you mean 'adamw_torch'?)"},
       {"model_type", "GPT2", " (did you mean 'gpt2'?)"},
-      {"model_type", "distilbert", "; DistilBERT is not available"}};
+      {"model_type", "albert", "; ALBERT is not available"}};
   for (const auto& [key, value, answer] : expected) {
     EXPECT_THAT(load_error(key + ": " + value + "\n"), HasSubstr(", not '" + value + "'" + answer));
   }

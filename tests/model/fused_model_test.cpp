@@ -36,6 +36,7 @@ ModelConfig tiny(const std::string& type, double dropout) {
     config.encoder.mlp_dropout = config.encoder.embedding_dropout = dropout;
     config.classifier_dropout = dropout;
   }
+  if (type == "electra") config.encoder.embedding_size = 12;
   if (type == "deberta-v2") {  // distances from 2 on share rows
     config.type_vocab_size = 0;
     config.encoder.relative_attention = config.encoder.share_att_key.emplace(true);
@@ -126,7 +127,7 @@ bool equal_bits(const Result& a, const Result& b) {
 class FusedModel : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, FusedModel,
                          testing::Values("roberta", "bert", "xlm-roberta", "big_bird", "modernbert",
-                                         "deberta-v2"),
+                                         "deberta-v2", "distilbert", "electra"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');

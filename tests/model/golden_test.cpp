@@ -31,8 +31,8 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> list;
-  for (const std::string family :
-       {"bert", "roberta", "xlm-roberta", "big_bird", "modernbert", "deberta-v2"}) {
+  for (const std::string family : {"bert", "roberta", "xlm-roberta", "big_bird", "modernbert",
+                                   "deberta-v2", "distilbert", "electra"}) {
     list.push_back({family + "-masked_lm", std::nullopt});
     list.push_back({family + "-sequence_classification", Head::kSequenceClassification});
     list.push_back({family + "-multiple_choice", Head::kMultipleChoice});
@@ -43,12 +43,14 @@ std::vector<Case> cases() {
        {"bert-masked_lm-untied", "roberta-masked_lm-untied", "big_bird-masked_lm-rescaled",
         "modernbert-masked_lm-biased", "modernbert-masked_lm-scaled", "deberta-v2-masked_lm-v3",
         "deberta-v2-masked_lm-unshared", "deberta-v2-masked_lm-unbucketed",
-        "deberta-v2-masked_lm-absolute"}) {
+        "deberta-v2-masked_lm-absolute", "distilbert-masked_lm-untied",
+        "electra-masked_lm-untied"}) {
     list.push_back({name, std::nullopt});
   }
   list.push_back({"modernbert-sequence_classification-mean", Head::kSequenceClassification});
   list.push_back({"modernbert-multiple_choice-mean", Head::kMultipleChoice});
   list.push_back({"deberta-v2-token_classification-p2c", Head::kTokenClassification});
+  list.push_back({"electra-multiple_choice-unprojected", Head::kMultipleChoice});
   // make_decoder_goldens.py
   for (const char* name : {"llama",        "llama-tied",     "llama-biased",
                            "llama-linear", "llama-dynamic",  "llama-yarn",

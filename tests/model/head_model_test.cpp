@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/block_attention.h"
@@ -42,7 +43,8 @@ ModelConfig tiny_head(const std::string& model_type) {
 
 // Whether heads of the family read classifier_dropout as BERT's do.
 bool is_of_berts_kin(const std::string& type) {
-  return !is_causal(default_model_config(type)) && type != "modernbert" && type != "deberta-v2";
+  const std::set<std::string> others = {"modernbert", "deberta-v2", "distilbert", "electra"};
+  return !is_causal(default_model_config(type)) && !others.contains(type);
 }
 
 Tensor head_ids(const std::vector<int64_t>& values, int64_t rows) {
@@ -96,6 +98,21 @@ TEST(HeadModel, DropsInNewerHeadsWhatTransformersDrops) {
       }
       EXPECT_EQ(drops(head, deberta), pools) << static_cast<int>(head) << of_the_input;
     }
+    ModelConfig distilbert = tiny_head("distilbert");
+    distilbert.encoder.qa_dropout = 0.0;
+    distilbert.encoder.seq_classif_dropout = 0.0;
+    EXPECT_FALSE(drops(head, distilbert));
+    distilbert.encoder.seq_classif_dropout = 0.5;
+    EXPECT_EQ(drops(head, distilbert), pools);
+    distilbert.encoder.seq_classif_dropout = 0.0;
+    distilbert.encoder.qa_dropout = 0.5;
+    EXPECT_EQ(drops(head, distilbert), head == Head::kQuestionAnswering);
+    ModelConfig electra = tiny_head("electra");
+    EXPECT_EQ(drops(head, electra), head == Head::kMultipleChoice);  // by summary_last_dropout
+    electra.encoder.summary_last_dropout = 0.0;
+    electra.classifier_dropout = 0.5;
+    EXPECT_EQ(drops(head, electra),
+              head == Head::kSequenceClassification || head == Head::kTokenClassification);
   }
 }
 

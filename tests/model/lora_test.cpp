@@ -364,7 +364,8 @@ TEST(LoraTargets, ThatFitNothingAreRefusedWithTheLayersThatThereAre) {
   EXPECT_GOLDEN(refusal({.r = 1000}));
   EXPECT_GOLDEN(refusal({.r = 4, .rank_pattern = {{"q_proj", 300}}}));
   EXPECT_GOLDEN(refusal({.r = 4, .target_modules = {{"q_proj"}}, .modules_to_save = {"q_proj"}}));
-  EXPECT_GOLDEN(refusal({.r = 4, .modules_to_save = {"_proj"}}));
+  EXPECT_GOLDEN(
+      refusal({.r = 4, .target_modules = {.names = {"q_proj"}}, .modules_to_save = {"_proj"}}));
   EXPECT_GOLDEN(refusal({.target_modules = {{"(q"}, true}}));
 }
 

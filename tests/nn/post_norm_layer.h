@@ -59,12 +59,13 @@ struct PostNormLayer {
         query(scope / "query", wanted.hidden(), wanted.hidden(), wanted.projection_bias),
         key(scope / "key", wanted.hidden(), wanted.hidden(), wanted.projection_bias),
         value(scope / "value", wanted.hidden(), wanted.hidden(), wanted.projection_bias),
-        attention_output(scope / "attention_output", wanted.hidden(), wanted.hidden(),
+        attention_output(scope / "attention_output" / "dense",
+                         scope / "attention_output" / "LayerNorm", wanted.hidden(), wanted.hidden(),
                          options(wanted, DropoutSite::kAttentionOutput)),
-        intermediate(scope / "intermediate", wanted.hidden(), wanted.intermediate,
+        intermediate(scope / "intermediate" / "dense", wanted.hidden(), wanted.intermediate,
                      wanted.activation),
-        output(scope / "output", wanted.intermediate, wanted.hidden(),
-               options(wanted, DropoutSite::kFeedForwardOutput)) {}
+        output(scope / "output" / "dense", scope / "output" / "LayerNorm", wanted.intermediate,
+               wanted.hidden(), options(wanted, DropoutSite::kFeedForwardOutput)) {}
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
     const nn::Value h = attention_output(

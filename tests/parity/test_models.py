@@ -27,6 +27,8 @@ FAMILIES = {
         pos_att_type=["p2c", "c2p"],
         position_biased_input=False,
     ),
+    "distilbert": dict(prefix="DistilBert", hidden_dim=48, dropout=0.0, attention_dropout=0.0),
+    "electra": dict(prefix="Electra", embedding_size=16),
 }
 # Rows of different lengths, so that there is padding.
 CONFIG = {
@@ -42,19 +44,21 @@ def make_model(family, folder):
     settings = dict(FAMILIES[family])
     prefix = settings.pop("prefix")
     torch.manual_seed(5)
+    if family == "distilbert":
+        others = {}
+    else:
+        others = dict(intermediate_size=48, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     config = getattr(transformers, f"{prefix}Config")(
         vocab_size=300,
         num_hidden_layers=2,
         hidden_size=32,
         num_attention_heads=4,
-        intermediate_size=48,
         max_position_embeddings=66,
         initializer_range=0.05,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
         pad_token_id=1,
         bos_token_id=0,
         eos_token_id=2,
+        **others,
         **settings,
     )
     model = getattr(transformers, f"{prefix}ForMaskedLM")(config)

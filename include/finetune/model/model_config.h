@@ -60,7 +60,7 @@ struct DecoderConfig {
   bool reorder_and_upcast_attn = false;
 };
 
-// Fields of modernbert and deberta-v2 in addition to ModelConfig's; modernbert also uses some of
+// Fields of some encoders in addition to ModelConfig's; modernbert also uses some of
 // DecoderConfig's (attention_dropout, biases, rope_parameters, layer_types).
 struct EncoderConfig {
   // modernbert
@@ -87,6 +87,13 @@ struct EncoderConfig {
   double pooler_dropout = 0.0;
   std::string pooler_hidden_act = "gelu";
   std::optional<double> cls_dropout;  // of pooled classifiers; unset: hidden_dropout_prob
+  // distilbert, electra
+  bool sinusoidal_pos_embds = false;
+  double qa_dropout = 0.1, seq_classif_dropout = 0.2;
+  std::string summary_type = "first", summary_activation = "gelu";
+  bool summary_use_proj = true;
+  double summary_last_dropout = 0.1;
+
   bool legacy = true;  // the masked LM's head is named "cls", otherwise "lm_predictions"
 };
 
@@ -154,7 +161,7 @@ struct ModelConfig {
 
   // For decoders, and the fields that modernbert shares with them.
   DecoderConfig decoder;
-  EncoderConfig encoder;  // modernbert and deberta-v2 only
+  EncoderConfig encoder;  // of some encoders
 
   // A JSON object with the fields of config.json that are not above; kept for saving.
   std::string other_fields = "{}";

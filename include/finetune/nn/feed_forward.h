@@ -8,7 +8,7 @@
 
 namespace finetune::nn {
 
-// f(W x + b), [..., C] -> [..., F]; parameter "dense". Fused; the result can be recomputed from the
+// f(W x + b), [..., C] -> [..., F]. Fused; the result can be recomputed from the
 // product.
 class DenseActivation {
  public:

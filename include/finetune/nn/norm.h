@@ -53,12 +53,13 @@ struct ResidualOptions {
   DropoutSite site = DropoutSite::kAttentionOutput;
 };
 
-// y = LN(residual + Dropout(W x + b)), the end of each half of a post-norm layer; parameters
-// "dense" and "LayerNorm". Fused: the sum is stored in the product's memory, and y can be
-// recomputed from it.
+// y = LN(residual + Dropout(W x + b)), the end of each half of a post-norm layer. Fused: the sum is
+// stored in the product's memory, and y can be recomputed from it.
 class AddAndNorm {
  public:
-  AddAndNorm(const Scope& scope, int64_t inputs, int64_t size, const ResidualOptions& options);
+  // The scopes of W and b, and of the norm.
+  AddAndNorm(const Scope& dense, const Scope& norm, int64_t inputs, int64_t size,
+             const ResidualOptions& options);
   Value operator()(Value x, const Value& residual, Pass& p) const;
 
  private:
