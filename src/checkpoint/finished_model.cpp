@@ -215,7 +215,11 @@ void ModelExport::remove_former() {
   }
   for (const std::string& name : former) {
     const std::string path = join_path(folder_, name);
-    if (files_.type(path) == FileType::kFile && !is_of_user(name)) files_.remove_file(path);
+    if (files_.type(path) == FileType::kFile && !is_of_user(name)) {
+      files_.remove_file(path);
+      const std::string module = parent_path(path);
+      if (module != folder_ && files_.list(module).empty()) files_.remove_directory(module);
+    }
     written_.files.erase(name);
   }
   if (!former.empty()) save_written(files_, folder_, written_);

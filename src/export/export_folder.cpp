@@ -107,6 +107,9 @@ MergedModel with_dims(MergedModel model, int64_t dims) {
     refuse("'" + model.folder + "' is no embedding model");
   }
   const int64_t all = embedding_dimension(model.config);
+  if (embedding.truncate_dim && dims > *embedding.truncate_dim) {
+    refuse(format_text("truncate_dim keeps {} dimensions of the vectors", *embedding.truncate_dim));
+  }
   if (dims < 1 || dims >= all) refuse(format_text("the vectors have {} dimensions", all));
   if (embedding.dense.empty()) {
     embedding.dense.push_back({.module = "2_Dense",
@@ -167,6 +170,9 @@ void write_other_files(const MergedModel& model, StagedOutput& output) {
 
 ExportReport export_folder(const MergedModel& source, const std::string& out,
                            const ExportOptions& options) {
+  if (source.head == Head::kEmbedding && !source.config.embedding.refusal.empty()) {
+    throw Error(ErrorKind::kData, source.config.embedding.refusal);
+  }
   const MergedModel model = options.dims ? with_dims(source, *options.dims) : source;
   const bool is_nf4 = options.outtype == "nf4";
   const auto type = parse_type(options.outtype);
@@ -209,7 +215,9 @@ ExportReport export_folder(const MergedModel& source, const std::string& out,
   write_other_files(model, output);
   if (options.dims) {  // in place of those of the source
     for (const auto& [name, text] : embedding_files(model.config, model.config.max_length())) {
-      if (name == kModulesFile || name.ends_with("_Dense/config.json")) output.write(name, text);
+      const bool is_changed = name == kModulesFile || name.ends_with("_Dense/config.json");
+      const bool is_truncated = name == kSentenceModelFile && model.config.embedding.truncate_dim;
+      if (is_changed || is_truncated) output.write(name, text);
     }
   }
   if (!options.manifest_id.empty()) output.write_manifest(options.manifest_id);

@@ -223,6 +223,7 @@ class GgufBuilder {
 
   // llama_pooling_type. Whether the vectors have length 1 is an option of its readers.
   void add_pooling() {
+    require_embedding(config_, model_.folder);
     if (!config_.embedding.dense.empty()) refuse("a dense layer after the pooling");
     const std::string mode = pooling_mode_of(config_);
     const std::array<const char*, 4> modes = {"none", "mean", "cls", "lasttoken"};

@@ -133,10 +133,12 @@ void read_module(const std::string& folder, const Json& module, EmbeddingConfig&
     return;
   }
   const bool is_inside = !own.empty() && own.front() != '/' && own.find("..") == own.npos;
-  if (name == "Pooling" && is_inside) {
+  const bool is_pooled = !config.pooling_mode.empty();
+  if (!config.refusal.empty()) return;
+  if (name == "Pooling" && is_inside && !is_pooled) {
     return read_pooling(join_path(join_path(folder, own), kConfigFile), config);
   }
-  if (name == "Dense" && !config.normalize && module_folder(own + "/") == own) {
+  if (name == "Dense" && is_pooled && !config.normalize && module_folder(own + "/") == own) {
     return read_dense(folder, own, config);
   }
   config.refusal = path + ": has the module '" + type +
@@ -159,6 +161,18 @@ std::vector<std::string> dense_activations() {
 
 std::string transformers_activation(const DenseConfig& dense) {
   return of_name(dense.activation_function).transformers;
+}
+
+void require_embedding(const ModelConfig& config, const std::string& folder) {
+  const EmbeddingConfig& own = config.embedding;
+  if (!own.refusal.empty()) throw Error(ErrorKind::kData, own.refusal);
+  if (!own.truncate_dim || *own.truncate_dim >= embedding_dimension(config)) return;
+  throw Error(ErrorKind::kData,
+              format_text("'{}' has truncate_dim {}: of its vectors only the first dimensions are "
+                          "meant; write a model that has no others by: finetune export {} OUT "
+                          "--dims {}",
+                          join_path(folder, kSentenceModelFile), *own.truncate_dim, folder,
+                          *own.truncate_dim));
 }
 
 std::optional<EmbeddingConfig> read_embedding_config(const std::string& folder) {
@@ -185,6 +199,8 @@ std::optional<EmbeddingConfig> read_embedding_config(const std::string& folder) 
       if (!text.is_string()) refuse(path, "prompts holds a value that is no text");
       config.prompts.emplace_back(name, text.get<std::string>());
     }
+    const auto dims = value_of(json, "truncate_dim", int64_t{0}, path);
+    if (dims > 0) config.truncate_dim = dims;
     config.similarity_fn_name =
         value_of(json, "similarity_fn_name", config.similarity_fn_name, path);
   }

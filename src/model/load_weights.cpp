@@ -7,6 +7,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/model/model.h"
@@ -186,6 +187,14 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
     is_shared ? model.store().share(parameter, values) : model.store().assign(parameter, values);
   };
   Faults faults;
+  for (const std::string& name : report.unexpected) {
+    const auto has_it = [&](const DenseConfig& dense) {
+      return module_folder(name) == dense.module;
+    };
+    if (std::ranges::any_of(model.config().embedding.dense, has_it)) {
+      faults.add("tensor '" + name + "' has no place: the module's config.json asks for none");
+    }
+  }
   for (Parameter& parameter : model.store().parameters()) {
     const std::string name = map.source_of(parameter.name());
     if (name.empty()) {

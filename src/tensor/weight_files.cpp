@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxIndexBytes = 100'000'000;
+constexpr uint64_t kMaxModulesBytes = 1 << 20;
 constexpr uint64_t kMaxPointerBytes = 1024;
 constexpr std::string_view kPointerStart = "version https://git-lfs.github.com/";
 
@@ -180,17 +181,30 @@ WeightFiles find_own_files(FileSystem& files, const std::string& folder) {
                                     " is there); name a folder as save_pretrained() writes it");
 }
 
+// The folders that modules.json lists for modules with weights.
+std::vector<std::string> dense_modules(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, kModulesFile);
+  std::vector<std::string> names;
+  if (!files.exists(path)) return names;
+  const nlohmann::ordered_json modules =
+      parse_json(files.read_all(path, kMaxModulesBytes), path, ErrorKind::kData);
+  for (const auto& module : modules) {
+    const auto text_of = [&](const char* name) {
+      const auto found = module.is_object() ? module.find(name) : module.end();
+      return found != module.end() && found->is_string() ? found->get<std::string>() : "";
+    };
+    const std::string name = text_of("path");
+    const bool is_own = module_folder(name + "/") == name && !name.empty();
+    if (is_own && text_of("type").ends_with(".Dense")) names.push_back(name);
+  }
+  return names;
+}
+
 }  // namespace
 
 WeightFiles find_weight_files(FileSystem& files, const std::string& folder) {
   WeightFiles weights = find_own_files(files, folder);
-  if (!files.exists(join_path(folder, kModulesFile))) return weights;
-  std::vector<std::string> modules = files.list(folder);
-  std::erase_if(modules, [](const std::string& name) {
-    return module_folder(name + "/").empty() || !name.ends_with("_Dense");
-  });
-  std::ranges::sort(modules);
-  for (const std::string& name : modules) {
+  for (const std::string& name : dense_modules(files, folder)) {
     const WeightFiles own = find_own_files(files, join_path(folder, name));
     weights.paths.insert(weights.paths.end(), own.paths.begin(), own.paths.end());
   }

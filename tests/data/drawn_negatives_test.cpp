@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
@@ -90,6 +91,16 @@ TEST(DrawnNegatives, PassOverDocumentsThatAreEqualToTheSamplesOwn) {
   for (int64_t epoch = 0; epoch < 9; ++epoch) {
     EXPECT_THAT(pairs(data, {0, epoch}), ::testing::UnorderedElementsAre("q0a", "q0b", "q0c"));
   }
+}
+
+TEST(DrawnNegatives, HaveNoLabelWhereOnlyEqualDocumentsAreLeft) {
+  const DrawnNegatives data = drawn({{"a"}, {"a"}, {"a"}, {"b"}}, 3);
+  TokenContent content;
+  data.add_pairs({0, 0}, content);
+  ASSERT_EQ(content.values.size(), 4U);
+  EXPECT_EQ(content.values[0], 1.0F);
+  EXPECT_EQ(std::ranges::count(content.values, 0.0F), 1);  // "b"
+  EXPECT_EQ(std::ranges::count_if(content.values, [](float v) { return std::isnan(v); }), 2);
 }
 
 TEST(DrawnNegatives, AreCollatedAsPairsOfTheDatasetsSamples) {

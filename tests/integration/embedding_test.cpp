@@ -522,6 +522,27 @@ TEST(Embedding, GgufHasTheTensorsAndThePooling) {
   EXPECT_THAT(refused.err, HasSubstr("uncased"));
 }
 
+TEST(Embedding, ARestartMovesTheModulesOfTheFormerModel) {
+  const EmbeddingRun run(TinyRun::Keys{{"dense", "{out_features: 12}"}});
+  ASSERT_EQ(run.train().code, 0);
+  const std::string former = read_file(run.out("2_Dense/model.safetensors"));
+  const ProcessResult again = run.train({"--restart", "--dense", "{out_features: 7}"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(read_file(run.out("run.old-1/2_Dense/model.safetensors")) == former);
+  const ProcessResult without = run.train({"--restart", "--dense", "null"});
+  ASSERT_EQ(without.code, 0) << without.err;
+  EXPECT_FALSE(std::filesystem::exists(run.out("2_Dense")));
+  const auto dims = [](const std::string& folder) {
+    const ProcessResult result =
+        testing::run(finetune_command({"predict", folder, "--use_cpu", "--text", "the lamp"}));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return parse_json(result.out, "")["embedding"].size();
+  };
+  EXPECT_EQ(dims(run.out()), 32U);
+  EXPECT_EQ(dims(run.out("run.old-1")), 12U);
+  EXPECT_EQ(dims(run.out("run.old-2")), 7U);
+}
+
 TEST(Embedding, ADenseLayerThatDoesNotFitIsRefused) {
   const EmbeddingRun run(TinyRun::Keys{{"dense", "{out_features: 12}"}});
   ASSERT_EQ(run.train().code, 0);
@@ -548,8 +569,23 @@ TEST(Embedding, ADenseLayerThatDoesNotFitIsRefused) {
   };
   refused("in_features", 31, "2_Dense asks for vectors of 31 dimensions, and the model has 32");
   refused("out_features", 13, "2_Dense.linear.weight");
+  refused("bias", false, "2_Dense.linear.bias");
   refused("use_residual", true, "use_residual is not available");
   refused("activation_function", "torch.nn.modules.activation.Softmax", "Softmax");
+  const auto refused_modules = [&](const std::string& file, const std::string& content,
+                                   const std::string& why) {
+    const std::string intact = read_file(run.out(file));
+    write_file(run.out(file), content);
+    const ProcessResult result =
+        testing::run(finetune_command({"predict", run.out(), "--use_cpu", "--text", "the lamp"}));
+    EXPECT_EQ(result.code, 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(why));
+    write_file(run.out(file), intact);
+  };
+  Json modules = parse_json(read_file(run.out("modules.json")), "");
+  std::swap(modules[1], modules[2]);
+  refused_modules("modules.json", modules.dump(), "in this order");
+  refused_modules("config_sentence_transformers.json", "{\"truncate_dim\": 5}", "--dims 5");
   std::filesystem::remove(run.out("2_Dense/model.safetensors"));
   refused("bias", true, "2_Dense");
 }

@@ -200,6 +200,21 @@ class Embedding(ParityTest):
             texts = [row["anchor"] for row in rows_for("")[:6]]
             self.check_first_dimensions(self.folder / "start", model, 10, texts)
 
+    def test_a_model_that_is_truncated_is_exported_as_what_is_used_of_it(self):
+        from sentence_transformers import SentenceTransformer
+
+        sentence_transformer(self.folder)
+        SentenceTransformer(str(self.folder / "start"), device="cpu", truncate_dim=10).save(
+            str(self.folder / "start")
+        )
+        texts = [row["anchor"] for row in rows_for("")[:6]]
+        run_binary("predict", self.folder / "start", "--text", "x", expect=1)
+        run_binary("export", self.folder / "start", self.folder / "out", "--dims", 15, expect=2)
+        run_binary("export", self.folder / "start", self.folder / "out", "--dims", 7)
+        model = SentenceTransformer(str(self.folder / "out"), device="cpu")
+        self.assertEqual(model.encode(texts).shape[1], 7)
+        self.check_vectors(self.folder / "out", model, texts)
+
     def check_first_dimensions(self, folder, model, dims, texts):
         from sentence_transformers import SentenceTransformer
 

@@ -123,12 +123,14 @@ class Reranker(ParityTest):
             self.assertAlmostEqual(results[f"eval_{name}"], value, delta=10 * METRIC, msg=name)
 
     def test_documents_of_other_samples_are_negatives(self):
-        """Of as many samples as a batch has; each query is compared with the documents of all."""
+        """Of as many samples as a batch has; each query is compared with the documents of all,
+        which are all different: ours leaves out those that are equal to its own."""
         from sentence_transformers.cross_encoder import losses
 
         rows = [
-            {"query": row["query"], "right": row["documents"][0], "wrong": row["documents"][1]}
-            for row in lists()[:BATCH]
+            {"query": row["query"], "right": f"{number} {row['documents'][0]}",
+             "wrong": f"{row['documents'][1]} {number}"}
+            for number, row in enumerate(lists()[:BATCH])
         ]
         model = cross_encoder(self.folder)
         loss = losses.MultipleNegativesRankingLoss(model, num_negatives=None, scale=8)

@@ -91,9 +91,14 @@ TEST(WeightFiles, OfModulesComeAfterTheTransformers) {
   folder.write("2_Normalize/other.txt", "");
   EXPECT_THAT(find(folder.path()).paths, ElementsAre(folder / kModelFile));
   folder.write(kModulesFile, "[]");
+  EXPECT_THAT(find(folder.path()).paths, ElementsAre(folder / kModelFile));
+  folder.write(kModulesFile,
+               R"([{"path": ""}, {"path": "2_Dense", "type": "x.Dense"},
+                   {"path": "../3_Dense", "type": "x.Dense"},
+                   {"path": "10_Dense", "type": "x.Dense"}])");
   EXPECT_THAT(find(folder.path()).paths,
-              ElementsAre(folder / kModelFile, folder / "10_Dense/model.safetensors",
-                          folder / "2_Dense/pytorch_model.bin"));
+              ElementsAre(folder / kModelFile, folder / "2_Dense/pytorch_model.bin",
+                          folder / "10_Dense/model.safetensors"));
 }
 
 TEST(WeightFiles, SayWhatWasLookedForAndWhatIsThereInstead) {

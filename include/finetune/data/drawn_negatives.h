@@ -13,11 +13,12 @@ namespace finetune {
 class Tokenizer;
 
 // Samples of a query, its documents, and documents of other samples, which are drawn again in
-// each epoch: a function of seed, epoch and sample, whatever is in a batch with it. None is drawn
-// twice, nor if it is equal to one of the sample's own, as far as others are found.
+// each epoch: a function of seed, epoch and sample, whatever is in a batch with it. One that is
+// equal to a document of the sample itself is passed over; where others are hard to find, its label
+// is NaN.
 //
 // get() returns the document alone, of epoch 0 if it is drawn; length() the tokens of its pair with
-// the query, of a drawn one at most. DrawnNegativesCollator makes the pairs.
+// the query, of a drawn one at most. The collator below makes the pairs.
 class DrawnNegatives final : public SampleView {
  public:
   // `texts`: the query first, then the documents, without special tokens (TextListOptions::bare).
@@ -34,7 +35,7 @@ class DrawnNegatives final : public SampleView {
   [[nodiscard]] std::optional<DatasetExtent> extent() const override { return std::nullopt; }
   [[nodiscard]] int64_t tokens() const override;
   [[nodiscard]] int64_t longest() const override;
-  // Appends the pairs of a sample.
+  // Appends the pairs of a sample, with labels: 1 of its first document, else 0.
   void add_pairs(const SampleKey& key, TokenContent& content) const;
 
  private:

@@ -16,6 +16,9 @@ namespace finetune {
 // refusal in the result. Throws Error(kData) for damaged files.
 [[nodiscard]] std::optional<EmbeddingConfig> read_embedding_config(const std::string& folder);
 
+// Throws Error(kData) if the model of a folder does not embed here as its files say.
+void require_embedding(const ModelConfig& config, const std::string& folder);
+
 // Returns the pooling of a model: its own, else lasttoken for a decoder and mean for an encoder.
 [[nodiscard]] std::string pooling_mode_of(const ModelConfig& config);
 

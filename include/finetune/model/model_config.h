@@ -117,6 +117,8 @@ struct EmbeddingConfig {
   std::vector<std::pair<std::string, std::string>> prompts = {};  // name, text
   std::optional<int64_t> max_seq_length = {};
   std::string similarity_fn_name = "cosine";  // or "dot"
+  // Of config_sentence_transformers.json: the first dimensions, which alone are used.
+  std::optional<int64_t> truncate_dim = {};
   // Why embeddings of the folder's modules are not available; empty: they are.
   std::string refusal = {};
 };

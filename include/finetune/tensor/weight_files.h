@@ -33,8 +33,8 @@ struct WeightFiles {
 // pickled shards; then an adapter's safetensors file. An index names plain files in its folder: a
 // shard may be a link, but must not leave the folder, unless it points into the same model in
 // Hugging Face's cache (models--NAME/snapshots/REVISION/file -> models--NAME/blobs/HASH). The
-// weights of sentence-transformers' modules in "2_Dense" come last. Throws Error(kData) naming the
-// missing files, or files in an unsupported format.
+// weights of the dense layers that modules.json lists, as "2_Dense", come last. Throws Error(kData)
+// naming the missing files, or files in an unsupported format.
 [[nodiscard]] WeightFiles find_weight_files(FileSystem& files, const std::string& folder);
 
 // Returns the file of each tensor from the text of an index. File names must be plain names that

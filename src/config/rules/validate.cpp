@@ -378,8 +378,10 @@ class Validator {
       const std::vector<std::string> owners = tasks_with(field.name);
       if (owners.empty() || contains(owners, args_.task)) continue;
       if (value_of(field, args_) == value_of(field, TrainingArgs{})) continue;
-      add({field.name.c_str()},
-          "'" + field.name + "' belongs to task " + join(owners) + "; task is " + args_.task);
+      const bool is_mapping = field.name == "train_file_sets";
+      add({field.name.c_str()}, (is_mapping ? "train_file with columns or a loss of each entry"
+                                            : "'" + field.name + "'") +
+                                    " belongs to task " + join(owners) + "; task is " + args_.task);
     }
     if (args_.label_smoothing_factor != 0 && task_.learns_classes && !task_.learns_classes(args_)) {
       add({"label_smoothing_factor"},

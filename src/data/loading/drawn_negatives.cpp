@@ -2,6 +2,7 @@
 #include "finetune/data/drawn_negatives.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -35,11 +36,15 @@ struct DrawnNegatives::State {
     return std::min(max_length, query + document + special);
   }
 
-  // Samples and texts, in the order in which they are drawn.
-  [[nodiscard]] std::vector<std::pair<int64_t, int64_t>> draw(const SampleKey& key) const {
+  struct Drawn {
+    int64_t sample = 0, text = 0;
+    bool is_equal = false;  // to a document of the sample itself
+  };
+  // In the order in which they are drawn.
+  [[nodiscard]] std::vector<Drawn> draw(const SampleKey& key) const {
     constexpr int64_t kMostEqual = 64;  // that are passed over
     const int64_t others = (texts->size() - 1) * documents;
-    std::vector<std::pair<int64_t, int64_t>> found;
+    std::vector<Drawn> found;
     if (drawn == 0) return found;
     const uint64_t own_seed = seed ^ (static_cast<uint64_t>(key.index) * 0x9E3779B97F4A7C15);
     const Permutation order(others, own_seed, std::max<int64_t>(key.epoch, 0));
@@ -50,11 +55,9 @@ struct DrawnNegatives::State {
     int64_t spare = std::min(others - drawn, kMostEqual);
     for (int64_t i = 0; std::ssize(found) < drawn; ++i) {
       const int64_t sample = order[i] / documents;
-      const std::pair<int64_t, int64_t> one = {sample + (sample >= key.index ? 1 : 0),
-                                               1 + order[i] % documents};
-      const bool is_own =
-          std::ranges::find(own, ids_of(*texts, one.first, one.second)) != own.end();
-      if (is_own && spare-- > 0) continue;
+      Drawn one = {sample + (sample >= key.index ? 1 : 0), 1 + order[i] % documents};
+      one.is_equal = std::ranges::find(own, ids_of(*texts, one.sample, one.text)) != own.end();
+      if (one.is_equal && spare-- > 0) continue;
       found.push_back(one);
     }
     return found;
@@ -81,9 +84,9 @@ int64_t DrawnNegatives::choices() const { return state_->documents + state_->dra
 Example DrawnNegatives::get(int64_t index, int64_t choice) const {
   const State& s = *state_;
   if (choice < s.documents) return s.texts->get(index, 1 + choice);
-  const auto [sample, text] =
+  const State::Drawn one =
       s.draw({.index = index, .epoch = 0}).at(static_cast<size_t>(choice - s.documents));
-  return s.texts->get(sample, text);
+  return s.texts->get(one.sample, one.text);
 }
 
 int64_t DrawnNegatives::length(int64_t index, int64_t choice) const {
@@ -105,9 +108,15 @@ void DrawnNegatives::add_pairs(const SampleKey& key, TokenContent& content) cons
   const auto add = [&](int64_t sample, int64_t text) {
     s.maker.add(content, s.maker.make(query, ids_of(*s.texts, sample, text)), "a pair");
   };
-  content.choices = choices();
-  for (int64_t text = 1; text <= s.documents; ++text) add(key.index, text);
-  for (const auto& [sample, text] : s.draw(key)) add(sample, text);
+  content.choices = content.outputs = choices();
+  for (int64_t text = 1; text <= s.documents; ++text) {
+    add(key.index, text);
+    content.values.push_back(text == 1 ? 1.0F : 0.0F);
+  }
+  for (const State::Drawn& one : s.draw(key)) {
+    add(one.sample, one.text);
+    content.values.push_back(one.is_equal ? std::numeric_limits<float>::quiet_NaN() : 0.0F);
+  }
 }
 
 namespace {

@@ -33,7 +33,7 @@ class TextListEncoder {
         labels_(differ_                ? texts_ - 1
                 : options.label_column ? std::ssize(labels_of(first))
                                        : 0) {
-    if (options.pairs_with_first && texts_ < 2) {
+    if ((options.pairs_with_first || options.bare) && texts_ < 2) {
       first.fail("has one text, and a pair takes two; name them with text_columns");
     }
   }

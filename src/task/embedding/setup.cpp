@@ -51,9 +51,10 @@ class EmbeddingSetup final : public LabelledSetup {
  public:
   explicit EmbeddingSetup(const SetupContext& context)
       : LabelledSetup(context, default_length(context)) {
-    const EmbeddingConfig& own = context.model.embedding;
-    if (!own.refusal.empty()) {
-      refuse_key(args().locations, "model_name_or_path", own.refusal);
+    try {
+      require_embedding(context.model, "the model");
+    } catch (const Error& error) {
+      refuse_key(args().locations, "model_name_or_path", error.what());
     }
     read_prompts();
     read_dense();
@@ -364,10 +365,10 @@ class EmbeddingSetup final : public LabelledSetup {
     try {
       config = read_model_config(folder);
       own = load_tokenizer(folder);
+      require_embedding(config, folder);
     } catch (const Error& error) {
       refuse(error.what());
     }
-    if (!config.embedding.refusal.empty()) refuse(config.embedding.refusal);
     const Tokenizer& of_model = context().tokenizer;
     bool is_same = own->size() == of_model.size();
     for (int64_t id = 0; is_same && id < own->size(); ++id) {

@@ -7,13 +7,13 @@
 #include <numeric>
 
 #include "finetune/base/error.h"
+#include "finetune/model/embedding_files.h"
 
 namespace finetune {
 
 TextVectors::TextVectors(const std::string& folder, int64_t batch_size, bool use_cpu)
     : runner_(Head::kEmbedding, "feature-extraction", folder, use_cpu), batch_size_(batch_size) {
-  const EmbeddingConfig& own = runner_.config().embedding;
-  if (!own.refusal.empty()) throw Error(ErrorKind::kData, own.refusal);
+  require_embedding(runner_.config(), folder);
 }
 
 Tensor TextVectors::of(const std::vector<Query>& texts, std::string_view prompt) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
@@ -100,20 +101,41 @@ class RerankerSetup final : public LabelledSetup {
     if (!args().train_file_weights.empty()) {
       refuse("draws documents of all samples; leave train_file_weights out");
     }
-    if (texts->choices() < 2) {
-      refuse_key(args().locations, "train_file",
-                 "has one text in a row, and a pair takes two; name them with text_columns");
-    }
     const std::optional<int64_t> count =
         loss_args(*find_reranker_loss(*args().loss_type)).num_negatives;
     auto data = std::make_shared<const DrawnNegatives>(
         texts, context().tokenizer, sample_options(Split::kTrain),
         count.value_or(std::numeric_limits<int64_t>::max()), seed());
-    if (data->choices() < 2) refuse("compares documents, and there is one sample of one");
+    if (data->choices() < 2) {
+      refuse(count == 0 ? "compares documents, and a row has one; let num_negatives be above 0"
+                        : "compares documents, and there is one row with one");
+    }
+    warn_of_equal(*texts, data->choices());
     const int64_t own = texts->choices() - 1;
     log::info(format_text("{} compares {} documents of a query, {} of them of other samples",
                           *args().loss_type, data->choices(), data->choices() - own));
     return data;
+  }
+
+  // Documents that are equal to a query's right one are no wrong ones.
+  void warn_of_equal(const SequenceDataset& texts, int64_t documents) const {
+    constexpr int64_t kMostTexts = int64_t{4} << 20;  // are looked at
+    if (texts.size() * texts.choices() > kMostTexts) return;
+    const std::vector<uint64_t> hashes = hash_sequences(texts);
+    std::set<uint64_t> different;
+    for (size_t i = 0; i < hashes.size(); ++i) {
+      if (static_cast<int64_t>(i) % texts.choices() != 0) different.insert(hashes[i]);
+    }
+    const int64_t count = std::ssize(different);
+    if (count == 1) {
+      refuse_key(args().locations, "train_file",
+                 "has the same document in all rows, and nothing can be learned from that");
+    }
+    if (count >= documents) return;
+    log::warning(format_text(
+        "the rows have {} different documents, and {} are compared: those that are equal to a "
+        "query's own are left out, and others are there twice",
+        count, documents));
   }
 
   [[nodiscard]] const RerankerLoss& loss_of(const Shape& shape) const {

@@ -12,6 +12,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/report/metrics_file.h"
@@ -39,7 +40,8 @@ bool is_moved(std::string_view name) {
                                                       kProgressFile,
                                                       kEventsFolder,
                                                       checkpoint::kTreeIndexFile};
-  return is_of_weights(name) || checkpoint::is_result_file_name(name) ||
+  const bool is_module = module_folder(std::string(name) + "/") == name;
+  return is_module || is_of_weights(name) || checkpoint::is_result_file_name(name) ||
          std::ranges::find(kNames, name) != kNames.end();
 }
 
