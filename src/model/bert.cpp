@@ -85,7 +85,7 @@ nn::Value Pooler::operator()(const nn::Value& hidden, nn::Pass& p) const {
 namespace {
 
 // Devlin et al. 2019
-class Bert final : public Architecture {
+class Bert : public Architecture {
  public:
   [[nodiscard]] std::string model_type() const override { return "bert"; }
   [[nodiscard]] std::string class_prefix() const override { return "Bert"; }
@@ -105,7 +105,8 @@ class Bert final : public Architecture {
     const bool pools = head == Head::kSequenceClassification || head == Head::kMultipleChoice ||
                        head == Head::kPretraining || head == Head::kEmbedding;
     return EncoderModel::make<BertEmbeddings>(
-        scope, config, pools ? std::optional(scope / "pooler" / "dense") : std::nullopt);
+        scope, config, pools ? std::optional(scope / "pooler" / "dense") : std::nullopt,
+        BertOptions(), tables(config));
   }
 
   [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
@@ -131,6 +132,29 @@ class Bert final : public Architecture {
     }
     FT_CHECK(false, "a head without a class");
   }
+
+ protected:
+  [[nodiscard]] virtual EmbeddingTables tables(const ModelConfig& /*config*/) const { return {}; }
+};
+
+// Sun et al. 2020, "ERNIE 2.0": BERT, and an embedding of the task, of which transformers uses the
+// first row.
+class Ernie final : public Bert {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "ernie"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Ernie"; }
+  [[nodiscard]] std::string backbone_name() const override { return "ernie"; }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    return with_fields(Bert::fields(c),
+                       {{"task_type_vocab_size", &c.encoder.task_type_vocab_size, 1, 65536},
+                        {"use_task_id", &c.encoder.use_task_id}});
+  }
+
+ protected:
+  [[nodiscard]] EmbeddingTables tables(const ModelConfig& config) const override {
+    return {.tasks = config.encoder.use_task_id ? config.encoder.task_type_vocab_size : 0};
+  }
 };
 
 }  // namespace
@@ -138,6 +162,11 @@ class Bert final : public Architecture {
 const Architecture& bert_architecture() {
   static const Bert kBert;
   return kBert;
+}
+
+const Architecture& ernie_architecture() {
+  static const Ernie kErnie;
+  return kErnie;
 }
 
 }  // namespace finetune

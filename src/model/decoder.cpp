@@ -20,6 +20,10 @@ nn::Value normed(nn::Value x, const std::optional<nn::RmsNorm>& norm, nn::Pass& 
   return norm ? (*norm)(x, p) : nn::to_factor(std::move(x), p);
 }
 
+nn::Value scaled(nn::Value x, double factor, nn::Pass& p) {
+  return factor == 1.0 ? std::move(x) : nn::scale(std::move(x), factor, p);
+}
+
 nn::RmsNorm::OfSum normed(nn::Residual x, const std::optional<nn::RmsNorm>& norm, nn::Pass& p) {
   if (norm) return norm->of_sum(x, p);
   const nn::Value sum = nn::whole(std::move(x), p);
@@ -62,10 +66,11 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
                  .scale = o.query_scale,
                  .softcap = o.softcap},
       rope_(o.rope_of_layer[static_cast<size_t>(layer)]),
+      rotates_neighbours_(o.rotates_neighbours),
       norms_heads_(o.query_key_norm == DecoderOptions::QueryKeyNorm::kOfHeads) {
   const int64_t queries = o.heads * o.head_dim;
   const int64_t keys = o.kv_heads * o.head_dim;
-  if (o.is_fused) {  // transformers registers the output first
+  if (o.fuses_qkv) {  // transformers registers the output first
     output_.emplace(scope / "o_proj", queries, o.hidden, o.output_bias);
     query_key_value_.emplace(scope / "qkv_proj", o.hidden, queries, keys, o.qkv_bias);
     return;
@@ -100,7 +105,13 @@ nn::Value DecoderAttention::operator()(const nn::Value& x, nn::Pass& p) const {
   all.query = normed_heads(std::move(all.query), attention_.heads, query_norm_, p);
   if (rope_ >= 0) {
     const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
-    all = nn::rope(std::move(all), head_size, p.options().rotations[static_cast<size_t>(rope_)], p);
+    const nn::Rotation& rotation = p.options().rotations[static_cast<size_t>(rope_)];
+    if (rotates_neighbours_) {  // scores are the same if queries and keys have another order
+      const int64_t rotated = 2 * rotation.cos.size(-1);
+      all.key = nn::in_halves(std::move(all.key), head_size, rotated, p);
+      all.query = nn::in_halves(std::move(all.query), head_size, rotated, p);
+    }
+    all = nn::rope(std::move(all), head_size, rotation, p);
   }
   return (*output_)(nn::attend(std::move(all), attention_, p), p);
 }
@@ -111,24 +122,29 @@ DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int6
                                     .intermediate = o.intermediate,
                                     .activation = o.activation,
                                     .has_bias = o.feed_forward_bias,
-                                    .is_fused = o.is_fused}),
-      before_attention_(make_norm(scope, o.norms.before_attention, o)),
-      after_attention_(make_norm(scope, o.norms.after_attention, o)),
-      before_feed_forward_(make_norm(scope, o.norms.before_feed_forward, o)),
-      after_feed_forward_(make_norm(scope, o.norms.after_feed_forward, o)),
+                                    .is_fused = o.fuses_gate_up}),
       dropout_(o.residual_dropout),
-      layer_(layer) {}
+      residual_scale_(o.residual_scale),
+      layer_(layer) {
+  const DecoderNorms& names = o.norms;
+  before_attention_ = make_norm(scope, names.before_attention, o);
+  if (!names.before_come_first) after_attention_ = make_norm(scope, names.after_attention, o);
+  before_feed_forward_ = make_norm(scope, names.before_feed_forward, o);
+  if (names.before_come_first) after_attention_ = make_norm(scope, names.after_attention, o);
+  after_feed_forward_ = make_norm(scope, names.after_feed_forward, o);
+}
 
 nn::Residual DecoderLayer::operator()(nn::Residual x, nn::Pass& p) const {
   const nn::DropoutPoint of_attention = {dropout_, layer_, DropoutSite::kAttentionOutput};
   const nn::DropoutPoint of_feed_forward = {dropout_, layer_, DropoutSite::kFeedForwardOutput};
   auto [start, to_attention] = normed(std::move(x), before_attention_, p);
   nn::Value attended = normed(attention_(std::exchange(to_attention, {}), p), after_attention_, p);
-  attended = nn::dropout(std::move(attended), of_attention, p);
+  attended = scaled(nn::dropout(std::move(attended), of_attention, p), residual_scale_, p);
   auto [h, to_feed_forward] =
       normed({std::move(start), std::move(attended)}, before_feed_forward_, p);
   nn::Value fed = normed(feed_forward_(std::move(to_feed_forward), p), after_feed_forward_, p);
-  return {std::move(h), nn::dropout(std::move(fed), of_feed_forward, p)};
+  return {std::move(h),
+          scaled(nn::dropout(std::move(fed), of_feed_forward, p), residual_scale_, p)};
 }
 
 Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& options)
@@ -144,7 +160,7 @@ Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const Decode
 
 nn::Value Decoder::operator()(const ModelInput& input, nn::Pass& p) {
   nn::Value x = words_(without_padding(input.input_ids, p), p, padding_row_);
-  if (options_.embedding_scale != 1.0) x = nn::scale(std::move(x), options_.embedding_scale, p);
+  x = scaled(std::move(x), options_.embedding_scale, p);
   x = nn::dropout(std::move(x), {.p = options_.embedding_dropout}, p);
   return nn::sequence(layers_, std::move(x), p);
 }
@@ -200,8 +216,9 @@ std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
                                                     const ModelConfig& config,
                                                     std::optional<Head> head) const {
   const bool of_tokens = head == Head::kTokenClassification;
-  const bool is_there =
-      !head || head == Head::kSequenceClassification || (of_tokens && has_token_classifier());
+  const bool is_there = !head ||
+                        (head == Head::kSequenceClassification && has_sequence_classifier()) ||
+                        (of_tokens && has_token_classifier());
   if (!is_there) {
     throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
                                         "' has no head for this task, as in transformers; use "

@@ -21,6 +21,7 @@ struct DecoderNorms {
   const char* after_attention = nullptr;
   const char* before_feed_forward = "post_attention_layernorm";
   const char* after_feed_forward = nullptr;
+  bool before_come_first = false;  // in the order of transformers' parameters
 };
 
 struct DecoderOptions {
@@ -32,7 +33,10 @@ struct DecoderOptions {
   enum class QueryKeyNorm { kNone, kOfHeads, kOfRows };
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   bool qkv_bias = false, output_bias = false, feed_forward_bias = false;
-  bool is_fused = false;  // "qkv_proj" and "gate_up_proj", one matrix each
+  bool fuses_qkv = false;      // "qkv_proj", one matrix
+  bool fuses_gate_up = false;  // "gate_up_proj"
+  // Values 2 i and 2 i + 1 of a head rotate together, instead of i and i + R / 2.
+  bool rotates_neighbours = false;
   Activation activation = nullptr;
   std::vector<int64_t> rope_of_layer =
       {};  // index of rope_parameters; -1: the layer does not rotate
@@ -41,7 +45,7 @@ struct DecoderOptions {
   double query_scale = 0.0;  // 0: 1 / sqrt(head_dim)
   double softcap = 0.0;      // of scores; 0: none
   double attention_dropout = 0.0, residual_dropout = 0.0, embedding_dropout = 0.0;
-  double embedding_scale = 1.0;
+  double embedding_scale = 1.0, residual_scale = 1.0;
 };
 
 // Returns a type for each layer: `sliding_attention` for layer i if is_sliding(i).
@@ -74,6 +78,7 @@ class DecoderAttention {
 
   nn::AttentionOptions attention_;
   int64_t rope_;
+  bool rotates_neighbours_;
   bool norms_heads_;
   std::optional<nn::Linear> query_, key_, value_;
   std::optional<nn::FusedProjections> query_key_value_;
@@ -92,7 +97,7 @@ class DecoderLayer {
   nn::GatedFeedForward feed_forward_;
   std::optional<nn::RmsNorm> before_attention_, after_attention_, before_feed_forward_,
       after_feed_forward_;
-  double dropout_;
+  double dropout_, residual_scale_;
   int64_t layer_;
 };
 
@@ -143,8 +148,9 @@ class DecoderFamily : public Architecture {
       const ModelConfig& /*config*/) const {
     return {};
   }
-  // Whether transformers has a class of the family that classifies tokens; all have one for
-  // sequences, and none for other heads.
+  // Whether transformers has a class of the family that classifies sequences, and one that
+  // classifies tokens; none has other heads.
+  [[nodiscard]] virtual bool has_sequence_classifier() const { return true; }
   [[nodiscard]] virtual bool has_token_classifier() const { return true; }
   [[nodiscard]] virtual const char* token_classifier_name() const { return "score"; }
   [[nodiscard]] virtual DecoderOptions options(const ModelConfig& config) const {

@@ -73,6 +73,7 @@ BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const ModelConfig& config
   }
   if (tables.types) types_.emplace(scope / "token_type_embeddings", config.type_vocab_size, size);
   norm_.emplace(scope / "LayerNorm", size, config.layer_norm_eps);
+  if (tables.tasks > 0) tasks_.emplace(scope / "task_type_embeddings", tables.tasks, size);
 }
 
 nn::Value BertEmbeddings::sum(const ModelInput& input, double word_scale, nn::Pass& p) const {
@@ -87,6 +88,7 @@ nn::Value BertEmbeddings::sum(const ModelInput& input, double word_scale, nn::Pa
     terms.push_back((*positions_)(indices, p));
     if (tables_.positions_come_first) std::swap(terms[1], terms.back());
   }
+  if (tasks_) terms.push_back((*tasks_)(at::zeros({1}, input.input_ids.options()), p));
   return terms.size() == 1 ? std::move(terms.front()) : nn::add(terms, p);
 }
 

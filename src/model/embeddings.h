@@ -45,6 +45,7 @@ struct EmbeddingTables {
   bool types = true, positions = true;
   bool positions_come_first = false;  // the order of the sum
   bool zeroes_padding = false;        // between the norm and dropout
+  int64_t tasks = 0;                  // rows of "task_type_embeddings", of which the first is used
 };
 
 // e = Dropout(LN(word[id] + type[t] + position[p])); p counts all tokens from 0 on.
@@ -66,7 +67,7 @@ class BertEmbeddings : public Embeddings {
   double dropout_;
   EmbeddingTables tables_;
   nn::Embedding words_;
-  std::optional<nn::Embedding> positions_, types_;
+  std::optional<nn::Embedding> positions_, types_, tasks_;
   std::optional<nn::LayerNorm> norm_;
 };
 

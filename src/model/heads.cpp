@@ -131,7 +131,9 @@ nn::Value PretrainingHead::next_sentence(const HeadInput& in, nn::Pass& p) const
 }
 
 CausalLmHead::CausalLmHead(const nn::Scope& root, DecoderNorm norm, const ModelConfig& config)
-    : norm_(std::move(norm)), softcap_(config.decoder.final_logit_softcapping.value_or(0.0)) {
+    : norm_(std::move(norm)),
+      softcap_(config.decoder.final_logit_softcapping.value_or(0.0)),
+      scale_(1.0 / config.decoder.logits_scaling) {
   if (config.tie_word_embeddings) return;
   decoder_.emplace((root / "lm_head").of_output(), config.hidden_size, config.vocab_size, false);
 }
@@ -155,7 +157,8 @@ Tensor last_tokens(const ModelInput& input, const std::optional<int64_t>& paddin
 }  // namespace
 
 nn::Value CausalLmHead::transform(const HeadInput& in, nn::Pass& p) const {
-  return normed(norm_, in.hidden, p);
+  nn::Value x = normed(norm_, in.hidden, p);
+  return scale_ == 1.0 ? std::move(x) : nn::scale(std::move(x), scale_, p);
 }
 
 LmDecoder CausalLmHead::decoder(const Backbone& backbone) const {

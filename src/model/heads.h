@@ -156,7 +156,7 @@ class PretrainingHead final : public BertLmHead {
 // The last norm of a decoder, which belongs to its backbone by name.
 using DecoderNorm = std::variant<nn::RmsNorm, nn::LayerNorm>;
 
-// x = norm(h), decoded by the word embedding (tied) or by "lm_head".
+// x = norm(h) / logits_scaling, decoded by the word embedding (tied) or by "lm_head".
 class CausalLmHead final : public LmHead {
  public:
   CausalLmHead(const nn::Scope& root, DecoderNorm norm, const ModelConfig& config);
@@ -166,7 +166,7 @@ class CausalLmHead final : public LmHead {
  private:
   DecoderNorm norm_;
   std::optional<nn::Linear> decoder_;
-  double softcap_;
+  double softcap_, scale_;
 };
 
 // logits = W Dropout(norm(h)) + b of a decoder: of all tokens [B, T, labels], or without dropout

@@ -5,7 +5,7 @@ namespace finetune {
 namespace {
 
 // Jiang et al. 2023: Llama with a sliding window.
-class Mistral final : public DecoderFamily {
+class Mistral : public DecoderFamily {
  public:
   [[nodiscard]] std::string model_type() const override { return "mistral"; }
   [[nodiscard]] std::string class_prefix() const override { return "Mistral"; }
@@ -38,11 +38,35 @@ class Mistral final : public DecoderFamily {
   }
 };
 
+// Mistral AI 2024: a window in the layers that layer_types names.
+class Ministral final : public Mistral {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "ministral"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Ministral"; }
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    return with_fields(Mistral::fields(c), {{"layer_types", &c.decoder.layer_types}});
+  }
+
+ protected:
+  [[nodiscard]] std::vector<std::string> fresh_layer_types(
+      const ModelConfig& config) const override {
+    return layer_types(config, [&](int64_t) { return config.decoder.sliding_window.has_value(); });
+  }
+  [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
+    return decoder_options(config);
+  }
+};
+
 }  // namespace
 
 const Architecture& mistral_architecture() {
   static const Mistral kMistral;
   return kMistral;
+}
+
+const Architecture& ministral_architecture() {
+  static const Ministral kMinistral;
+  return kMinistral;
 }
 
 }  // namespace finetune

@@ -5,7 +5,7 @@ namespace finetune {
 namespace {
 
 // OLMo et al. 2024: norms after the sublayers; queries and keys are normalised over all heads.
-class Olmo2 final : public DecoderFamily {
+class Olmo2 : public DecoderFamily {
  public:
   [[nodiscard]] std::string model_type() const override { return "olmo2"; }
   [[nodiscard]] std::string class_prefix() const override { return "Olmo2"; }
@@ -42,11 +42,51 @@ class Olmo2 final : public DecoderFamily {
   }
 };
 
+// Olmo Team 2025: three layers with a sliding window to one without, each kind with its own rotary
+// parameters.
+class Olmo3 final : public Olmo2 {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "olmo3"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Olmo3"; }
+
+  void set_defaults(ModelConfig& config) const override {
+    Olmo2::set_defaults(config);
+    config.decoder.sliding_window = 4096;
+    config.decoder.rope_parameters = {{"full_attention", {.rope_theta = 500000.0}},
+                                      {"sliding_attention", {.rope_theta = 500000.0}}};
+  }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    ConfigFields fields = Olmo2::fields(c);
+    add_window_fields(fields, c);
+    return fields;
+  }
+
+ protected:
+  [[nodiscard]] std::vector<std::string> fresh_layer_types(
+      const ModelConfig& config) const override {
+    return layer_types(config, [](int64_t layer) { return (layer + 1) % 4 != 0; });
+  }
+  [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
+    DecoderOptions options = Olmo2::options(config);
+    // in alphabetical order of layer types
+    for (size_t i = 0; i < options.rope_of_layer.size(); ++i) {
+      options.rope_of_layer[i] = config.decoder.layer_types[i] == "sliding_attention" ? 1 : 0;
+    }
+    return options;
+  }
+};
+
 }  // namespace
 
 const Architecture& olmo2_architecture() {
   static const Olmo2 kOlmo2;
   return kOlmo2;
+}
+
+const Architecture& olmo3_architecture() {
+  static const Olmo3 kOlmo3;
+  return kOlmo3;
 }
 
 }  // namespace finetune

@@ -50,7 +50,7 @@ class Phi3 final : public DecoderFamily {
  protected:
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
-    options.is_fused = true;
+    options.fuses_qkv = options.fuses_gate_up = true;
     options.residual_dropout = config.decoder.resid_pdrop;
     options.window_of_layer.assign(static_cast<size_t>(options.layers),
                                    config.decoder.sliding_window.value_or(0));

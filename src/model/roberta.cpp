@@ -63,11 +63,25 @@ class XlmRoberta final : public Roberta {
   [[nodiscard]] bool head_comes_first() const override { return true; }
 };
 
+// Martin et al. 2020: RoBERTa, trained on French text; the head before the encoder, too.
+class Camembert final : public Roberta {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "camembert"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Camembert"; }
+  void set_defaults(ModelConfig& config) const override { config.vocab_size = 30522; }
+  [[nodiscard]] bool head_comes_first() const override { return true; }
+};
+
 }  // namespace
 
 const Architecture& roberta_architecture() {
   static const Roberta kRoberta;
   return kRoberta;
+}
+
+const Architecture& camembert_architecture() {
+  static const Camembert kCamembert;
+  return kCamembert;
 }
 
 const Architecture& xlm_roberta_architecture() {

@@ -4,12 +4,15 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/select_backward.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/kernels_in_use.h"
@@ -80,6 +83,30 @@ Value whole(Residual x, Pass& p) {
 Value split_heads(Value x, int64_t heads, Pass& p) {
   const Value y = p.result(x.tensor.unflatten(-1, {heads, -1}), x.slot != nullptr);
   p.record(y, [dx = x.slot](const Tensor& dy) { dx->give(dy.flatten(-2)); });
+  return y;
+}
+
+namespace {
+
+// x [..., H D]; `pairs`: of rows [2, R / 2] instead of [R / 2, 2].
+Tensor reordered(const Tensor& x, int64_t head_size, int64_t rotated, bool pairs) {
+  const Tensor heads = x.unflatten(-1, {-1, head_size});
+  std::array<int64_t, 2> sizes = {rotated / 2, 2};
+  if (pairs) std::swap(sizes[0], sizes[1]);
+  const Tensor turned =
+      heads.narrow(-1, 0, rotated).unflatten(-1, sizes).transpose(-1, -2).flatten(-2);
+  if (rotated == head_size) return turned.flatten(-2);
+  return at::cat({turned, heads.narrow(-1, rotated, head_size - rotated)}, -1).flatten(-2);
+}
+
+}  // namespace
+
+Value in_halves(Value x, int64_t head_size, int64_t rotated, Pass& p) {
+  const Value y =
+      p.result(reordered(x.tensor, head_size, rotated, /*pairs=*/false), x.slot != nullptr);
+  p.record(y, [head_size, rotated, dx = x.slot](const Tensor& dy) {
+    dx->give(reordered(dy, head_size, rotated, /*pairs=*/true));
+  });
   return y;
 }
 

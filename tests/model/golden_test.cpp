@@ -32,7 +32,7 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (const std::string family : {"bert", "roberta", "xlm-roberta", "big_bird", "modernbert",
-                                   "deberta-v2", "distilbert", "electra"}) {
+                                   "deberta-v2", "distilbert", "electra", "camembert", "ernie"}) {
     list.push_back({family + "-masked_lm", std::nullopt});
     list.push_back({family + "-sequence_classification", Head::kSequenceClassification});
     list.push_back({family + "-multiple_choice", Head::kMultipleChoice});
@@ -58,7 +58,10 @@ std::vector<Case> cases() {
                            "mistral",      "qwen2",          "qwen3",
                            "gemma",        "gemma2",         "gemma3_text",
                            "phi3",         "phi3-longrope",  "olmo2",
-                           "smollm3",      "gpt2",           "gpt2-scaled"}) {
+                           "smollm3",      "gpt2",           "gpt2-scaled",
+                           "ministral",    "olmo3",          "granite",
+                           "seed_oss",     "glm4",           "helium",
+                           "ernie4_5"}) {
     list.push_back({name, std::nullopt});
   }
   return list;

@@ -75,7 +75,7 @@ TEST(HeadModel, DropsInTheHeadWhatTransformersDrops) {
       config.classifier_dropout = 0.5;
       const bool asks = head == Head::kSequenceClassification ||
                         head == Head::kTokenClassification ||
-                        (head == Head::kMultipleChoice && type == "bert");
+                        (head == Head::kMultipleChoice && (type == "bert" || type == "ernie"));
       EXPECT_EQ(drops(head, config), asks) << type << " head " << static_cast<int>(head);
     }
   }
@@ -131,7 +131,7 @@ TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
       const DropoutStream stream{1, 2, 0};
       const bool asks = head == Head::kSequenceClassification ||
                         head == Head::kTokenClassification ||
-                        (head == Head::kMultipleChoice && type == "bert");
+                        (head == Head::kMultipleChoice && (type == "bert" || type == "ernie"));
       EXPECT_EQ(!run(*a, row(), stream).equal(run(*b, row(), stream)), asks)
           << type << " head " << static_cast<int>(head);
     }
@@ -187,8 +187,13 @@ ModelConfig tiny_decoder_head(const std::string& type) {
                                                             {"initializer_range", 0.3}});
 }
 
+// As in transformers.
+bool has_sequence_classifier(const std::string& type) {
+  return type != "granite" && type != "ernie4_5";
+}
 bool has_token_classifier(const std::string& type) {
-  return type != "olmo2" && type != "gemma3_text";  // as in transformers
+  return has_sequence_classifier(type) && type != "olmo2" && type != "olmo3" &&
+         type != "gemma3_text";
 }
 
 TEST(HeadModel, OfADecoderIsAClassifier) {
@@ -196,6 +201,10 @@ TEST(HeadModel, OfADecoderIsAClassifier) {
     if (!is_causal(default_model_config(type))) continue;
     ModelConfig config = tiny_decoder_head(type);
     config.id2label = {"a", "b", "c"};
+    if (!has_sequence_classifier(type)) {
+      EXPECT_THROW((void)make_model(Head::kSequenceClassification, config, 1, kHeadDevice), Error);
+      continue;
+    }
     const auto model = make_model(Head::kSequenceClassification, config, 1, kHeadDevice);
     EXPECT_THAT(run(*model, row()).sizes().vec(), testing::ElementsAre(1, 3));
     EXPECT_EQ(model->parameters().back().name, "score.weight") << type;
@@ -218,7 +227,7 @@ TEST(HeadModel, OfADecoderIsAClassifier) {
 // The last token that is not padding, on either side and with or without a mask.
 TEST(HeadModel, OfADecoderReadsTheLastTokenOfEachRow) {
   for (const std::string& type : model_types()) {
-    if (!is_causal(default_model_config(type))) continue;
+    if (!is_causal(default_model_config(type)) || !has_sequence_classifier(type)) continue;
     ModelConfig config = tiny_decoder_head(type);
     for (const bool knows_padding : {true, false}) {
       config.decoder.pad_token_id.reset();
@@ -269,7 +278,8 @@ TEST(HeadModel, InitialisesEachFamilysPaddingRows) {
       if (!p.name.ends_with("embeddings.weight")) continue;
       if (p.name.ends_with("token_type_embeddings.weight")) continue;
       const bool is_zero = p.tensor[pad].abs().max().item<float>() == 0.0F;
-      const bool expected = p.name.ends_with("word_embeddings.weight") || type.ends_with("roberta");
+      const bool expected = p.name.ends_with("word_embeddings.weight") ||
+                            type.ends_with("roberta") || type == "camembert";
       EXPECT_EQ(is_zero, expected) << p.name << " of " << type;
     }
   }

@@ -100,6 +100,14 @@ FAMILIES = {
     "phi3": maker("phi3", resid_pdrop=0.0, embd_pdrop=0.0),
     "olmo2": maker("olmo2"),
     "smollm3": maker("smollm3", no_rope_layers=[1, 0]),
+    "ministral": maker("ministral", sliding_window=8, head_dim=8),
+    "olmo3": maker("olmo3", sliding_window=8, layer_types=["sliding_attention", "full_attention"]),
+    "granite": maker("granite", embedding_multiplier=4.0, logits_scaling=2.0, residual_multiplier=0.5,
+                     attention_multiplier=0.25),
+    "seed_oss": maker("seed_oss", head_dim=8, attention_dropout=0.0, residual_dropout=0.0),
+    "glm4": maker("glm4", head_dim=8),
+    "helium": maker("helium", head_dim=8),
+    "ernie4_5": maker("ernie4_5", head_dim=8),
 }
 
 

@@ -29,6 +29,8 @@ FAMILIES = {
     ),
     "distilbert": dict(prefix="DistilBert", hidden_dim=48, dropout=0.0, attention_dropout=0.0),
     "electra": dict(prefix="Electra", embedding_size=16),
+    "camembert": dict(prefix="Camembert"),
+    "ernie": dict(prefix="Ernie", use_task_id=True),
 }
 # Rows of different lengths, so that there is padding.
 CONFIG = {

@@ -39,6 +39,9 @@ struct DecoderConfig {
   double rms_norm_eps = 1e-6;
   double attention_dropout = 0.0;
   bool attention_bias = false, mlp_bias = false;
+  bool attention_out_bias = false;                          // seed_oss
+  double embedding_multiplier = 1.0, logits_scaling = 1.0;  // granite, and the next two
+  double residual_multiplier = 1.0, attention_multiplier = 1.0;
   RopeByLayerType rope_parameters = {{"", {}}};
   // "full_attention" or "sliding_attention" for each layer; never empty in families with layer
   // types.
@@ -54,7 +57,7 @@ struct DecoderConfig {
   std::optional<double> attn_logit_softcapping, final_logit_softcapping;
   std::optional<bool> use_bidirectional_attention;
   int64_t original_max_position_embeddings = 4096;  // phi3
-  double resid_pdrop = 0.0, embd_pdrop = 0.0;       // phi3, gpt2
+  double resid_pdrop = 0.0, embd_pdrop = 0.0;       // phi3, gpt2, seed_oss
   std::optional<int64_t> n_inner;                   // gpt2, and all below
   bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
   bool reorder_and_upcast_attn = false;
@@ -93,6 +96,10 @@ struct EncoderConfig {
   std::string summary_type = "first", summary_activation = "gelu";
   bool summary_use_proj = true;
   double summary_last_dropout = 0.1;
+
+  // ernie
+  int64_t task_type_vocab_size = 3;
+  bool use_task_id = false;
 
   bool legacy = true;  // the masked LM's head is named "cls", otherwise "lm_predictions"
 };

@@ -30,6 +30,9 @@ struct DropoutPoint {
 // Reshape [B, T, heads * D] to [B, T, heads, D], and back. Keep nothing.
 [[nodiscard]] Value split_heads(Value x, int64_t heads, Pass& p);
 [[nodiscard]] Value joined_heads(Value x, Pass& p);
+// The first `rotated` values of each head in another order: 0, 2, 4, ..., 1, 3, 5, ... x [..., H
+// D].
+[[nodiscard]] Value in_halves(Value x, int64_t head_size, int64_t rotated, Pass& p);
 // Splits x into parts of these sizes along the last dimension, each in its own memory.
 [[nodiscard]] std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p);
 // factor * x. Keeps nothing.
