@@ -39,25 +39,30 @@ Tensor counted(const Tensor& is_token) {
 
 }  // namespace
 
-RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config)
+RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config,
+                                     bool has_types)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
       words_(scope / "word_embeddings", config.vocab_size, config.hidden_size,
-             ParameterRole::kWordEmbedding),
-      types_(scope / "token_type_embeddings", config.type_vocab_size, config.hidden_size),
-      norm_(scope / "LayerNorm", config.hidden_size, config.layer_norm_eps),
-      positions_(scope / "position_embeddings", config.max_position_embeddings,
-                 config.hidden_size) {}
+             ParameterRole::kWordEmbedding) {
+  const int64_t size = config.hidden_size;
+  const auto make_positions = [&] {
+    positions_.emplace(scope / "position_embeddings", config.max_position_embeddings, size);
+  };
+  if (has_types) types_.emplace(scope / "token_type_embeddings", config.type_vocab_size, size);
+  if (!has_types) make_positions();
+  norm_.emplace(scope / "LayerNorm", size, config.layer_norm_eps);
+  if (has_types) make_positions();
+}
 
 nn::Value RobertaEmbeddings::operator()(const ModelInput& input, nn::Pass& p) const {
   const Tensor is_token = input.input_ids.ne(padding_id_);
   const Tensor indices = counted(is_token) * is_token + padding_id_;  // [B, T]
   // As in torch's Embedding, padding_id keeps the gradient of that row at zero.
-  const nn::Value sum = nn::add(
-      {words_(without_padding(input.input_ids, p), p, padding_id_), embed_types(types_, input, p),
-       positions_(without_padding(indices, p), p, padding_id_)},
-      p);
-  return nn::dropout(norm_(sum, p), {.p = dropout_}, p);
+  std::vector<nn::Value> terms = {words_(without_padding(input.input_ids, p), p, padding_id_)};
+  if (types_) terms.push_back(embed_types(*types_, input, p));
+  terms.push_back((*positions_)(without_padding(indices, p), p, padding_id_));
+  return nn::dropout((*norm_)(nn::add(terms, p), p), {.p = dropout_}, p);
 }
 
 BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const ModelConfig& config,

@@ -27,7 +27,7 @@ class Embeddings {
 // starts after pad_token_id (fairseq's make_positions).
 class RobertaEmbeddings final : public Embeddings {
  public:
-  RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config);
+  RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config, bool has_types = true);
   nn::Value operator()(const ModelInput& input, nn::Pass& p) const override;
   [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 
@@ -35,9 +35,9 @@ class RobertaEmbeddings final : public Embeddings {
   int64_t padding_id_;
   double dropout_;
   // In transformers' order, which decides the order of the optimizer's state in optimizer.pt.
-  nn::Embedding words_, types_;
-  nn::LayerNorm norm_;
-  nn::Embedding positions_;
+  nn::Embedding words_;
+  std::optional<nn::Embedding> types_, positions_;
+  std::optional<nn::LayerNorm> norm_;
 };
 
 // What a family's embeddings have besides words.

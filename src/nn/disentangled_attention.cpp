@@ -34,6 +34,7 @@ constexpr float kLowestScore = std::numeric_limits<float>::lowest();
 struct Inputs {
   Tensor query, key, value;             // [B, T, C] or [1, N, C]
   Tensor distance_key, distance_query;  // [P, C], or undefined
+  Tensor bias;                          // [P, H] float32, or undefined
   Distances distances;
   DisentangledOptions options;
   kernels::PassInputs pass;
@@ -164,11 +165,22 @@ Tensor by_key(const Tensor& x, int64_t tokens) {
   return x.as_strided({x.size(0), tokens, tokens}, {tokens * width, 1, width - 1}, tokens - 1);
 }
 
+// The biases [h, T, T] of queries i and keys j: those of distances T - 1 - w, w = T - 1 - i + j.
+Tensor bias_of_pairs(const Inputs& in, const Part& part) {
+  const int64_t width = 2 * part.tokens - 1;
+  const Tensor rows = in.distances.row.narrow(0, in.distances.longest - part.tokens, width);
+  const Tensor by_distance = in.bias.narrow(1, part.first_head, part.heads)
+                                 .index_select(0, rows.flip(0))
+                                 .t()
+                                 .contiguous();  // [h, W]
+  return by_distance.as_strided({part.heads, part.tokens, part.tokens}, {width, 1, 1}).flip(1);
+}
+
 // Intermediate results of one part that forward and backward passes share.
 struct Computed {
   Tensor query, key, value;             // [h, n T, D] float32
   Tensor distance_key, distance_query;  // [h, W, D] float32, or undefined
-  Tensor hidden;                        // [n, T, T] bool: pairs with padding; or undefined
+  Tensor hidden;                        // [n, T or 1, T] bool: pairs with padding; or undefined
   Tensor probabilities;                 // [h n, T, T]
   Tensor factors;                       // dropout factors, same shape; or undefined
 };
@@ -188,7 +200,7 @@ Tensor seen_of(const Inputs& in, const Part& part) {
 
 // Sets the scores [h n, T, T] of hidden pairs.
 void hide(const Tensor& scores, const Tensor& hidden, double value) {
-  const auto tokens = hidden.size(-1);
+  const int64_t tokens = hidden.size(-1);
   scores.view({-1, hidden.size(0), tokens, tokens}).masked_fill_(hidden, value);
 }
 
@@ -218,8 +230,14 @@ Computed compute(const Inputs& in, const Part& part) {
     scores.add_(by_key(by_sequence(of_rows, part), part.tokens));
   }
   scores.mul_(in.options.scale);
+  if (in.bias.defined()) {
+    scores.view({part.heads, part.sequences, part.tokens, part.tokens})
+        .add_(bias_of_pairs(in, part).unsqueeze(1));
+  }
   if (const Tensor seen = seen_of(in, part); seen.defined()) {
-    c.hidden = seen.unsqueeze(2).logical_and(seen.unsqueeze(1)).logical_not_();
+    c.hidden = in.options.hides_padding_queries
+                   ? seen.unsqueeze(2).logical_and(seen.unsqueeze(1)).logical_not_()
+                   : seen.logical_not().unsqueeze(1);
     hide(scores, c.hidden, kLowestScore);
   }
   c.probabilities = scores.softmax(-1);
@@ -235,6 +253,7 @@ Tensor dropped_by(const Tensor& factors, const Tensor& x) {
 // undefined.
 struct DistanceGradients {
   Tensor key, query;
+  Tensor bias = {};  // [H, W, 1]
 };
 
 // Adds the gradient of one part to that of a table [H, W, D].
@@ -257,16 +276,17 @@ void backward_part(const Inputs& in, const Part& part, const Tensor& gradient,
   const Tensor of_value = dropped_by(c.factors, c.probabilities).transpose(1, 2).matmul(of_context);
   Tensor of_scores = dropped_by(c.factors, of_context.matmul(value.transpose(1, 2)));
   of_scores = c.probabilities * (of_scores - (c.probabilities * of_scores).sum(-1, true));
-  of_scores.mul_(in.options.scale);
   if (c.hidden.defined()) hide(of_scores, c.hidden, 0.0);
-  Tensor of_query = by_head(of_scores.matmul(key), part);
-  Tensor of_key = by_head(of_scores.transpose(1, 2).matmul(query), part);
   const auto spread = [&](auto view) {
     const Tensor wide = at::zeros({part.heads * part.sequences, part.tokens, 2 * part.tokens - 1},
                                   of_scores.options());
     view(wide, part.tokens).copy_(of_scores);
     return by_head(wide, part);
   };
+  if (in.bias.defined()) add_rows(sums.bias, spread(by_query).sum(1).unsqueeze(2), in, part);
+  of_scores.mul_(in.options.scale);
+  Tensor of_query = by_head(of_scores.matmul(key), part);
+  Tensor of_key = by_head(of_scores.transpose(1, 2).matmul(query), part);
   if (c.distance_key.defined()) {
     const Tensor wide = spread(by_query);
     of_query.add_(wide.matmul(c.distance_key));
@@ -320,7 +340,7 @@ bool is_dry_on_cpu(const Inputs& in) {
 // For each head and sequence that are computed at once matrices [T, T] (scores, probabilities,
 // factors, gradients) and [T, 2T] in float32, and the gradients of all distances.
 void allocate_parts(const Inputs& in) {
-  if (!in.distance_key.defined() && !in.distance_query.defined()) return;
+  if (!in.distance_key.defined() && !in.distance_query.defined() && !in.bias.defined()) return;
   constexpr int64_t kMatrices = 12;
   const int64_t tokens = in.query.size(1);
   const int64_t at_once = std::min(in.options.heads, kernels::dry_device().threads);
@@ -352,6 +372,10 @@ DistanceGradients backward(const Inputs& in, const Tensor& gradient) {
                      table.options().dtype(at::kFloat));
   };
   DistanceGradients sums = {zeros(in.distance_key), zeros(in.distance_query)};
+  const int64_t width = 2 * in.distances.longest - 1;
+  if (in.bias.defined()) {
+    sums.bias = at::zeros({in.options.heads, width, 1}, in.bias.options());
+  }
   const Tensor dy = gradient.contiguous();
   if (is_dry_on_cpu(in)) {
     allocate_parts(in);
@@ -360,11 +384,17 @@ DistanceGradients backward(const Inputs& in, const Tensor& gradient) {
                                          table.options().dtype(at::kFloat))
                              : Tensor();
     };
-    return {of_rows(in.distance_key), of_rows(in.distance_query)};
+    return {of_rows(in.distance_key), of_rows(in.distance_query),
+            in.bias.defined() ? at::empty_like(in.bias) : Tensor()};
   }
   for_each_part(in, [&](const Part& part) { backward_part(in, part, dy, sums); });
   if (sums.key.defined()) sums.key = of_table(sums.key.flip(1), in);
   if (sums.query.defined()) sums.query = of_table(sums.query, in);
+  if (sums.bias.defined()) {  // rows in any order: a product sums in one order on every device
+    const Tensor numbers = at::arange(in.bias.size(0), in.distances.row.options());
+    const Tensor maps = numbers.unsqueeze(1).eq(in.distances.row).to(at::kFloat);  // [P, W]
+    sums.bias = maps.matmul(sums.bias.squeeze(2).flip(1).t());
+  }
   return sums;
 }
 
@@ -391,8 +421,13 @@ Tensor plain(const Inputs& in) {
     scores = scores + by_keys.transpose(-1, -2);
   }
   scores = scores * in.options.scale;
+  if (in.bias.defined()) {
+    scores = scores + in.bias.index_select(0, rows).view({tokens, tokens, -1}).permute({2, 0, 1});
+  }
   if (in.pass.mask.defined()) {  // [B, 1, 1, T]
-    const Tensor seen = in.pass.mask.logical_and(in.pass.mask.transpose(-1, -2));
+    const Tensor seen = in.options.hides_padding_queries
+                            ? in.pass.mask.logical_and(in.pass.mask.transpose(-1, -2))
+                            : in.pass.mask;
     scores = scores.masked_fill(seen.logical_not(), kLowestScore);
   }
   Tensor probabilities = scores.softmax(-1);
@@ -415,14 +450,16 @@ Value attend(Projections projections, DistanceProjections distances, const Dista
                .value = projections.value.tensor,
                .distance_key = distances.key.tensor,
                .distance_query = distances.query.tensor,
+               .bias = distances.bias.tensor,
                .distances = rows,
                .options = options,
                .pass = p.inputs()};
   if (p.is_plain()) return {.tensor = plain(in)};
   const bool needs_gradient = projections.query.slot || projections.key.slot ||
-                              projections.value.slot || distances.key.slot || distances.query.slot;
+                              projections.value.slot || distances.key.slot ||
+                              distances.query.slot || distances.bias.slot;
   const Value y = p.result(forward(in), needs_gradient);
-  in.query = in.key = in.value = in.distance_key = in.distance_query = Tensor();
+  in.query = in.key = in.value = in.distance_key = in.distance_query = in.bias = Tensor();
   if (!y.slot) return y;
   p.record(y, [in, q = std::move(projections.query), k = std::move(projections.key),
                v = std::move(projections.value),
@@ -432,12 +469,14 @@ Value attend(Projections projections, DistanceProjections distances, const Dista
     in.value = to_overwrite(std::exchange(v.tensor, {}));
     in.distance_key = table.key.tensor;
     in.distance_query = table.query.tensor;
+    in.bias = table.bias.tensor;
     const DistanceGradients of_tables = backward(in, dy);
     const auto give_table = [](const Value& to, const Tensor& gradient) {
       if (gradient.defined()) give(to.slot, gradient.to(to.tensor.scalar_type()));
     };
     give_table(table.key, of_tables.key);
     give_table(table.query, of_tables.query);
+    give_table(table.bias, of_tables.bias);
     give(q.slot, std::exchange(in.query, {}));
     give(k.slot, std::exchange(in.key, {}));
     give(v.slot, std::exchange(in.value, {}));

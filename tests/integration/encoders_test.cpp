@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs of ModernBERT, DeBERTa, DistilBERT and ELECTRA end with the same bits, however they are
-// split, stopped and killed.
+// Runs of ModernBERT, DeBERTa, DistilBERT, ELECTRA and MPNet end with the same bits, however they
+// are split, stopped and killed.
 #include <csignal>
 
 #include "integration/tiny_run.h"
@@ -10,9 +10,9 @@ namespace {
 
 // Windows and distance buckets are shorter than the samples.
 TinyRun::Keys encoder(const std::string& type, const TinyRun::Keys& more = {}) {
-  if (type == "distilbert" || type == "electra") {
+  if (type == "distilbert" || type == "electra" || type == "mpnet") {
     const std::string own =
-        type == "electra" ? "embedding_size: 16, intermediate_size: 48" : "hidden_dim: 48";
+        type == "electra" ? "embedding_size: 16, intermediate_size: 48" : "intermediate_size: 48";
     TinyRun::Keys keys = {{"model_type", type},
                           {"config_overrides",
                            "{num_hidden_layers: 2, num_attention_heads: 4, hidden_size: 32, "
@@ -38,7 +38,8 @@ TinyRun::Keys encoder(const std::string& type, const TinyRun::Keys& more = {}) {
 
 class Encoders : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, Encoders,
-                         ::testing::Values("modernbert", "deberta-v2", "distilbert", "electra"),
+                         ::testing::Values("modernbert", "deberta-v2", "distilbert", "electra",
+                                           "mpnet"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');

@@ -127,7 +127,7 @@ bool equal_bits(const Result& a, const Result& b) {
 class FusedModel : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, FusedModel,
                          testing::Values("roberta", "bert", "xlm-roberta", "big_bird", "modernbert",
-                                         "deberta-v2", "distilbert", "electra", "ernie"),
+                                         "deberta-v2", "distilbert", "electra", "ernie", "mpnet"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');

@@ -43,7 +43,8 @@ ModelConfig tiny_head(const std::string& model_type) {
 
 // Whether heads of the family read classifier_dropout as BERT's do.
 bool is_of_berts_kin(const std::string& type) {
-  const std::set<std::string> others = {"modernbert", "deberta-v2", "distilbert", "electra"};
+  const std::set<std::string> others = {"modernbert", "deberta-v2", "distilbert", "electra",
+                                        "mpnet"};
   return !is_causal(default_model_config(type)) && !others.contains(type);
 }
 
@@ -279,7 +280,7 @@ TEST(HeadModel, InitialisesEachFamilysPaddingRows) {
       if (p.name.ends_with("token_type_embeddings.weight")) continue;
       const bool is_zero = p.tensor[pad].abs().max().item<float>() == 0.0F;
       const bool expected = p.name.ends_with("word_embeddings.weight") ||
-                            type.ends_with("roberta") || type == "camembert";
+                            type.ends_with("roberta") || type == "camembert" || type == "mpnet";
       EXPECT_EQ(is_zero, expected) << p.name << " of " << type;
     }
   }

@@ -81,7 +81,8 @@ TEST(ModelConfig, CountsPositionsFromThePaddingInRobertasKinAlone) {
     ModelConfig config = default_model_config(type);
     config.pad_token_id = 1;
     config.max_position_embeddings = 514;
-    EXPECT_EQ(config.max_length(), type.ends_with("roberta") || type == "camembert" ? 512 : 514)
+    EXPECT_EQ(config.max_length(),
+              type.ends_with("roberta") || type == "camembert" || type == "mpnet" ? 512 : 514)
         << type;
   }
 }

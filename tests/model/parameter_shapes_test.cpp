@@ -179,6 +179,7 @@ TEST(ParameterShapes, TellEmbeddingsByTheirRole) {
       // transformers' own names of torch.nn.Embedding.
       const bool is_embedding = shape.name.ends_with("_embeddings.weight") ||
                                 shape.name.ends_with(".embed_tokens.weight") ||
+                                shape.name.ends_with(".relative_attention_bias.weight") ||
                                 shape.name.ends_with(".wte.weight") ||
                                 shape.name.ends_with(".wpe.weight");
       EXPECT_EQ(!is_ordinary(shape.role), is_embedding) << shape.name;

@@ -31,6 +31,7 @@ FAMILIES = {
     "electra": dict(prefix="Electra", embedding_size=16),
     "camembert": dict(prefix="Camembert"),
     "ernie": dict(prefix="Ernie", use_task_id=True),
+    "mpnet": dict(prefix="MPNet"),
 }
 # Rows of different lengths, so that there is padding.
 CONFIG = {

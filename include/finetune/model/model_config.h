@@ -97,6 +97,8 @@ struct EncoderConfig {
   bool summary_use_proj = true;
   double summary_last_dropout = 0.1;
 
+  int64_t relative_attention_num_buckets = 32;  // mpnet
+
   // ernie
   int64_t task_type_vocab_size = 3;
   bool use_task_id = false;

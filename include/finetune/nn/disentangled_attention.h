@@ -11,7 +11,8 @@
 // "DeBERTa", and its version 3, which puts distances into buckets).
 namespace finetune::nn {
 
-// Maps the distance between a query and a key to a row of the relative position table [P, C].
+// Maps the distance between a query and a key to a row of the relative position table [P, C]. Rows
+// ascend with the distance, unless there is only a bias.
 struct Distances {
   int64_t longest = 0;  // T: distances are -(T - 1) to T - 1
   Tensor row;           // [2T - 1] int64: row of each distance, ascending from -(T - 1)
@@ -32,6 +33,8 @@ struct DisentangledOptions {
   int64_t layer = 0;  // selects the dropout's random numbers
   double dropout = 0.0;
   double scale = 1.0;  // s
+  // Padding queries attend to all tokens equally; otherwise to the tokens that are no padding.
+  bool hides_padding_queries = true;
 };
 
 // Projections of the relative position table, [P, heads * D]: `key` is combined with the tokens'
@@ -39,12 +42,14 @@ struct DisentangledOptions {
 // term.
 struct DistanceProjections {
   Value key, query;
+  // [P, heads] float32: added to the scores after their scale (Raffel et al. 2020, "T5").
+  Value bias = {};
 };
 
-// Dropout(softmax(s (q k + q key[i - j] + k query[i - j]))) v per head, shaped like query. Computed
+// Dropout(softmax(s (q k + q key[i - j] + k query[i - j]) + bias[i - j])) v per head, shaped like
+// query. Computed
 // in float32, one sequence and head at a time; the backward pass recomputes the probabilities.
-// Padding queries attend to all tokens equally, as in transformers. The memory of the projections
-// is reused for their gradients.
+// The memory of the projections is reused for their gradients.
 [[nodiscard]] Value attend(Projections projections, DistanceProjections distances,
                            const Distances& rows, const DisentangledOptions& options, Pass& p);
 
