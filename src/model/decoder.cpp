@@ -61,7 +61,7 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
                  .kv_heads = o.kv_heads,
                  .layer = layer,
                  .dropout = o.attention_dropout,
-                 .causal = true,
+                 .causal = o.causal,
                  .window = o.window_of_layer[static_cast<size_t>(layer)],
                  .scale = o.query_scale,
                  .softcap = o.softcap},

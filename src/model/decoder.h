@@ -42,6 +42,7 @@ struct DecoderOptions {
       {};  // index of rope_parameters; -1: the layer does not rotate
   // number of tokens that a token attends to; 0: all before it
   std::vector<int64_t> window_of_layer = {};
+  bool causal = true;        // a token attends to itself and to earlier tokens
   double query_scale = 0.0;  // 0: 1 / sqrt(head_dim)
   double softcap = 0.0;      // of scores; 0: none
   double attention_dropout = 0.0, residual_dropout = 0.0, embedding_dropout = 0.0;

@@ -5,6 +5,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <utility>
+
 #include "finetune/base/error.h"
 #include "finetune/tensor/backward.h"
 #include "nn/stowed_tensor.h"
@@ -209,7 +211,7 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
 
 // Runs the tape from its end. Operations whose result got no gradient are skipped.
 void Pass::backward(const Value& result, Tensor gradient) {
-  FT_CHECK(records() && !tape_.empty(), "a tape serves one backward pass");
+  FT_CHECK(records() && !std::exchange(is_spent_, true), "a tape serves one backward pass");
   if (!stowed_.empty()) stowed_.back()->fetch();
   result.slot->give(std::move(gradient));
   while (!tape_.empty()) {

@@ -52,6 +52,14 @@ std::vector<Case> cases() {
   list.push_back({"modernbert-multiple_choice-mean", Head::kMultipleChoice});
   list.push_back({"deberta-v2-token_classification-p2c", Head::kTokenClassification});
   list.push_back({"electra-multiple_choice-unprojected", Head::kMultipleChoice});
+  for (const char* name : {"eurobert-masked_lm", "eurobert-masked_lm-tied"}) {
+    list.push_back({name, std::nullopt});
+  }
+  for (const char* more : {"", "-mean", "-bos"}) {
+    list.push_back(
+        {std::string("eurobert-sequence_classification") + more, Head::kSequenceClassification});
+  }
+  list.push_back({"eurobert-token_classification", Head::kTokenClassification});
   // make_decoder_goldens.py
   for (const char* name : {"llama",        "llama-tied",     "llama-biased",
                            "llama-linear", "llama-dynamic",  "llama-yarn",

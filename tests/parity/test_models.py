@@ -32,6 +32,7 @@ FAMILIES = {
     "camembert": dict(prefix="Camembert"),
     "ernie": dict(prefix="Ernie", use_task_id=True),
     "mpnet": dict(prefix="MPNet"),
+    "eurobert": dict(prefix="EuroBert", num_key_value_heads=2, mask_token_id=4),
 }
 # Rows of different lengths, so that there is padding.
 CONFIG = {

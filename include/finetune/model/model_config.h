@@ -72,7 +72,7 @@ struct EncoderConfig {
   bool norm_bias = false, decoder_bias = true, classifier_bias = false;
   double embedding_dropout = 0.0, mlp_dropout = 0.0;
   double initializer_cutoff_factor = 2.0;
-  std::string classifier_pooling = "cls";  // or "mean"
+  std::string classifier_pooling = "cls";  // or "mean"; eurobert: "late", "bos" or "mean"
   std::string classifier_activation = "gelu";
   std::optional<int64_t> cls_token_id = 50281;
   bool deterministic_flash_attn = false, sparse_prediction = false;  // have no effect here
@@ -98,6 +98,8 @@ struct EncoderConfig {
   double summary_last_dropout = 0.1;
 
   int64_t relative_attention_num_buckets = 32;  // mpnet
+
+  int64_t mask_token_id = 128002;  // eurobert
 
   // ernie
   int64_t task_type_vocab_size = 3;

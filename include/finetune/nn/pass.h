@@ -163,6 +163,7 @@ class Pass {
   Mode mode_;
   PassOptions options_;
   std::vector<Operation> tape_;
+  bool is_spent_ = false;                              // backward() was called
   std::vector<std::shared_ptr<StowedTensor>> stowed_;  // inputs in host memory, by segment
   mutable bool needs_gradient_ = false;  // for a parameter, or a value from outside the pass
 };
