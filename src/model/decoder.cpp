@@ -10,24 +10,56 @@
 namespace finetune {
 namespace {
 
-std::optional<nn::RmsNorm> make_norm(const nn::Scope& scope, const char* name,
-                                     const DecoderOptions& options) {
-  if (name == nullptr) return std::nullopt;
-  return nn::RmsNorm(scope / name, options.hidden, options.epsilon, options.adds_one_to_norms);
+DecoderNorm norm_of(const nn::Scope& scope, const DecoderOptions& options) {
+  if (options.has_layer_norms) return nn::LayerNorm(scope, options.hidden, options.epsilon);
+  return nn::RmsNorm(scope, options.hidden, options.epsilon, options.adds_one_to_norms);
 }
 
-nn::Value normed(nn::Value x, const std::optional<nn::RmsNorm>& norm, nn::Pass& p) {
-  return norm ? (*norm)(x, p) : nn::to_factor(std::move(x), p);
+std::optional<DecoderNorm> make_norm(const nn::Scope& scope, const char* name,
+                                     const DecoderOptions& options) {
+  if (name == nullptr) return std::nullopt;
+  return norm_of(scope / name, options);
+}
+
+nn::Value normed(nn::Value x, const std::optional<DecoderNorm>& norm, nn::Pass& p) {
+  if (!norm) return nn::to_factor(std::move(x), p);
+  if (const auto* rms = std::get_if<nn::RmsNorm>(&*norm)) return (*rms)(x, p);
+  return nn::to_precision(std::get<nn::LayerNorm>(*norm)(x, p), p);
 }
 
 nn::Value scaled(nn::Value x, double factor, nn::Pass& p) {
   return factor == 1.0 ? std::move(x) : nn::scale(std::move(x), factor, p);
 }
 
-nn::RmsNorm::OfSum normed(nn::Residual x, const std::optional<nn::RmsNorm>& norm, nn::Pass& p) {
-  if (norm) return norm->of_sum(x, p);
+nn::RmsNorm::OfSum normed(nn::Residual x, const std::optional<DecoderNorm>& norm, nn::Pass& p) {
+  if (norm) {
+    if (const auto* rms = std::get_if<nn::RmsNorm>(&*norm)) return rms->of_sum(x, p);
+  }
   const nn::Value sum = nn::whole(std::move(x), p);
-  return {.sum = sum, .normed = nn::to_factor(sum, p)};
+  return {.sum = sum, .normed = normed(sum, norm, p)};
+}
+
+nn::Value fed_forward(nn::Value x,
+                      const std::variant<nn::GatedFeedForward, nn::FeedForward>& network,
+                      nn::Pass& p) {
+  return std::visit([&](const auto& own) { return own(std::move(x), p); }, network);
+}
+
+std::variant<nn::GatedFeedForward, nn::FeedForward> make_feed_forward(const nn::Scope& scope,
+                                                                      const DecoderOptions& o) {
+  if (o.ungated_up != nullptr) {
+    return nn::FeedForward(scope, {.size = o.hidden,
+                                   .intermediate = o.intermediate,
+                                   .activation = o.activation,
+                                   .has_bias = o.feed_forward_bias,
+                                   .up = o.ungated_up,
+                                   .down = o.ungated_down});
+  }
+  return nn::GatedFeedForward(scope, {.size = o.hidden,
+                                      .intermediate = o.intermediate,
+                                      .activation = o.activation,
+                                      .has_bias = o.feed_forward_bias,
+                                      .is_fused = o.fuses_gate_up});
 }
 
 }  // namespace
@@ -118,11 +150,7 @@ nn::Value DecoderAttention::operator()(const nn::Value& x, nn::Pass& p) const {
 
 DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int64_t layer)
     : attention_(scope / "self_attn", o, layer),
-      feed_forward_(scope / "mlp", {.size = o.hidden,
-                                    .intermediate = o.intermediate,
-                                    .activation = o.activation,
-                                    .has_bias = o.feed_forward_bias,
-                                    .is_fused = o.fuses_gate_up}),
+      feed_forward_(make_feed_forward(scope / "mlp", o)),
       dropout_(o.residual_dropout),
       residual_scale_(o.residual_scale),
       layer_(layer) {
@@ -142,7 +170,8 @@ nn::Residual DecoderLayer::operator()(nn::Residual x, nn::Pass& p) const {
   attended = scaled(nn::dropout(std::move(attended), of_attention, p), residual_scale_, p);
   auto [h, to_feed_forward] =
       normed({std::move(start), std::move(attended)}, before_feed_forward_, p);
-  nn::Value fed = normed(feed_forward_(std::move(to_feed_forward), p), after_feed_forward_, p);
+  nn::Value fed =
+      normed(fed_forward(std::move(to_feed_forward), feed_forward_, p), after_feed_forward_, p);
   return {std::move(h),
           scaled(nn::dropout(std::move(fed), of_feed_forward, p), residual_scale_, p)};
 }
@@ -208,8 +237,7 @@ std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,
 
 std::optional<DecoderNorm> DecoderFamily::last_norm(const nn::Scope& backbone,
                                                     const ModelConfig& config) const {
-  const DecoderOptions own = options(config);
-  return nn::RmsNorm(backbone / "norm", own.hidden, own.epsilon, own.adds_one_to_norms);
+  return norm_of(backbone / "norm", options(config));
 }
 
 std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,

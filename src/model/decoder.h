@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "finetune/nn/attention.h"
@@ -33,8 +34,11 @@ struct DecoderOptions {
   enum class QueryKeyNorm { kNone, kOfHeads, kOfRows };
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   bool qkv_bias = false, output_bias = false, feed_forward_bias = false;
-  bool fuses_qkv = false;      // "qkv_proj", one matrix
-  bool fuses_gate_up = false;  // "gate_up_proj"
+  bool has_layer_norms = false;        // instead of RMS norms
+  const char* ungated_up = nullptr;    // the feed-forward network has no gate, but these two
+  const char* ungated_down = nullptr;  // products
+  bool fuses_qkv = false;              // "qkv_proj", one matrix
+  bool fuses_gate_up = false;          // "gate_up_proj"
   // Values 2 i and 2 i + 1 of a head rotate together, instead of i and i + R / 2.
   bool rotates_neighbours = false;
   Activation activation = nullptr;
@@ -95,8 +99,8 @@ class DecoderLayer {
 
  private:
   DecoderAttention attention_;
-  nn::GatedFeedForward feed_forward_;
-  std::optional<nn::RmsNorm> before_attention_, after_attention_, before_feed_forward_,
+  std::variant<nn::GatedFeedForward, nn::FeedForward> feed_forward_;
+  std::optional<DecoderNorm> before_attention_, after_attention_, before_feed_forward_,
       after_feed_forward_;
   double dropout_, residual_scale_;
   int64_t layer_;

@@ -87,4 +87,19 @@ Value GatedFeedForward::operator()(Value x, Pass& p) const {
   return (*down_)(dropout(std::move(product), dropout_, p), p);
 }
 
+FeedForward::FeedForward(const Scope& scope, const FeedForwardOptions& o)
+    : activation_(o.activation) {
+  if (o.has_bias) {
+    fused_.emplace(scope / o.up, o.size, o.intermediate, o.activation);
+  } else {
+    up_.emplace(scope / o.up, o.size, o.intermediate, /*has_bias=*/false);
+  }
+  down_.emplace(scope / o.down, o.intermediate, o.size, o.has_bias);
+}
+
+Value FeedForward::operator()(Value x, Pass& p) const {
+  if (fused_) return (*down_)((*fused_)(x, p), p);
+  return (*down_)(activate((*up_)(std::move(x), p), activation_, p), p);
+}
+
 }  // namespace finetune::nn

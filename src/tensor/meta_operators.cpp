@@ -23,6 +23,16 @@ Tensor index_select(const Tensor& x, int64_t dimension, const Tensor& index) {
   return at::empty(sizes, x.options());
 }
 
+Tensor same_shape(const Tensor& x) { return at::empty_like(x); }
+Tensor same_shape_backward(const Tensor& /*dy*/, const Tensor& x) { return at::empty_like(x); }
+Tensor hardtanh(const Tensor& x, const at::Scalar& /*low*/, const at::Scalar& /*high*/) {
+  return at::empty_like(x);
+}
+Tensor hardtanh_backward(const Tensor& /*dy*/, const Tensor& x, const at::Scalar& /*low*/,
+                         const at::Scalar& /*high*/) {
+  return at::empty_like(x);
+}
+
 Tensor flip(const Tensor& x, at::IntArrayRef /*dimensions*/) { return at::empty_like(x); }
 
 Tensor segment_reduce(const Tensor& x, c10::string_view /*reduce*/,
@@ -98,6 +108,11 @@ void register_meta_operators() {
                                     __LINE__);
     add(*made, "index_select", "", index_select);
     add(*made, "flip", "", flip);
+    add(*made, "relu", "", same_shape);
+    add(*made, "hardswish", "", same_shape);
+    add(*made, "hardswish_backward", "", same_shape_backward);
+    add(*made, "hardtanh", "", hardtanh);
+    add(*made, "hardtanh_backward", "", hardtanh_backward);
     add(*made, "segment_reduce", "", segment_reduce);
     add(*made, "logical_and", "out", logical_binary);
     add(*made, "logical_xor", "out", logical_binary);

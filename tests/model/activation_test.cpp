@@ -2,12 +2,14 @@
 #include "model/activation.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
+#include "finetune/tensor/meta_memory.h"
 #include "support/paths.h"
 
 namespace finetune {
@@ -37,6 +39,22 @@ TEST(Activation, EqualsThatOfTransformers) {
     const Tensor wanted = column(expected, name);  // written with seven digits
     const Tensor excess = (got - wanted).abs() - 1e-6 * wanted.abs();
     EXPECT_LT(excess.max().item<float>(), 1e-6F) << name;
+  }
+}
+
+// So that every model can be planned.
+TEST(Activation, RunsOnTheMetaDeviceInBothDirections) {
+  register_meta_operators();
+  const auto options = at::TensorOptions(at::kFloat).device(c10::kMeta);
+  for (const std::string& name : activation_names()) {
+    Tensor x = at::empty({3, 4}, options).requires_grad_();
+    try {
+      find_activation(name)(x).sum().backward();
+    } catch (const c10::Error& error) {
+      ADD_FAILURE() << name << ": " << error.what_without_backtrace();
+      continue;
+    }
+    EXPECT_EQ(x.grad().sizes(), x.sizes()) << name;
   }
 }
 

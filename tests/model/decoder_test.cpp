@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Families, DecoderModel,
                                          "qwen3", "gemma", "gemma2", "gemma3_text", "phi3",
                                          "phi3-longrope", "olmo2", "smollm3", "gpt2", "gpt2-scaled",
                                          "ministral", "olmo3", "granite", "seed_oss", "glm4",
-                                         "helium", "ernie4_5"),
+                                         "helium", "ernie4_5", "starcoder2", "arcee"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::replace(name.begin(), name.end(), '-', '_');

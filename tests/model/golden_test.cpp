@@ -70,7 +70,7 @@ std::vector<Case> cases() {
                            "smollm3",      "gpt2",           "gpt2-scaled",
                            "ministral",    "olmo3",          "granite",
                            "seed_oss",     "glm4",           "helium",
-                           "ernie4_5"}) {
+                           "ernie4_5",     "starcoder2",     "arcee"}) {
     list.push_back({name, std::nullopt});
   }
   return list;

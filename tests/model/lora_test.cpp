@@ -33,9 +33,9 @@ using ::testing::Pair;
 
 const c10::Device kLoraDevice(c10::kCPU);
 const std::vector<std::string> kDecoders = {
-    "llama", "llama-tied", "llama-biased", "mistral", "qwen2", "qwen3",
-    "gemma", "gemma2",     "gemma3_text",  "phi3",    "olmo2", "smollm3",
-    "gpt2",  "granite",    "glm4",         "ernie4_5"};
+    "llama", "llama-tied", "llama-biased", "mistral",  "qwen2",      "qwen3",
+    "gemma", "gemma2",     "gemma3_text",  "phi3",     "olmo2",      "smollm3",
+    "gpt2",  "granite",    "glm4",         "ernie4_5", "starcoder2", "arcee"};
 
 ModelConfig config_of(const std::string& name, const nn::LoraConfig& lora, double dropout = 0.0) {
   ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);

@@ -108,6 +108,8 @@ FAMILIES = {
     "glm4": maker("glm4", head_dim=8),
     "helium": maker("helium", head_dim=8),
     "ernie4_5": maker("ernie4_5", head_dim=8),
+    "starcoder2": maker("starcoder2", sliding_window=8),
+    "arcee": maker("arcee"),
 }
 
 

@@ -47,4 +47,25 @@ class GatedFeedForward {
   DropoutPoint dropout_;
 };
 
+struct FeedForwardOptions {
+  int64_t size = 0, intermediate = 0;
+  Activation activation = nullptr;
+  bool has_bias = false;
+  const char* up = "up_proj";
+  const char* down = "down_proj";
+};
+
+// down(f(up(x))).
+class FeedForward {
+ public:
+  FeedForward(const Scope& scope, const FeedForwardOptions& options);
+  Value operator()(Value x, Pass& p) const;
+
+ private:
+  std::optional<DenseActivation> fused_;  // with biases
+  std::optional<Linear> up_;
+  std::optional<Linear> down_;
+  Activation activation_;
+};
+
 }  // namespace finetune::nn
