@@ -50,7 +50,37 @@ def fields_of_transformers(binary):
                       table("| accepted, without an effect | why |", ignored)])  # fmt: skip
 
 
+HEADS = {
+    "masked_lm": "masked words",
+    "sequence_classification": "sequences",
+    "multiple_choice": "choices",
+    "token_classification": "tokens",
+    "question_answering": "answers",
+}
+
+
+def families(binary):
+    """Every family of the binary, from its goldens and the results of scripts/bench/models.py."""
+    known = json.loads((ROOT / "scripts/bench/results/models.json").read_text())
+    properties = json.loads(output_of(binary, "schema"))["properties"]
+    names = properties["model_type"]["anyOf"][0]["enum"]
+    if missing := sorted(set(names) - set(known)):
+        raise SystemExit(f"scripts/bench/models.py has not measured {', '.join(missing)}")
+    goldens = {folder.name for folder in (ROOT / "tests/fixtures/model").iterdir() if folder.is_dir()}
+    lines = ["| `model_type` | compared heads | updates | losses | gradient norms | measured |", "|---|---|---|---|---|---|"]
+    for name in sorted(names):
+        heads = [text for head, text in HEADS.items() if f"{name}-{head}" in goldens]
+        if name in goldens:
+            heads = ["next words"]
+        row = known[name]
+        lines.append(
+            f"| {name} | {', '.join(heads)} | {row['updates']} | {row['loss']:.1e} | {row['grad_norm']:.1e} | {row['date']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
+    "models.md": {"families": families},
     "configuration.md": {
         "keys": lambda binary: output_of(binary, "table"),
         "exclusions": lambda binary: output_of(binary, "exclusions"),

@@ -127,8 +127,10 @@ class ParityTest(unittest.TestCase):
         for step, (own, other) in enumerate(zip(mine, theirs), 1):
             self.assert_relative(own, other, tolerance, f"step {step}")
 
-    def assert_same_log(self, ours, theirs, first_step=1):
-        """Compares two log_history lists within the documented tolerances."""
+    def assert_same_log(self, ours, theirs, first_step=1, family=None):
+        """Compares two log_history lists within the documented tolerances. `family`: whose worst deviations
+        are appended to the file FINETUNE_DEVIATIONS, if that is set (scripts/bench/models.py)."""
+        worst = {}
         for kind in ("loss", "eval_loss"):
             mine, golden = (
                 [r for r in log if kind in r and r["step"] >= first_step] for log in (ours, theirs)
@@ -141,7 +143,14 @@ class ParityTest(unittest.TestCase):
                         what = f"step {golden_row['step']}: {key}"
                         self.assertIn(key, mine_row, what)
                         self.assert_relative(mine_row[key], golden_row[key], tolerance, what)
+                        apart = abs(mine_row[key] - golden_row[key]) / max(abs(golden_row[key]), 1e-12)
+                        worst[key] = max(worst.get(key, 0.0), apart)
                 self.assertAlmostEqual(mine_row["epoch"], golden_row["epoch"], places=6)
+        if family and os.environ.get("FINETUNE_DEVIATIONS"):
+            steps = max(row["step"] for row in theirs if "loss" in row)
+            line = {"family": family, "steps": steps, **{key: float(f"{worst[key]:.2g}") for key in worst}}
+            with open(os.environ["FINETUNE_DEVIATIONS"], "a") as file:
+                file.write(json.dumps(line) + "\n")
 
     def assert_same_weights(self, ours, theirs, tolerance):
         """Compares every tensor within `tolerance`, except key.bias: its true gradient is zero, and Adam

@@ -240,7 +240,7 @@ class CausalLm(ParityTest):
         output = self.ours(family, f"ours-{family}")
         ours = state(output)
         log = ours["log_history"]
-        self.assert_same_log(log, theirs.state.log_history)
+        self.assert_same_log(log, theirs.state.log_history, family=family)
         # A sum of integers below 2^53.
         self.assertEqual(ours["total_flos"], theirs.state.total_flos)
         last = self.folder / f"theirs-{family}" / f"checkpoint-{STEPS}"

@@ -112,9 +112,9 @@ class Models(ParityTest):
         trainer.train(resume_from_checkpoint=resume)
         return trainer
 
-    def assert_same_run(self, output, trainer, first_step=1):
+    def assert_same_run(self, output, trainer, first_step=1, family=None):
         log = state(output)["log_history"]
-        self.assert_same_log(log, trainer.state.log_history, first_step)
+        self.assert_same_log(log, trainer.state.log_history, first_step, family)
         trained = load_strictly(output)
         final = dict(trainer.model.named_parameters())
         self.assert_same_weights(dict(trained.named_parameters()), final, TOLERANCE)
@@ -122,7 +122,7 @@ class Models(ParityTest):
     def check_trajectory(self, family):
         self.set_up(family)
         output, trainer = self.ours(), self.theirs()
-        self.assert_same_run(output, trainer)
+        self.assert_same_run(output, trainer, family=family)
         given = json.loads((self.model / "config.json").read_text())
         given.pop("transformers_version")
         written = json.loads((output / "config.json").read_text())
