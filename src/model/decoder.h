@@ -153,6 +153,8 @@ class DecoderFamily : public Architecture {
       const ModelConfig& /*config*/) const {
     return {};
   }
+  // Whether partial_rotary_factor is read with rope_type default, too; with others it always is.
+  [[nodiscard]] virtual bool rotates_part_by_default() const { return false; }
   // Whether transformers has a class of the family that classifies sequences, and one that
   // classifies tokens; none has other heads.
   [[nodiscard]] virtual bool has_sequence_classifier() const { return true; }

@@ -150,6 +150,7 @@ void DecoderFamily::complete(ModelConfig& config, const Refuse& refuse) const {
   check_layer_types(config, refuse);
   for (auto& [layers, rope] : own.rope_parameters) {
     const std::string& type = rope.rope_type;
+    if (type == "default" && !rotates_part_by_default()) rope.partial_rotary_factor.reset();
     if (!rope.original_max_position_embeddings && (type == "llama3" || type == "yarn")) {
       refuse((layers.empty() ? "rope_parameters" : "rope_parameters." + layers) + ": rope_type '" +
              type + "' needs 'original_max_position_embeddings', which is not there");

@@ -42,6 +42,7 @@ class Glm4 final : public DecoderFamily {
   }
 
  protected:
+  [[nodiscard]] bool rotates_part_by_default() const override { return true; }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
     options.norms.after_attention = "post_self_attn_layernorm";

@@ -179,6 +179,16 @@ void refuse_unsupported(const Architecture& architecture, const Json& json,
                                         "in this version");
     }
   }
+  // transformers takes another mask then.
+  const auto causal = json.find("is_causal");
+  if (causal != json.end() && !causal->is_null() && *causal != architecture.is_causal()) {
+    throw Error(ErrorKind::kData,
+                where + ": is_causal is " + causal->dump() + ", but a " +
+                    architecture.model_type() +
+                    (architecture.is_causal() ? " whose tokens attend to later ones is"
+                                              : " whose tokens attend to earlier ones alone is") +
+                    " not available in this version");
+  }
   const auto positions = json.find("position_embedding_type");
   if (positions != json.end() && !positions->is_null() && *positions != "absolute") {
     throw Error(ErrorKind::kData, where + ": position_embedding_type " + positions->dump() +

@@ -48,6 +48,7 @@ class Phi3 final : public DecoderFamily {
   }
 
  protected:
+  [[nodiscard]] bool rotates_part_by_default() const override { return true; }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
     options.fuses_qkv = options.fuses_gate_up = true;

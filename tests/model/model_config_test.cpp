@@ -63,6 +63,32 @@ TEST(ModelConfig, NamesTheNearestFieldOfAnUnknownOverride) {
   EXPECT_GOLDEN(message_of([] { (void)override_model_config({}, {{"hiden_size", 64}}); }));
 }
 
+// As in transformers: of the families here phi3 and glm4 read it with the default type.
+TEST(ModelConfig, RotatesAPartOfEachHeadWhereTheFamilyDoes) {
+  for (const auto& [type, is_part] :
+       {std::pair("llama", false), {"granite", false}, {"glm4", true}, {"phi3", true}}) {
+    const Json json = {{"model_type", type}, {"partial_rotary_factor", 0.25}};
+    const ModelConfig config = parse_model_config(json, "c");
+    EXPECT_EQ(config.decoder.rope_parameters.at("").partial_rotary_factor.has_value(), is_part)
+        << type;
+    const Json linear = {{"model_type", type},
+                         {"partial_rotary_factor", 0.25},
+                         {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}};
+    if (type == std::string("phi3")) continue;  // has no such type
+    EXPECT_EQ(parse_model_config(linear, "c").decoder.rope_parameters.at("").partial_rotary_factor,
+              0.25);
+  }
+}
+
+TEST(ModelConfig, RefusesTheOtherMask) {
+  for (const auto& [type, causal] : {std::pair("llama", false), {"glm4", false}, {"bert", true}}) {
+    const Json json = {{"model_type", type}, {"is_causal", causal}};
+    EXPECT_THAT(message_of([&] { (void)parse_model_config(json, "c"); }), HasSubstr("is_causal"));
+    const Json own = {{"model_type", type}, {"is_causal", !causal}};
+    EXPECT_EQ(parse_model_config(own, "c").model_type, type);
+  }
+}
+
 TEST(ModelConfig, HasEachFamilysOwnDefaults) {
   const Json expected = read_json_file(source_dir() + "/tests/fixtures/model/defaults.json");
   ASSERT_EQ(model_types().size(), expected.size());
