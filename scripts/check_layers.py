@@ -185,6 +185,23 @@ def check_weight(root):
     return 1
 
 
+def check_threads(root):
+    """at::parallel_for runs on one thread where it is compiled without OpenMP."""
+    lists = root / "src" / "CMakeLists.txt"
+    if not lists.exists():
+        return 0
+    areas = {call.split()[0] for call in lists.read_text().split("finetune_area(")[1:] if "TorchWheel::openmp" in call.split(")")[0]}
+    bad = 0
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix not in (".h", ".cpp") or "at::parallel_for" not in path.read_text():
+            continue
+        area = path.relative_to(root / "src").parts[0]
+        if area not in areas:
+            print(f"{path.relative_to(root)}: at::parallel_for, but {area} is compiled without TorchWheel::openmp (src/CMakeLists.txt)")
+            bad += 1
+    return bad
+
+
 def check_pages(root):
     """Headers and sources that the pages in src name exist: below src or include/finetune, below the page's
     area, or below the area or folder that begins the row of a table."""
@@ -204,7 +221,7 @@ def check_pages(root):
 
 
 def main(root):
-    bad = check_members(root) + check_weight(root) + check_pages(root)
+    bad = check_members(root) + check_weight(root) + check_threads(root) + check_pages(root)
     folders = folders_of(root)
     for top in ("include/finetune", "src"):
         for path in sorted((root / top).rglob("*")):
