@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 RESULTS = HERE / "results" / "models.json"
-# Other settings of a family, under names that are none.
+# Names in test_models.py of further settings of a family.
 ALIASES = {"untied": "roberta", "big_bird_sparse": "big_bird"}
 
 

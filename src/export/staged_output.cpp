@@ -124,7 +124,7 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes, bool
     const auto is_of_export = [&](const std::string& name) {
       if (!is_folder(name)) return is_exported_name(name);
       if (name == kMoreChatTemplates) return true;
-      return module_folder(name + "/") == name &&
+      return is_module_folder_name(name) &&
              std::ranges::all_of(files_.list(join_path(out_, name)), is_exported_name);
     };
     for (const std::string& name : names) {

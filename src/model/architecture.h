@@ -77,7 +77,9 @@ class Architecture {
   // The row of an embedding that is initialised to zero: that of the padding.
   [[nodiscard]] virtual std::optional<int64_t> padding_row(const ModelConfig& config,
                                                            const Parameter& parameter) const {
-    if (parameter.role() != ParameterRole::kWordEmbedding) return std::nullopt;
+    const bool is_of_positions =
+        positions_follow_padding() && parameter.name().ends_with("position_embeddings.weight");
+    if (parameter.role() != ParameterRole::kWordEmbedding && !is_of_positions) return std::nullopt;
     return config.pad_token_id;
   }
   // Factor of initializer_range in the standard deviation of a new weight.

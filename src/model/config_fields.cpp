@@ -228,6 +228,10 @@ ConfigField optional_field(const char* name, ConfigField::Target target, double 
   return {.name = name, .target = target, .low = low, .high = high, .absent_as_null = true};
 }
 
+ConfigField old_name(const char* name, ConfigField::Target target, double low, double high) {
+  return {.name = name, .target = target, .low = low, .high = high, .is_old_name = true};
+}
+
 void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json& json,
                         const std::string& where, ErrorKind kind) {
   const FieldReader read(json, where, kind);

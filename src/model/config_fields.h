@@ -43,6 +43,10 @@ using ConfigFields = std::vector<ConfigField>;
 [[nodiscard]] ConfigField optional_field(const char* name, ConfigField::Target target,
                                          double low = 0.0, double high = 0.0);
 
+// A field that is read, and written under another name.
+[[nodiscard]] ConfigField old_name(const char* name, ConfigField::Target target, double low = 0.0,
+                                   double high = 0.0);
+
 inline constexpr double kMostTokens = 4 << 20;
 inline constexpr double kMostPositions = 1LL << 40;
 

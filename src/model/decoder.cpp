@@ -3,6 +3,8 @@
 
 #include <ATen/ops/arange.h>
 
+#include <algorithm>
+
 #include "finetune/base/error.h"
 #include "finetune/nn/elementwise.h"
 #include "model/rope.h"
@@ -86,6 +88,16 @@ DecoderOptions decoder_options(const ModelConfig& config) {
     if (own.layer_types[i] == "sliding_attention") options.window_of_layer[i] = *own.sliding_window;
   }
   return options;
+}
+
+void slide_every_layer(const ModelConfig& config, DecoderOptions& options) {
+  std::ranges::fill(options.window_of_layer, config.decoder.sliding_window.value_or(0));
+}
+
+void rotate_by_layer_type(const ModelConfig& config, DecoderOptions& options) {
+  for (size_t i = 0; i < options.rope_of_layer.size(); ++i) {  // types in alphabetical order
+    options.rope_of_layer[i] = config.decoder.layer_types[i] == "sliding_attention" ? 1 : 0;
+  }
 }
 
 DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions& o, int64_t layer)

@@ -71,6 +71,11 @@ void add_window_fields(ConfigFields& fields, ModelConfig& config);
 // Returns the options of Llama's block; families change what differs.
 [[nodiscard]] DecoderOptions decoder_options(const ModelConfig& config);
 
+// Gives every layer the configuration's window.
+void slide_every_layer(const ModelConfig& config, DecoderOptions& options);
+// Gives each layer the rotary parameters of its type: full_attention or sliding_attention.
+void rotate_by_layer_type(const ModelConfig& config, DecoderOptions& options);
+
 class DecoderAttention {
  public:
   DecoderAttention(const nn::Scope& scope, const DecoderOptions& options, int64_t layer);

@@ -138,7 +138,7 @@ void read_module(const std::string& folder, const Json& module, EmbeddingConfig&
   if (name == "Pooling" && is_inside && !is_pooled) {
     return read_pooling(join_path(join_path(folder, own), kConfigFile), config);
   }
-  if (name == "Dense" && is_pooled && !config.normalize && module_folder(own + "/") == own) {
+  if (name == "Dense" && is_pooled && !config.normalize && is_module_folder_name(own)) {
     return read_dense(folder, own, config);
   }
   config.refusal = path + ": has the module '" + type +

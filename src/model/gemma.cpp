@@ -145,13 +145,10 @@ class Gemma3 final : public Gemma2Family {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    return with_fields(Gemma2Family::fields(c),
-                       {{"_sliding_window_pattern", &c.decoder.sliding_window_pattern, 1, 512},
-                        {.name = "sliding_window_pattern",
-                         .target = &c.decoder.sliding_window_pattern,
-                         .low = 1,
-                         .high = 512,
-                         .is_old_name = true}});
+    return with_fields(
+        Gemma2Family::fields(c),
+        {{"_sliding_window_pattern", &c.decoder.sliding_window_pattern, 1, 512},
+         old_name("sliding_window_pattern", &c.decoder.sliding_window_pattern, 1, 512)});
   }
 
  protected:
@@ -165,10 +162,7 @@ class Gemma3 final : public Gemma2Family {
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = Gemma2Family::options(config);
     options.query_key_norm = DecoderOptions::QueryKeyNorm::kOfHeads;
-    // in alphabetical order of layer types
-    for (size_t i = 0; i < options.rope_of_layer.size(); ++i) {
-      options.rope_of_layer[i] = config.decoder.layer_types[i] == "sliding_attention" ? 1 : 0;
-    }
+    rotate_by_layer_type(config, options);
     return options;
   }
 };

@@ -32,8 +32,7 @@ class Mistral : public DecoderFamily {
  protected:
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
-    options.window_of_layer.assign(static_cast<size_t>(options.layers),
-                                   config.decoder.sliding_window.value_or(0));
+    slide_every_layer(config, options);
     return options;
   }
 };

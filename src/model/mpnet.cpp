@@ -116,11 +116,6 @@ class Mpnet final : public Architecture {
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
   [[nodiscard]] bool has_decoder_fields() const override { return false; }
   [[nodiscard]] bool positions_follow_padding() const override { return true; }
-  [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& config,
-                                                   const Parameter& parameter) const override {
-    if (parameter.name().ends_with("position_embeddings.weight")) return config.pad_token_id;
-    return Architecture::padding_row(config, parameter);
-  }
   void set_defaults(ModelConfig& config) const override { config.vocab_size = 30527; }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {

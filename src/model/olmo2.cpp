@@ -69,10 +69,7 @@ class Olmo3 final : public Olmo2 {
   }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = Olmo2::options(config);
-    // in alphabetical order of layer types
-    for (size_t i = 0; i < options.rope_of_layer.size(); ++i) {
-      options.rope_of_layer[i] = config.decoder.layer_types[i] == "sliding_attention" ? 1 : 0;
-    }
+    rotate_by_layer_type(config, options);
     return options;
   }
 };

@@ -53,8 +53,7 @@ class Phi3 final : public DecoderFamily {
     DecoderOptions options = decoder_options(config);
     options.fuses_qkv = options.fuses_gate_up = true;
     options.residual_dropout = config.decoder.resid_pdrop;
-    options.window_of_layer.assign(static_cast<size_t>(options.layers),
-                                   config.decoder.sliding_window.value_or(0));
+    slide_every_layer(config, options);
     return options;
   }
 };

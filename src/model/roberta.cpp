@@ -15,11 +15,6 @@ class Roberta : public Architecture {
   [[nodiscard]] std::string lm_head_name() const override { return "lm_head"; }
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
   [[nodiscard]] bool positions_follow_padding() const override { return true; }
-  [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& config,
-                                                   const Parameter& parameter) const override {
-    if (parameter.name().ends_with("position_embeddings.weight")) return config.pad_token_id;
-    return Architecture::padding_row(config, parameter);
-  }
 
   [[nodiscard]] std::unique_ptr<Backbone> make_backbone(const nn::Scope& scope,
                                                         const ModelConfig& config,

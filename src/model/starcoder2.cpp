@@ -47,8 +47,7 @@ class Starcoder2 final : public DecoderFamily {
     options.feed_forward_bias = config.decoder.attention_bias;
     options.residual_dropout = config.decoder.resid_pdrop;
     options.embedding_dropout = config.decoder.embd_pdrop;
-    options.window_of_layer.assign(static_cast<size_t>(options.layers),
-                                   config.decoder.sliding_window.value_or(0));
+    slide_every_layer(config, options);
     return options;
   }
 };

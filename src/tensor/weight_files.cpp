@@ -194,8 +194,7 @@ std::vector<std::string> dense_modules(FileSystem& files, const std::string& fol
       return found != module.end() && found->is_string() ? found->get<std::string>() : "";
     };
     const std::string name = text_of("path");
-    const bool is_own = module_folder(name + "/") == name && !name.empty();
-    if (is_own && text_of("type").ends_with(".Dense")) names.push_back(name);
+    if (is_module_folder_name(name) && text_of("type").ends_with(".Dense")) names.push_back(name);
   }
   return names;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 
 // The names of files in a model's folder that more than one area reads or writes. Weights are in
@@ -35,6 +36,10 @@ inline constexpr char kSentenceModelFile[] = "config_sentence_transformers.json"
   while (end < name.size() && is_letter(name[end])) ++end;
   const bool is_inside = end < name.size() && (name[end] == '.' || name[end] == '/');
   return end > type && is_inside ? name.substr(0, end) : std::string_view();
+}
+// Whether a folder of a model has the name of a module's: "2_Dense".
+[[nodiscard]] inline bool is_module_folder_name(const std::string& name) {
+  return !name.empty() && module_folder(name + "/") == name;
 }
 [[nodiscard]] constexpr bool is_embedding_file_name(std::string_view name) {
   return name == kModulesFile || name == kSentenceConfigFile || name == kSentenceModelFile ||

@@ -38,6 +38,7 @@ struct DrawnNegatives::State {
 
   struct Drawn {
     int64_t sample = 0, text = 0;
+    std::vector<int32_t> ids = {};
     bool is_equal = false;  // to a document of the sample itself
   };
   // In the order in which they are drawn.
@@ -54,11 +55,14 @@ struct DrawnNegatives::State {
     }
     int64_t spare = std::min(others - drawn, kMostEqual);
     for (int64_t i = 0; std::ssize(found) < drawn; ++i) {
-      const int64_t sample = order[i] / documents;
-      Drawn one = {sample + (sample >= key.index ? 1 : 0), 1 + order[i] % documents};
-      one.is_equal = std::ranges::find(own, ids_of(*texts, one.sample, one.text)) != own.end();
+      const int64_t position = order[i];
+      const int64_t sample = position / documents;
+      Drawn one = {.sample = sample + (sample >= key.index ? 1 : 0),
+                   .text = 1 + position % documents};
+      one.ids = ids_of(*texts, one.sample, one.text);
+      one.is_equal = std::ranges::find(own, one.ids) != own.end();
       if (one.is_equal && spare-- > 0) continue;
-      found.push_back(one);
+      found.push_back(std::move(one));
     }
     return found;
   }
@@ -105,16 +109,16 @@ int64_t DrawnNegatives::longest() const {
 void DrawnNegatives::add_pairs(const SampleKey& key, TokenContent& content) const {
   const State& s = *state_;
   const std::vector<int32_t> query = ids_of(*s.texts, key.index, 0);
-  const auto add = [&](int64_t sample, int64_t text) {
-    s.maker.add(content, s.maker.make(query, ids_of(*s.texts, sample, text)), "a pair");
+  const auto add = [&](const std::vector<int32_t>& document) {
+    s.maker.add(content, s.maker.make(query, document), "a pair");
   };
   content.choices = content.outputs = choices();
   for (int64_t text = 1; text <= s.documents; ++text) {
-    add(key.index, text);
+    add(ids_of(*s.texts, key.index, text));
     content.values.push_back(text == 1 ? 1.0F : 0.0F);
   }
   for (const State::Drawn& one : s.draw(key)) {
-    add(one.sample, one.text);
+    add(one.ids);
     content.values.push_back(one.is_equal ? std::numeric_limits<float>::quiet_NaN() : 0.0F);
   }
 }

@@ -40,9 +40,8 @@ bool is_moved(std::string_view name) {
                                                       kProgressFile,
                                                       kEventsFolder,
                                                       checkpoint::kTreeIndexFile};
-  const bool is_module = module_folder(std::string(name) + "/") == name;
-  return is_module || is_of_weights(name) || checkpoint::is_result_file_name(name) ||
-         std::ranges::find(kNames, name) != kNames.end();
+  return is_module_folder_name(std::string(name)) || is_of_weights(name) ||
+         checkpoint::is_result_file_name(name) || std::ranges::find(kNames, name) != kNames.end();
 }
 
 // config.json, tokenizer.json, vocab.txt, spiece.model, README.md, ...
