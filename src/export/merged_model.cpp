@@ -30,9 +30,10 @@ constexpr int64_t kBlockRows = 1024;  // of a pass over a matrix
 // The rows of a file's tensors in float32.
 class RowSource {
  public:
-  explicit RowSource(const std::string& folder)
+  RowSource(const std::string& folder, const ModelConfig& config)
       : folder_(folder),
-        tensors_(load_model_tensors(FileSystem::local(), folder)),
+        tensors_(
+            load_model_tensors(FileSystem::local(), folder, /*maps=*/false, stored_names(config))),
         quantized_(tensors_) {}
   RowSource(const RowSource&) = delete;
   RowSource& operator=(const RowSource&) = delete;
@@ -185,7 +186,7 @@ Rows added(Rows base, const Addition& addition, int64_t all_rows) {
 class Adapter {
  public:
   Adapter(const std::string& folder, const nn::LoraConfig& lora, const ModelConfig& config)
-      : source_(std::make_shared<RowSource>(folder)),
+      : source_(std::make_shared<RowSource>(folder, config)),
         targets_(lora),
         is_transposed_(has_transposed_linear(config)) {
     for (const TensorInfo& info : source_->tensors().tensors()) unused_.push_back(info.name);
@@ -336,7 +337,7 @@ class Merger {
     outputs_ = output_modules(result_.config, head);
     result_.head = head;
     result_.architecture = model_->architecture();
-    base_ = std::make_shared<const RowSource>(result_.base);
+    base_ = std::make_shared<const RowSource>(result_.base, result_.config);
     if (!lora) return;
     adapter_.emplace(result_.folder, *lora, result_.config);
     // No model here trains shared weights apart, which PEFT allows; what else does not fit is found

@@ -28,7 +28,8 @@ std::vector<std::string> missing_in_base(const ModelConfig& config, std::optiona
   const ModelConfig own = config_for(head, config);
   const ModelParts parts = make_parts(own, head);
   std::vector<std::string> names;
-  const ModelTensors tensors = load_model_tensors(FileSystem::local(), base);
+  const ModelTensors tensors =
+      load_model_tensors(FileSystem::local(), base, /*maps=*/false, stored_names(own));
   for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
   std::vector<std::string> missing = missing_weights(own, parts.weights, names);
   std::set<std::string> trained;

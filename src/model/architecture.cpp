@@ -57,6 +57,12 @@ void refuse_next_sentence_head(const ModelConfig& config) {
               "model_type '" + config.model_type + "' has no head for the next sentence");
 }
 
+void refuse_head(const ModelConfig& config) {
+  throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
+                                      "' has no head for this task, as in transformers; use "
+                                      "another task, or another encoder");
+}
+
 nn::Value Backbone::pool(const nn::Value& /*hidden*/, nn::Pass& /*p*/) const {
   FT_CHECK(false, "a backbone without a pooler");
 }

@@ -93,6 +93,8 @@ class Architecture {
   }
   // Initial weight of a norm: zero in Gemma, which adds one to it.
   [[nodiscard]] virtual double fresh_norm() const { return 1.0; }
+  // What files of the family may call tensors, as transformers' conversion_mapping.py has it.
+  [[nodiscard]] virtual StoredNames stored_names() const { return {}; }
   [[nodiscard]] virtual TiedNames tied_names(const ModelConfig& config) const;
 };
 
@@ -104,6 +106,9 @@ void check_equal(const char* field, const std::optional<int64_t>& value, const c
                  int64_t expected, const Architecture::Refuse& refuse);
 // Of families without Head::kPretraining.
 [[noreturn]] void refuse_next_sentence_head(const ModelConfig& config);
+
+// Of families that have no class for a task in transformers.
+[[noreturn]] void refuse_head(const ModelConfig& config);
 
 // All families, by the alphabet of their names.
 [[nodiscard]] const std::vector<const Architecture*>& architectures();

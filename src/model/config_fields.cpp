@@ -20,22 +20,26 @@ constexpr std::array kLocalThetas = {"rope_local_base_freq", "local_rope_theta"}
 
 // The fields of rope_parameters.
 ConfigFields rope_fields(RopeParameters& rope) {
-  ConfigFields fields = {{"rope_type", &rope.rope_type},
-                         {"rope_theta", &rope.rope_theta, 1e-3, 1e15},
-                         {"partial_rotary_factor", &rope.partial_rotary_factor, 0.0, 1.0},
-                         {"factor", &rope.factor, 1e-6, 1e6},
-                         {"attention_factor", &rope.attention_factor, 0.0, 1e6},
-                         {"low_freq_factor", &rope.low_freq_factor, 1e-6, 1e6},
-                         {"high_freq_factor", &rope.high_freq_factor, 1e-6, 1e6},
-                         {"beta_fast", &rope.beta_fast, 0.0, 1e6},
-                         {"beta_slow", &rope.beta_slow, 0.0, 1e6},
-                         {"mscale", &rope.mscale, 0.0, 1e6},
-                         {"mscale_all_dim", &rope.mscale_all_dim, 0.0, 1e6},
-                         {"truncate", &rope.truncate},
-                         {"short_factor", &rope.short_factor, 1e-6, 1e6},
-                         {"long_factor", &rope.long_factor, 1e-6, 1e6},
-                         {"original_max_position_embeddings",
-                          &rope.original_max_position_embeddings, 1, kMostPositions}};
+  ConfigFields fields = {
+      {"rope_type", &rope.rope_type},
+      {"rope_theta", &rope.rope_theta, 1e-3, 1e15},
+      {"partial_rotary_factor", &rope.partial_rotary_factor, 0.0, 1.0},
+      {"factor", &rope.factor, 1e-6, 1e6},
+      {"attention_factor", &rope.attention_factor, 0.0, 1e6},
+      {"low_freq_factor", &rope.low_freq_factor, 1e-6, 1e6},
+      {"high_freq_factor", &rope.high_freq_factor, 1e-6, 1e6},
+      {"beta_fast", &rope.beta_fast, 0.0, 1e6},
+      {"beta_slow", &rope.beta_slow, 0.0, 1e6},
+      {"mscale", &rope.mscale, 0.0, 1e6},
+      {"mscale_all_dim", &rope.mscale_all_dim, 0.0, 1e6},
+      {"truncate", &rope.truncate},
+      {"alpha", &rope.alpha, 0.0, 1e15},
+      {"llama_4_scaling_beta", &rope.llama_4_scaling_beta, 0.0, 1e6},
+      {"max_position_embeddings", &rope.max_position_embeddings, 1, kMostPositions},
+      {"short_factor", &rope.short_factor, 1e-6, 1e6},
+      {"long_factor", &rope.long_factor, 1e-6, 1e6},
+      {"original_max_position_embeddings", &rope.original_max_position_embeddings, 1,
+       kMostPositions}};
   for (ConfigField& field : fields) field.absent_as_null = true;
   return fields;
 }
@@ -93,6 +97,16 @@ class FieldReader {
     if (found == nullptr) return;
     if (!found->is_string()) refuse(field, *found, "a text");
     value = found->get<std::string>();
+  }
+
+  void read(const ConfigField& field, NumberOrText& value) const {
+    const FieldJson* found = find(field.name);
+    if (found == nullptr) return;
+    if (found->is_string()) {
+      value = found->get<std::string>();
+    } else {
+      read(field, value.emplace<int64_t>());
+    }
   }
 
   // Reads an optional value: an explicit null removes the default.
@@ -195,9 +209,12 @@ template <class Value>
 FieldJson written(const Value& value) {
   return value;
 }
+FieldJson written(const NumberOrText& value) {
+  return std::visit([](const auto& own) { return FieldJson(own); }, value);
+}
 template <class Value>
 FieldJson written(const std::optional<Value>& value) {
-  return value ? FieldJson(*value) : FieldJson(nullptr);
+  return value ? written(*value) : FieldJson(nullptr);
 }
 template <class Value>
 FieldJson written(const std::vector<Value>& values) {

@@ -17,10 +17,11 @@ namespace finetune {
 // A field of config.json and the variable that stores it. Families list their fields once
 // (Architecture::fields); reading, overriding and writing use that list.
 struct ConfigField {
-  using Target = std::variant<int64_t*, double*, bool*, std::string*, std::optional<int64_t>*,
-                              std::optional<double>*, std::optional<bool>*,
-                              std::optional<std::string>*, std::vector<int64_t>*,
-                              std::vector<double>*, std::vector<std::string>*, RopeByLayerType*>;
+  using Target =
+      std::variant<int64_t*, double*, bool*, std::string*, std::optional<int64_t>*,
+                   std::optional<double>*, std::optional<bool>*, std::optional<std::string>*,
+                   std::vector<int64_t>*, std::vector<double>*, std::vector<std::string>*,
+                   std::optional<NumberOrText>*, RopeByLayerType*>;
   const char* name;
   Target target;
   double low = 0.0, high = 0.0;  // of numbers, both included

@@ -14,6 +14,7 @@ namespace {
 
 DecoderNorm norm_of(const nn::Scope& scope, const DecoderOptions& options) {
   if (options.has_layer_norms) return nn::LayerNorm(scope, options.hidden, options.epsilon);
+  if (!options.has_norm_weights) return nn::RmsNorm(options.epsilon);
   return nn::RmsNorm(scope, options.hidden, options.epsilon, options.adds_one_to_norms);
 }
 
@@ -39,12 +40,6 @@ nn::RmsNorm::OfSum normed(nn::Residual x, const std::optional<DecoderNorm>& norm
   }
   const nn::Value sum = nn::whole(std::move(x), p);
   return {.sum = sum, .normed = normed(sum, norm, p)};
-}
-
-nn::Value fed_forward(nn::Value x,
-                      const std::variant<nn::GatedFeedForward, nn::FeedForward>& network,
-                      nn::Pass& p) {
-  return std::visit([&](const auto& own) { return own(std::move(x), p); }, network);
 }
 
 std::variant<nn::GatedFeedForward, nn::FeedForward> make_feed_forward(const nn::Scope& scope,
@@ -94,6 +89,10 @@ void slide_every_layer(const ModelConfig& config, DecoderOptions& options) {
   std::ranges::fill(options.window_of_layer, config.decoder.sliding_window.value_or(0));
 }
 
+void drop_residuals(double dropout, DecoderOptions& options) {
+  options.attention_output_dropout = options.feed_forward_dropout = dropout;
+}
+
 void rotate_by_layer_type(const ModelConfig& config, DecoderOptions& options) {
   for (size_t i = 0; i < options.rope_of_layer.size(); ++i) {  // types in alphabetical order
     options.rope_of_layer[i] = config.decoder.layer_types[i] == "sliding_attention" ? 1 : 0;
@@ -111,23 +110,33 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
                  .softcap = o.softcap},
       rope_(o.rope_of_layer[static_cast<size_t>(layer)]),
       rotates_neighbours_(o.rotates_neighbours),
+      rotates_before_norms_(o.rotates_before_norms),
       norms_heads_(o.query_key_norm == DecoderOptions::QueryKeyNorm::kOfHeads) {
   const int64_t queries = o.heads * o.head_dim;
   const int64_t keys = o.kv_heads * o.head_dim;
-  if (o.fuses_qkv) {  // transformers registers the output first
-    output_.emplace(scope / "o_proj", queries, o.hidden, o.output_bias);
-    query_key_value_.emplace(scope / "qkv_proj", o.hidden, queries, keys, o.qkv_bias);
+  const DecoderNames& names = o.names;
+  if (o.fuses_qkv) {
+    const auto make_output = [&] {
+      output_.emplace(scope / names.output, queries, o.hidden, o.output_bias);
+    };
+    if (!o.fuses_by_head) make_output();  // transformers registers it first
+    query_key_value_.emplace(scope / names.query_key_value, o.hidden, queries, keys, o.qkv_bias,
+                             o.fuses_by_head ? o.heads : 1);
+    if (o.fuses_by_head) make_output();
     return;
   }
   query_.emplace(scope / "q_proj", o.hidden, queries, o.qkv_bias);
   key_.emplace(scope / "k_proj", o.hidden, keys, o.qkv_bias);
   value_.emplace(scope / "v_proj", o.hidden, keys, o.qkv_bias);
-  output_.emplace(scope / "o_proj", queries, o.hidden, o.output_bias);
+  output_.emplace(scope / names.output, queries, o.hidden, o.output_bias);
   if (o.query_key_norm == DecoderOptions::QueryKeyNorm::kNone) return;
-  query_norm_.emplace(scope / "q_norm", norms_heads_ ? o.head_dim : queries, o.epsilon,
-                      o.adds_one_to_norms);
-  key_norm_.emplace(scope / "k_norm", norms_heads_ ? o.head_dim : keys, o.epsilon,
-                    o.adds_one_to_norms);
+  const auto make_norm = [&](const char* name, int64_t row) {
+    if (!o.has_norm_weights) return nn::RmsNorm(o.epsilon);
+    return nn::RmsNorm(scope / name, norms_heads_ ? o.head_dim : row, o.epsilon,
+                       o.adds_one_to_norms);
+  };
+  query_norm_ = make_norm(names.query_norm, queries);
+  key_norm_ = make_norm(names.key_norm, keys);
 }
 
 nn::Projections DecoderAttention::project(const nn::Value& x, nn::Pass& p) const {
@@ -143,29 +152,47 @@ nn::Value DecoderAttention::normed_heads(nn::Value x, int64_t heads,
   return nn::joined_heads((*norm)(nn::split_heads(std::move(x), heads, p), p), p);
 }
 
-nn::Value DecoderAttention::operator()(const nn::Value& x, nn::Pass& p) const {
-  nn::Projections all = project(x, p);
+nn::Projections DecoderAttention::normed(nn::Projections all, nn::Pass& p) const {
   all.key = normed_heads(std::move(all.key), attention_.kv_heads, key_norm_, p);
   all.query = normed_heads(std::move(all.query), attention_.heads, query_norm_, p);
-  if (rope_ >= 0) {
-    const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
-    const nn::Rotation& rotation = p.options().rotations[static_cast<size_t>(rope_)];
-    if (rotates_neighbours_) {  // scores are the same if queries and keys have another order
-      const int64_t rotated = 2 * rotation.cos.size(-1);
-      all.key = nn::in_halves(std::move(all.key), head_size, rotated, p);
-      all.query = nn::in_halves(std::move(all.query), head_size, rotated, p);
-    }
-    all = nn::rope(std::move(all), head_size, rotation, p);
+  return all;
+}
+
+nn::Projections DecoderAttention::rotated(nn::Projections all, nn::Pass& p) const {
+  if (rope_ < 0) return all;
+  const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
+  const nn::Rotation& rotation = p.options().rotations[static_cast<size_t>(rope_)];
+  if (rotates_neighbours_) {  // scores are the same if queries and keys have another order
+    const int64_t rotated = 2 * rotation.cos.size(-1);
+    all.key = nn::in_halves(std::move(all.key), head_size, rotated, p);
+    all.query = nn::in_halves(std::move(all.query), head_size, rotated, p);
   }
+  all = nn::rope(std::move(all), head_size, rotation, p);
+  if (rotation.query_scale.defined()) {
+    all.query = nn::scaled_tokens(std::move(all.query), rotation.query_scale, p);
+  }
+  return all;
+}
+
+nn::Value DecoderAttention::operator()(const nn::Value& x, nn::Pass& p) const {
+  nn::Projections all = project(x, p);
+  all = rotates_before_norms_ ? normed(rotated(std::move(all), p), p)
+                              : rotated(normed(std::move(all), p), p);
   return (*output_)(nn::attend(std::move(all), attention_, p), p);
 }
 
 DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int64_t layer)
-    : attention_(scope / "self_attn", o, layer),
-      feed_forward_(make_feed_forward(scope / "mlp", o)),
-      dropout_(o.residual_dropout),
+    : attention_dropout_{o.attention_output_dropout, layer, DropoutSite::kAttentionOutput},
+      feed_forward_dropout_{o.feed_forward_dropout, layer, DropoutSite::kFeedForwardOutput},
       residual_scale_(o.residual_scale),
-      layer_(layer) {
+      is_parallel_(o.is_parallel) {
+  if (o.norms_come_first) make_norms(scope, o);
+  attention_.emplace(scope / o.names.attention, o, layer);
+  feed_forward_.emplace(make_feed_forward(scope / "mlp", o));
+  if (!o.norms_come_first) make_norms(scope, o);
+}
+
+void DecoderLayer::make_norms(const nn::Scope& scope, const DecoderOptions& o) {
   const DecoderNorms& names = o.norms;
   before_attention_ = make_norm(scope, names.before_attention, o);
   if (!names.before_come_first) after_attention_ = make_norm(scope, names.after_attention, o);
@@ -174,26 +201,39 @@ DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int6
   after_feed_forward_ = make_norm(scope, names.after_feed_forward, o);
 }
 
+nn::Value DecoderLayer::attended(nn::Value x, nn::Pass& p) const {
+  nn::Value y = normed((*attention_)(std::exchange(x, {}), p), after_attention_, p);
+  return scaled(nn::dropout(std::move(y), attention_dropout_, p), residual_scale_, p);
+}
+
+nn::Value DecoderLayer::fed_forward(nn::Value x, nn::Pass& p) const {
+  nn::Value y = std::visit([&](const auto& own) { return own(std::move(x), p); }, *feed_forward_);
+  y = normed(std::move(y), after_feed_forward_, p);
+  return scaled(nn::dropout(std::move(y), feed_forward_dropout_, p), residual_scale_, p);
+}
+
 nn::Residual DecoderLayer::operator()(nn::Residual x, nn::Pass& p) const {
-  const nn::DropoutPoint of_attention = {dropout_, layer_, DropoutSite::kAttentionOutput};
-  const nn::DropoutPoint of_feed_forward = {dropout_, layer_, DropoutSite::kFeedForwardOutput};
   auto [start, to_attention] = normed(std::move(x), before_attention_, p);
-  nn::Value attended = normed(attention_(std::exchange(to_attention, {}), p), after_attention_, p);
-  attended = scaled(nn::dropout(std::move(attended), of_attention, p), residual_scale_, p);
+  if (is_parallel_) {
+    nn::Value to_feed_forward =
+        before_feed_forward_ ? normed(start, before_feed_forward_, p) : to_attention;
+    nn::Value branch = attended(std::move(to_attention), p);
+    nn::Value fed = fed_forward(std::move(to_feed_forward), p);
+    return {std::move(start), nn::add({std::move(branch), std::move(fed)}, p)};
+  }
+  nn::Value branch = attended(std::move(to_attention), p);
   auto [h, to_feed_forward] =
-      normed({std::move(start), std::move(attended)}, before_feed_forward_, p);
-  nn::Value fed =
-      normed(fed_forward(std::move(to_feed_forward), feed_forward_, p), after_feed_forward_, p);
-  return {std::move(h),
-          scaled(nn::dropout(std::move(fed), of_feed_forward, p), residual_scale_, p)};
+      normed({std::move(start), std::move(branch)}, before_feed_forward_, p);
+  return {std::move(h), fed_forward(std::move(to_feed_forward), p)};
 }
 
 Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& options)
     : config_(config),
       options_(options),
-      padding_row_(config.decoder.pad_token_id.value_or(-1)),
-      words_(scope / "embed_tokens", config.vocab_size, config.hidden_size,
+      padding_row_(options.has_padding_row ? config.decoder.pad_token_id.value_or(-1) : -1),
+      words_(scope / options.names.words, config.vocab_size, config.hidden_size,
              ParameterRole::kWordEmbedding) {
+  if (options.norms_embeddings) norm_.emplace(options.epsilon);
   for (int64_t layer = 0; layer < options.layers; ++layer) {
     layers_.emplace_back(scope / "layers" / layer, options, layer);
   }
@@ -203,6 +243,7 @@ nn::Value Decoder::operator()(const ModelInput& input, nn::Pass& p) {
   nn::Value x = words_(without_padding(input.input_ids, p), p, padding_row_);
   x = scaled(std::move(x), options_.embedding_scale, p);
   x = nn::dropout(std::move(x), {.p = options_.embedding_dropout}, p);
+  if (norm_) x = (*norm_)(x, p);
   return nn::sequence(layers_, std::move(x), p);
 }
 
@@ -221,24 +262,34 @@ std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head
   for (const auto& [layers, rope] : config.decoder.rope_parameters) {
     made.push_back(rope_rotation(rope, head_dim, config.max_position_embeddings, positions,
                                  {.tokens = lengths, .before = first}));
+    if (rope.llama_4_scaling_beta) {
+      made.back().query_scale =
+          llama_4_query_scale(rope, positions, first + *std::ranges::max_element(lengths));
+    }
   }
   return made;
 }
 
 std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
                                              const TokenLayout* layout) const {
-  return rope_rotations(config_, options_.head_dim, input, layout);
+  std::vector<nn::Rotation> made = rope_rotations(config_, options_.head_dim, input, layout);
+  if (options_.rotates_backwards) {
+    for (nn::Rotation& rotation : made) rotation.sin.neg_();
+  }
+  return made;
 }
 
 Architecture::TiedNames DecoderFamily::tied_names(const ModelConfig& config) const {
   if (!config.tie_word_embeddings) return {};
-  return {{backbone_name() + ".embed_tokens.weight", "lm_head.weight"}};
+  return {{backbone_name() + "." + options(config).names.words + ".weight",
+           lm_head_name() + ".weight"}};
 }
 
 std::optional<int64_t> DecoderFamily::padding_row(const ModelConfig& config,
                                                   const Parameter& parameter) const {
-  return parameter.role() == ParameterRole::kWordEmbedding ? config.decoder.pad_token_id
-                                                           : std::nullopt;
+  const bool is_of_words = parameter.role() == ParameterRole::kWordEmbedding;
+  return is_of_words && options(config).has_padding_row ? config.decoder.pad_token_id
+                                                        : std::nullopt;
 }
 
 std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,
@@ -249,7 +300,8 @@ std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,
 
 std::optional<DecoderNorm> DecoderFamily::last_norm(const nn::Scope& backbone,
                                                     const ModelConfig& config) const {
-  return norm_of(backbone / "norm", options(config));
+  const DecoderOptions own = options(config);
+  return norm_of(backbone / own.names.last_norm, own);
 }
 
 std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
@@ -259,13 +311,12 @@ std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
   const bool is_there = !head ||
                         (head == Head::kSequenceClassification && has_sequence_classifier()) ||
                         (of_tokens && has_token_classifier());
-  if (!is_there) {
-    throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
-                                        "' has no head for this task, as in transformers; use "
-                                        "another task, or an encoder");
-  }
+  if (!is_there) refuse_head(config);
   DecoderNorm norm = *last_norm(root / backbone_name(), config);
-  if (!head) return std::make_unique<CausalLmHead>(root, std::move(norm), config);
+  if (!head) {
+    return std::make_unique<CausalLmHead>(root / lm_head_name(), std::move(norm), config,
+                                          options(config).lm_head_bias);
+  }
   return std::make_unique<DecoderClassifier>(
       std::move(norm), root / (of_tokens ? token_classifier_name() : "score"), config, of_tokens);
 }

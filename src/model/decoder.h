@@ -25,22 +25,43 @@ struct DecoderNorms {
   bool before_come_first = false;  // in the order of transformers' parameters
 };
 
+// Names of other parts in the checkpoint.
+struct DecoderNames {
+  const char* words = "embed_tokens";
+  const char* attention = "self_attn";
+  const char* query_key_value = "qkv_proj";  // of fused projections
+  const char* output = "o_proj";
+  const char* query_norm = "q_norm";
+  const char* key_norm = "k_norm";
+  const char* last_norm = "norm";
+};
+
 struct DecoderOptions {
   int64_t hidden = 0, intermediate = 0, layers = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   double epsilon = 1e-6;
   bool adds_one_to_norms = false;  // y = x / rms(x) * (1 + weight)
   DecoderNorms norms = {};
+  bool norms_come_first = false;  // before attention and feed-forward network, in the same order
+  DecoderNames names = {};
   enum class QueryKeyNorm { kNone, kOfHeads, kOfRows };
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  bool rotates_before_norms = false;  // of queries and keys
   bool qkv_bias = false, output_bias = false, feed_forward_bias = false;
   bool has_layer_norms = false;        // instead of RMS norms
+  bool has_norm_weights = true;        // of RMS norms
+  bool norms_embeddings = false;       // by a norm without weights
   const char* ungated_up = nullptr;    // the feed-forward network has no gate, but these two
   const char* ungated_down = nullptr;  // products
-  bool fuses_qkv = false;              // "qkv_proj", one matrix
-  bool fuses_gate_up = false;          // "gate_up_proj"
+  // Attention and feed-forward network read the same hidden states; without a norm before the
+  // latter they share the first.
+  bool is_parallel = false;
+  bool fuses_qkv = false;      // one matrix
+  bool fuses_by_head = false;  // its rows: query, key and value of the first head, of the second
+  bool fuses_gate_up = false;  // "gate_up_proj"
   // Values 2 i and 2 i + 1 of a head rotate together, instead of i and i + R / 2.
   bool rotates_neighbours = false;
+  bool rotates_backwards = false;  // by the negative angle
   Activation activation = nullptr;
   std::vector<int64_t> rope_of_layer =
       {};  // index of rope_parameters; -1: the layer does not rotate
@@ -49,8 +70,11 @@ struct DecoderOptions {
   bool causal = true;        // a token attends to itself and to earlier tokens
   double query_scale = 0.0;  // 0: 1 / sqrt(head_dim)
   double softcap = 0.0;      // of scores; 0: none
-  double attention_dropout = 0.0, residual_dropout = 0.0, embedding_dropout = 0.0;
+  double attention_dropout = 0.0, embedding_dropout = 0.0;
+  double attention_output_dropout = 0.0, feed_forward_dropout = 0.0;
   double embedding_scale = 1.0, residual_scale = 1.0;
+  bool has_padding_row = true;  // the embedding's row of pad_token_id does not train
+  bool lm_head_bias = false;
 };
 
 // Returns a type for each layer: `sliding_attention` for layer i if is_sliding(i).
@@ -65,6 +89,8 @@ void check_layer_types(const ModelConfig& config, const Architecture::Refuse& re
 [[nodiscard]] std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head_dim,
                                                        const ModelInput& input,
                                                        const TokenLayout* layout);
+// Refuses norms of the heads of queries and keys (qk_layernorm), for families without them here.
+void refuse_query_key_norms(const ModelConfig& config, const Architecture::Refuse& refuse);
 // Adds the fields of families whose layers have sliding windows.
 void add_window_fields(ConfigFields& fields, ModelConfig& config);
 
@@ -73,6 +99,8 @@ void add_window_fields(ConfigFields& fields, ModelConfig& config);
 
 // Gives every layer the configuration's window.
 void slide_every_layer(const ModelConfig& config, DecoderOptions& options);
+// Sets the dropout at the end of both parts of a layer.
+void drop_residuals(double dropout, DecoderOptions& options);
 // Gives each layer the rotary parameters of its type: full_attention or sliding_attention.
 void rotate_by_layer_type(const ModelConfig& config, DecoderOptions& options);
 
@@ -83,12 +111,14 @@ class DecoderAttention {
 
  private:
   [[nodiscard]] nn::Projections project(const nn::Value& x, nn::Pass& p) const;
+  [[nodiscard]] nn::Projections rotated(nn::Projections all, nn::Pass& p) const;
+  [[nodiscard]] nn::Projections normed(nn::Projections all, nn::Pass& p) const;
   [[nodiscard]] nn::Value normed_heads(nn::Value x, int64_t heads,
                                        const std::optional<nn::RmsNorm>& norm, nn::Pass& p) const;
 
   nn::AttentionOptions attention_;
   int64_t rope_;
-  bool rotates_neighbours_;
+  bool rotates_neighbours_, rotates_before_norms_;
   bool norms_heads_;
   std::optional<nn::Linear> query_, key_, value_;
   std::optional<nn::FusedProjections> query_key_value_;
@@ -96,19 +126,25 @@ class DecoderAttention {
   std::optional<nn::RmsNorm> query_norm_, key_norm_;
 };
 
-// h = x + Attention(x), y = h + FeedForward(h), with norms before or after each, or both.
+// h = x + Attention(x), y = h + FeedForward(h), with norms before or after each, or both; in
+// parallel y = x + Attention(x) + FeedForward(x).
 class DecoderLayer {
  public:
   DecoderLayer(const nn::Scope& scope, const DecoderOptions& options, int64_t layer);
   nn::Residual operator()(nn::Residual x, nn::Pass& p) const;
 
  private:
-  DecoderAttention attention_;
-  std::variant<nn::GatedFeedForward, nn::FeedForward> feed_forward_;
+  void make_norms(const nn::Scope& scope, const DecoderOptions& options);
+  [[nodiscard]] nn::Value attended(nn::Value x, nn::Pass& p) const;
+  [[nodiscard]] nn::Value fed_forward(nn::Value x, nn::Pass& p) const;
+
+  std::optional<DecoderAttention> attention_;
+  std::optional<std::variant<nn::GatedFeedForward, nn::FeedForward>> feed_forward_;
   std::optional<DecoderNorm> before_attention_, after_attention_, before_feed_forward_,
       after_feed_forward_;
-  double dropout_, residual_scale_;
-  int64_t layer_;
+  nn::DropoutPoint attention_dropout_, feed_forward_dropout_;
+  double residual_scale_;
+  bool is_parallel_;
 };
 
 // Embeddings and layers. The last norm belongs to the head, which computes it only where it is
@@ -126,6 +162,7 @@ class Decoder final : public Backbone {
   DecoderOptions options_;
   int64_t padding_row_;  // -1: none
   nn::Embedding words_;
+  std::optional<nn::RmsNorm> norm_;  // of the embeddings
   std::vector<DecoderLayer> layers_;
 };
 
@@ -158,8 +195,12 @@ class DecoderFamily : public Architecture {
       const ModelConfig& /*config*/) const {
     return {};
   }
-  // Whether partial_rotary_factor is read with rope_type default, too; with others it always is.
-  [[nodiscard]] virtual bool rotates_part_by_default() const { return false; }
+  // partial_rotary_factor where a configuration has none; nullopt: with rope_type default it is
+  // not read. With others it always is.
+  [[nodiscard]] virtual std::optional<double> rotated_share() const { return std::nullopt; }
+  // Whether these members of rope_parameters are read, which transformers ignores elsewhere.
+  [[nodiscard]] virtual bool reads_alpha() const { return false; }
+  [[nodiscard]] virtual bool reads_llama_4_scaling() const { return false; }
   // Whether transformers has a class of the family that classifies sequences, and one that
   // classifies tokens; none has other heads.
   [[nodiscard]] virtual bool has_sequence_classifier() const { return true; }

@@ -84,6 +84,10 @@ void check_layer_types(const ModelConfig& config, const Architecture::Refuse& re
   }
 }
 
+void refuse_query_key_norms(const ModelConfig& config, const Architecture::Refuse& refuse) {
+  if (config.decoder.qk_layernorm) refuse("qk_layernorm true is not available; write false");
+}
+
 void add_window_fields(ConfigFields& fields, ModelConfig& c) {
   fields.push_back({"sliding_window", &c.decoder.sliding_window, 1, kMostPositions});
   fields.push_back({"layer_types", &c.decoder.layer_types});
@@ -150,7 +154,10 @@ void DecoderFamily::complete(ModelConfig& config, const Refuse& refuse) const {
   check_layer_types(config, refuse);
   for (auto& [layers, rope] : own.rope_parameters) {
     const std::string& type = rope.rope_type;
-    if (type == "default" && !rotates_part_by_default()) rope.partial_rotary_factor.reset();
+    if (!reads_alpha()) rope.alpha.reset();
+    if (!reads_llama_4_scaling()) rope.llama_4_scaling_beta.reset();
+    if (!rope.partial_rotary_factor) rope.partial_rotary_factor = rotated_share();
+    if (type == "default" && !rotated_share()) rope.partial_rotary_factor.reset();
     if (!rope.original_max_position_embeddings && (type == "llama3" || type == "yarn")) {
       refuse((layers.empty() ? "rope_parameters" : "rope_parameters." + layers) + ": rope_type '" +
              type + "' needs 'original_max_position_embeddings', which is not there");

@@ -112,11 +112,7 @@ class EuroBert final : public DecoderFamily {
     if (head == Head::kTokenClassification) {
       return std::make_unique<TokenClassifier>(root / "classifier", config, labels, 0.0);
     }
-    if (head != Head::kSequenceClassification) {
-      throw Error(ErrorKind::kConfig,
-                  "model_type 'eurobert' has no head for this task, as in transformers; use "
-                  "another task, or another encoder");
-    }
+    if (head != Head::kSequenceClassification) refuse_head(config);
     const std::string& pooling = config.encoder.classifier_pooling;
     const TokensRead tokens = pooling == "late"  ? TokensRead::kAll
                               : pooling == "bos" ? TokensRead::kFirst

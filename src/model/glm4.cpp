@@ -25,7 +25,6 @@ class Glm4 final : public DecoderFamily {
     config.decoder.pad_token_id = 151329;
     config.decoder.eos_token_ids = {151329, 151336, 151338};
     config.decoder.attention_bias = true;
-    config.decoder.rope_parameters[""].partial_rotary_factor = 0.5;
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
@@ -34,15 +33,8 @@ class Glm4 final : public DecoderFamily {
                                                   {"attention_bias", &c.decoder.attention_bias}});
   }
 
-  void complete(ModelConfig& config, const Refuse& refuse) const override {
-    for (auto& [layers, rope] : config.decoder.rope_parameters) {
-      if (!rope.partial_rotary_factor) rope.partial_rotary_factor = 0.5;
-    }
-    DecoderFamily::complete(config, refuse);
-  }
-
  protected:
-  [[nodiscard]] bool rotates_part_by_default() const override { return true; }
+  [[nodiscard]] std::optional<double> rotated_share() const override { return 0.5; }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
     options.norms.after_attention = "post_self_attn_layernorm";

@@ -46,7 +46,21 @@ DenseClassifier::DenseClassifier(HeadTransform transform, const nn::Scope& scope
                                  const DenseClassifierOptions& options)
     : options_(options),
       transform_(std::move(transform)),
-      classifier_(scope, transform_.size(), options.outputs) {}
+      classifier_(scope, transform_.size(), options.outputs, options.has_bias) {}
+
+namespace {
+
+// The last token of each row that is not padding, [B]: by its id, as in transformers, or by the
+// mask where no id is known.
+Tensor last_tokens(const ModelInput& input, const std::optional<int64_t>& padding) {
+  const Tensor& ids = input.input_ids;
+  const Tensor positions = at::arange(ids.size(1), ids.options());
+  if (padding) return at::argmax(positions * ids.ne(*padding), -1);
+  if (input.attention_mask.defined()) return at::argmax(positions * input.attention_mask, -1);
+  return at::full({ids.size(0)}, ids.size(1) - 1, ids.options());
+}
+
+}  // namespace
 
 nn::Value DenseClassifier::read(const HeadInput& in, nn::Pass& p) const {
   const Tensor& mask = in.input.attention_mask;
@@ -58,6 +72,8 @@ nn::Value DenseClassifier::read(const HeadInput& in, nn::Pass& p) const {
     case TokensRead::kFirstReal:
       if (mask.defined()) return nn::token_at(in.hidden, at::argmax(mask.to(at::kInt), -1), p);
       break;
+    case TokensRead::kLast:
+      return nn::token_at(in.hidden, last_tokens(in.input, options_.padding), p);
     case TokensRead::kFirst:
       break;
   }
@@ -130,28 +146,22 @@ nn::Value PretrainingHead::next_sentence(const HeadInput& in, nn::Pass& p) const
   return seq_relationship_(in.backbone.pool(in.hidden, p), p);
 }
 
-CausalLmHead::CausalLmHead(const nn::Scope& root, DecoderNorm norm, const ModelConfig& config)
+CausalLmHead::CausalLmHead(const nn::Scope& scope, DecoderNorm norm, const ModelConfig& config,
+                           bool has_bias)
     : norm_(std::move(norm)),
       softcap_(config.decoder.final_logit_softcapping.value_or(0.0)),
       scale_(1.0 / config.decoder.logits_scaling) {
-  if (config.tie_word_embeddings) return;
-  decoder_.emplace((root / "lm_head").of_output(), config.hidden_size, config.vocab_size, false);
+  const nn::Scope output = scope.of_output();
+  if (!config.tie_word_embeddings) {
+    decoder_.emplace(output, config.hidden_size, config.vocab_size, false);
+  }
+  if (has_bias) bias_ = output.parameter("bias", {config.vocab_size});
 }
 
 namespace {
 
 nn::Value normed(const DecoderNorm& norms, const nn::Value& x, nn::Pass& p) {
   return std::visit([&](const auto& norm) { return norm(x, p); }, norms);
-}
-
-// The last token of each row that is not padding, [B]: by its id, as in transformers, or by the
-// mask where no id is known.
-Tensor last_tokens(const ModelInput& input, const std::optional<int64_t>& padding) {
-  const Tensor& ids = input.input_ids;
-  const Tensor positions = at::arange(ids.size(1), ids.options());
-  if (padding) return at::argmax(positions * ids.ne(*padding), -1);
-  if (input.attention_mask.defined()) return at::argmax(positions * input.attention_mask, -1);
-  return at::full({ids.size(0)}, ids.size(1) - 1, ids.options());
 }
 
 }  // namespace
@@ -162,8 +172,8 @@ nn::Value CausalLmHead::transform(const HeadInput& in, nn::Pass& p) const {
 }
 
 LmDecoder CausalLmHead::decoder(const Backbone& backbone) const {
-  if (decoder_) return {decoder_->weight(), Weight(), false, softcap_};
-  return {backbone.word_embedding(), Weight(), true, softcap_};
+  if (decoder_) return {decoder_->weight(), bias_, false, softcap_};
+  return {backbone.word_embedding(), bias_, true, softcap_};
 }
 
 DecoderClassifier::DecoderClassifier(DecoderNorm norm, const nn::Scope& scope,

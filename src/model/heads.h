@@ -63,13 +63,15 @@ class HeadTransform {
 };
 
 // The tokens that a classifier reads: all, or one vector per sequence.
-enum class TokensRead { kAll, kFirst, kFirstReal, kMean };
+enum class TokensRead { kAll, kFirst, kFirstReal, kLast, kMean };
 // Those of a family whose heads differ in nothing else; `means`: a sequence is read by its mean.
 [[nodiscard]] TokensRead tokens_read(Head head, bool means);
 
 struct DenseClassifierOptions {
   int64_t outputs = 0;
   TokensRead tokens = TokensRead::kFirst;  // kFirstReal: padding may come before the first token
+  bool has_bias = true;
+  std::optional<int64_t> padding = {};  // the id, for kLast
   double input_dropout = 0.0, dropout = 0.0;
   std::optional<DropoutSite> site = {};  // of `dropout`; by default as the tokens say
 };
@@ -156,16 +158,19 @@ class PretrainingHead final : public BertLmHead {
 // The last norm of a decoder, which belongs to its backbone by name.
 using DecoderNorm = std::variant<nn::RmsNorm, nn::LayerNorm>;
 
-// x = norm(h) / logits_scaling, decoded by the word embedding (tied) or by "lm_head".
+// x = norm(h) / logits_scaling, decoded by the word embedding (tied) or by the weight of `scope`,
+// which may have a bias.
 class CausalLmHead final : public LmHead {
  public:
-  CausalLmHead(const nn::Scope& root, DecoderNorm norm, const ModelConfig& config);
+  CausalLmHead(const nn::Scope& scope, DecoderNorm norm, const ModelConfig& config,
+               bool has_bias = false);
   nn::Value transform(const HeadInput& in, nn::Pass& p) const override;
   [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const override;
 
  private:
   DecoderNorm norm_;
   std::optional<nn::Linear> decoder_;
+  Weight bias_;  // [V]; may be undefined
   double softcap_, scale_;
 };
 

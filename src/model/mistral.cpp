@@ -56,11 +56,47 @@ class Ministral final : public Mistral {
   }
 };
 
+// Mistral AI 2025: queries grow with their positions (YaRN, and Llama 4's factors).
+class Ministral3 final : public Mistral {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "ministral3"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Ministral3"; }
+
+  void set_defaults(ModelConfig& config) const override {
+    Mistral::set_defaults(config);
+    config.vocab_size = 131072;
+    config.num_hidden_layers = 34;
+    config.max_position_embeddings = 262144;
+    config.decoder.head_dim = 128;
+    config.decoder.rms_norm_eps = 1e-5;
+    config.decoder.pad_token_id = 11;
+    config.decoder.sliding_window.reset();
+    config.decoder.rope_parameters[""] = {.rope_type = "yarn",
+                                          .rope_theta = 1000000.0,
+                                          .factor = 16.0,
+                                          .beta_fast = 32.0,
+                                          .beta_slow = 1.0,
+                                          .mscale = 1.0,
+                                          .mscale_all_dim = 1.0,
+                                          .llama_4_scaling_beta = 0.1,
+                                          .max_position_embeddings = 262144,
+                                          .original_max_position_embeddings = 16384};
+  }
+
+ protected:
+  [[nodiscard]] bool reads_llama_4_scaling() const override { return true; }
+};
+
 }  // namespace
 
 const Architecture& mistral_architecture() {
   static const Mistral kMistral;
   return kMistral;
+}
+
+const Architecture& ministral3_architecture() {
+  static const Ministral3 kMinistral3;
+  return kMinistral3;
 }
 
 const Architecture& ministral_architecture() {

@@ -235,6 +235,10 @@ std::vector<std::pair<std::string, std::string>> tied_names(const ModelConfig& c
   return architecture_of(config).tied_names(config);
 }
 
+StoredNames stored_names(const ModelConfig& config) {
+  return architecture_of(config).stored_names();
+}
+
 bool has_transposed_linear(const ModelConfig& config) {
   return architecture_of(config).has_transposed_linear();
 }
@@ -256,6 +260,21 @@ ModelConfig default_model_config(const std::string& model_type) {
   return config;
 }
 
+namespace {
+
+// rope_parameters of a file replace those of its class whole; only the base stays.
+void forget_scaling_of_class(const Json& json, ModelConfig& config) {
+  const auto has = [&](const char* name) {
+    return json.contains(name) && !json.at(name).is_null();
+  };
+  if (!has("rope_parameters") && !has("rope_scaling")) return;
+  for (auto& [layers, rope] : config.decoder.rope_parameters) {
+    if (rope.rope_type != "default") rope = {.rope_theta = rope.rope_theta};
+  }
+}
+
+}  // namespace
+
 ModelConfig parse_model_config(const Json& json, const std::string& where) {
   if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must hold a JSON object");
   std::string model_type;
@@ -266,6 +285,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   }
   ModelConfig config = defaults_of(model_type, where, ErrorKind::kData);
   refuse_unsupported(architecture_of(config), json, where);
+  forget_scaling_of_class(json, config);
   read_fields(config, json, where, ErrorKind::kData);
   check_whole(config, where, ErrorKind::kData);
   config.is_nf4 = has_nf4(json, where);

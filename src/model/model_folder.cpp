@@ -212,7 +212,8 @@ void read_four_bits(const std::string& folder, BaseFormat& format) {
 
 BaseFormat base_format(const ModelConfig& config, const std::string& folder) {
   if (!config.lora) return {};
-  const ModelTensors tensors = load_model_tensors(FileSystem::local(), config_folder(folder));
+  const ModelTensors tensors = load_model_tensors(FileSystem::local(), config_folder(folder),
+                                                  /*maps=*/false, stored_names(config));
   const Nf4Files quantized(tensors);
   BaseFormat format;
   if (config.is_nf4) format.matrices = WeightFormat::kNf4;
@@ -262,7 +263,8 @@ bool is_of_base(const Model& model, const Weight& weight, const Tensor& saved) {
 LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadOptions& options,
                             const std::map<std::string, Weight>& left_out = {}) {
   const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
-  const ModelTensors tensors = load_model_tensors(*files, folder, options.shares_files);
+  const ModelTensors tensors =
+      load_model_tensors(*files, folder, options.shares_files, stored_names(model.config()));
   const Nf4Files quantized(tensors);
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors.tensors()) {

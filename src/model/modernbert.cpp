@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
+#include "finetune/model/model_options.h"
 #include "model/activation_names.h"
 #include "model/decoder.h"
 
@@ -12,6 +13,30 @@ nn::LayerNorm make_norm(const nn::Scope& scope, const ModelConfig& config) {
   return {scope, config.hidden_size, config.layer_norm_eps, config.encoder.norm_bias};
 }
 
+// "Wqkv"; of a decoder "q_proj", "k_proj" and "v_proj".
+class ModernBertProjections {
+ public:
+  ModernBertProjections(const nn::Scope& scope, const ModelConfig& config) {
+    const int64_t size = config.hidden_size;
+    const bool has_bias = config.decoder.attention_bias;
+    if (!is_causal(config)) {
+      all_.emplace(scope / "Wqkv", size, size, size, has_bias);
+      return;
+    }
+    for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+      alone_.emplace_back(scope / name, size, size, has_bias);
+    }
+  }
+  nn::Projections operator()(const nn::Value& x, nn::Pass& p) const {
+    if (all_) return (*all_)(x, p);
+    return {.value = alone_[2](x, p), .key = alone_[1](x, p), .query = alone_[0](x, p)};
+  }
+
+ private:
+  std::optional<nn::FusedProjections> all_;
+  std::vector<nn::Linear> alone_;
+};
+
 // h = x + Wo Attention(LN(x)), y = h + Wo(f(a) * b) with [a, b] = Wi LN(h). Layer 0 has no
 // attention norm, because the embeddings end with a norm.
 class ModernBertLayer {
@@ -21,11 +46,11 @@ class ModernBertLayer {
         attention_{.heads = config.num_attention_heads,
                    .layer = layer,
                    .dropout = config.decoder.attention_dropout,
-                   .window = is_local_ ? config.encoder.local_attention / 2 + 1 : 0},
+                   .causal = is_causal(config),
+                   .window = is_local_ ? window_of(config) : 0},
         attention_norm_(layer == 0 ? std::nullopt
                                    : std::optional(make_norm(scope / "attn_norm", config))),
-        query_key_value_(scope / "attn" / "Wqkv", config.hidden_size, config.hidden_size,
-                         config.hidden_size, config.decoder.attention_bias),
+        projections_(scope / "attn", config),
         output_(scope / "attn" / "Wo", config.hidden_size, config.hidden_size,
                 config.decoder.attention_bias),
         feed_forward_norm_(make_norm(scope / "mlp_norm", config)),
@@ -47,8 +72,14 @@ class ModernBertLayer {
   }
 
  private:
+  // A token, and those on both sides or before it.
+  static int64_t window_of(const ModelConfig& config) {
+    const int64_t window = *config.decoder.sliding_window;
+    return is_causal(config) ? window : window + 1;
+  }
+
   [[nodiscard]] nn::Value attended(nn::Value x, nn::Pass& p) const {
-    nn::Projections all = query_key_value_(nn::to_precision(std::move(x), p), p);
+    nn::Projections all = projections_(nn::to_precision(std::move(x), p), p);
     // In alphabetical order of layer types: full_attention, sliding_attention.
     const nn::Rotation& rotation = p.options().rotations[is_local_ ? 1 : 0];
     const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
@@ -60,7 +91,7 @@ class ModernBertLayer {
   bool is_local_;
   nn::AttentionOptions attention_;
   std::optional<nn::LayerNorm> attention_norm_;
-  nn::FusedProjections query_key_value_;
+  ModernBertProjections projections_;
   nn::Linear output_;
   nn::LayerNorm feed_forward_norm_;
   nn::GatedFeedForward feed_forward_;
@@ -97,15 +128,14 @@ class ModernBertModel final : public Backbone {
 };
 
 // "head": LN(f(W h)), the first part of every head.
-HeadTransform prediction_head(const nn::Scope& root, const ModelConfig& config) {
-  return {{root / "head" / "dense", config.hidden_size, config.hidden_size,
-           config.encoder.classifier_bias},
+HeadTransform prediction_head(const nn::Scope& scope, const ModelConfig& config) {
+  return {{scope / "dense", config.hidden_size, config.hidden_size, config.encoder.classifier_bias},
           find_activation(config.encoder.classifier_activation),
-          make_norm(root / "head" / "norm", config)};
+          make_norm(scope / "norm", config)};
 }
 
 // Warner et al. 2024
-class ModernBert final : public Architecture {
+class ModernBert : public Architecture {
  public:
   [[nodiscard]] std::string model_type() const override { return "modernbert"; }
   [[nodiscard]] std::string class_prefix() const override { return "ModernBert"; }
@@ -170,7 +200,9 @@ class ModernBert final : public Architecture {
     check_known("classifier_activation", own.classifier_activation, activation_names(), refuse);
     if (!config.classifier_dropout) config.classifier_dropout = 0.0;
     config.decoder.head_dim = config.hidden_size / config.num_attention_heads;
-    config.decoder.sliding_window = own.local_attention / 2;
+    if (!finetune::is_causal(config) || !config.decoder.sliding_window) {
+      config.decoder.sliding_window = own.local_attention / 2;
+    }
     if (config.decoder.layer_types.empty()) {
       const int64_t every = own.global_attn_every_n_layers.value_or(3);
       config.decoder.layer_types =
@@ -191,7 +223,7 @@ class ModernBert final : public Architecture {
   [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
                                                      const ModelConfig& config,
                                                      std::optional<Head> head) const override {
-    HeadTransform transform = prediction_head(root, config);
+    HeadTransform transform = prediction_head(root / "head", config);
     if (!head) {
       return std::make_unique<DenseLmHead>(std::move(transform), root / "decoder", config,
                                            config.encoder.decoder_bias);
@@ -235,7 +267,69 @@ class ModernBert final : public Architecture {
   }
 };
 
+// Weller et al. 2025 (Ettin): the same layers, causal.
+class ModernBertDecoder final : public ModernBert {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "modernbert-decoder"; }
+  [[nodiscard]] std::string class_prefix() const override { return "ModernBertDecoder"; }
+  [[nodiscard]] bool is_causal() const override { return true; }
+  [[nodiscard]] bool has_decoder_fields() const override { return true; }
+
+  void set_defaults(ModelConfig& config) const override {
+    ModernBert::set_defaults(config);
+    config.decoder.eos_token_ids = {50282};
+  }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    return with_fields(
+        without_fields(ModernBert::fields(c),
+                       {"eos_token_id", "classifier_pooling", "deterministic_flash_attn",
+                        "sparse_prediction", "sparse_pred_ignore_index"}),
+        {{"eos_token_id", &c.decoder.eos_token_ids, 0, kMostTokens},
+         {"sliding_window", &c.decoder.sliding_window, 1, kMostPositions}});
+  }
+
+  void complete(ModelConfig& config, const Refuse& refuse) const override {
+    ModernBert::complete(config, refuse);
+    DecoderConfig& own = config.decoder;
+    own.pad_token_id = config.pad_token_id;
+    own.num_key_value_heads = config.num_attention_heads;
+    config.eos_token_id.reset();
+    if (!own.eos_token_ids.empty()) config.eos_token_id = own.eos_token_ids.front();
+  }
+
+  [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
+                                                     const ModelConfig& config,
+                                                     std::optional<Head> head) const override {
+    if (head && *head != Head::kSequenceClassification) refuse_head(config);
+    HeadTransform transform = prediction_head(root / (head ? "head" : "lm_head"), config);
+    if (!head) {
+      return std::make_unique<DenseLmHead>(std::move(transform), root / "decoder", config,
+                                           config.encoder.decoder_bias);
+    }
+    return std::make_unique<DenseClassifier>(
+        std::move(transform), root / "classifier",
+        DenseClassifierOptions{.outputs = count_outputs(config, *head),
+                               .tokens = TokensRead::kLast,
+                               .has_bias = config.encoder.classifier_bias,
+                               .padding = config.decoder.pad_token_id,
+                               .dropout = config.classifier_dropout.value_or(0.0)});
+  }
+
+  [[nodiscard]] double fresh_share(const ModelConfig& config,
+                                   std::string_view parameter) const override {
+    return ModernBert::fresh_share(config, parameter == "lm_head.dense.weight"
+                                               ? std::string_view("head.dense.weight")
+                                               : parameter);
+  }
+};
+
 }  // namespace
+
+const Architecture& modernbert_decoder_architecture() {
+  static const ModernBertDecoder kModernBertDecoder;
+  return kModernBertDecoder;
+}
 
 const Architecture& modernbert_architecture() {
   static const ModernBert kModernBert;

@@ -35,7 +35,6 @@ class Phi3 final : public DecoderFamily {
 
   void complete(ModelConfig& config, const Refuse& refuse) const override {
     for (auto& [layers, rope] : config.decoder.rope_parameters) {
-      if (!rope.partial_rotary_factor) rope.partial_rotary_factor = 1.0;
       if (rope.rope_type == "yarn") rope.rope_type = "longrope";  // the name in early files
       if (rope.rope_type == "longrope") {
         rope.original_max_position_embeddings = config.decoder.original_max_position_embeddings;
@@ -48,11 +47,11 @@ class Phi3 final : public DecoderFamily {
   }
 
  protected:
-  [[nodiscard]] bool rotates_part_by_default() const override { return true; }
+  [[nodiscard]] std::optional<double> rotated_share() const override { return 1.0; }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
     options.fuses_qkv = options.fuses_gate_up = true;
-    options.residual_dropout = config.decoder.resid_pdrop;
+    drop_residuals(config.decoder.resid_pdrop, options);
     slide_every_layer(config, options);
     return options;
   }

@@ -15,6 +15,10 @@
 namespace finetune {
 namespace {
 
+bool has_fixed_growth(const RopeParameters& rope) {
+  return rope.rope_type == "dynamic" && rope.alpha.value_or(0.0) != 0.0;
+}
+
 // Angular frequencies of a head's pairs of values, and a factor.
 struct Frequencies {
   std::vector<float> values;  // [R / 2]
@@ -147,8 +151,16 @@ Frequencies llama3(const RopeShape& shape) {
   return result;
 }
 
+// The same with a fixed growth (Hunyuan's checkpoints).
+Frequencies ntk_alpha(const RopeShape& shape) {
+  const auto size = static_cast<double>(shape.head_dim);
+  const double base = shape.rope.rope_theta * std::pow(*shape.rope.alpha, size / (size - 2.0));
+  return {plain_frequencies(base, shape.head_dim / 2, shape.head_dim)};
+}
+
 Frequencies frequencies_of(const RopeShape& shape, int64_t length) {
   const std::string& type = shape.rope.rope_type;
+  if (has_fixed_growth(shape.rope)) return ntk_alpha(shape);
   if (type == "dynamic") return dynamic(shape, length);
   if (type == "llama3") return llama3(shape);
   if (type == "longrope") return longrope(shape, length);
@@ -187,9 +199,9 @@ nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
     return nn::make_rotation(of_positions, uploaded(values, positions.device()),
                              frequencies.factor);
   };
-  if (rope.rope_type != "dynamic" && rope.rope_type != "longrope") {
-    return rotation_of(positions, 0);
-  }
+  const bool depends_on_length =
+      (rope.rope_type == "dynamic" && !has_fixed_growth(rope)) || rope.rope_type == "longrope";
+  if (!depends_on_length) return rotation_of(positions, 0);
   std::vector<Tensor> cosines;
   std::vector<Tensor> sines;
   int64_t first = 0;
@@ -201,6 +213,13 @@ nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
     first += length;
   }
   return {.cos = at::cat(cosines), .sin = at::cat(sines)};
+}
+
+Tensor llama_4_query_scale(const RopeParameters& rope, const Tensor& positions, int64_t longest) {
+  const int64_t original = *rope.original_max_position_embeddings;
+  if (longest <= original) return {};
+  const Tensor times = (positions.to(at::kFloat) / static_cast<double>(original)).floor();
+  return (times + 1.0).log() * *rope.llama_4_scaling_beta + 1.0;
 }
 
 }  // namespace finetune

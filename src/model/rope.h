@@ -27,4 +27,10 @@ struct SequenceLengths {
                                          int64_t max_position_embeddings, const Tensor& positions,
                                          const SequenceLengths& lengths);
 
+// Returns the factors of queries at positions [N] (Llama 4): 1 + beta ln(1 + floor(position /
+// original_max_position_embeddings)), float32; undefined if no position reaches that length, where
+// all are 1.
+[[nodiscard]] Tensor llama_4_query_scale(const RopeParameters& rope, const Tensor& positions,
+                                         int64_t longest);
+
 }  // namespace finetune

@@ -41,7 +41,7 @@ class SeedOss final : public DecoderFamily {
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
     options.output_bias = config.decoder.attention_out_bias;
-    options.residual_dropout = config.decoder.resid_pdrop;
+    drop_residuals(config.decoder.resid_pdrop, options);
     return options;
   }
 };

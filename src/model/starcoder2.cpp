@@ -45,7 +45,7 @@ class Starcoder2 final : public DecoderFamily {
     options.ungated_up = "c_fc";
     options.ungated_down = "c_proj";
     options.feed_forward_bias = config.decoder.attention_bias;
-    options.residual_dropout = config.decoder.resid_pdrop;
+    drop_residuals(config.decoder.resid_pdrop, options);
     options.embedding_dropout = config.decoder.embd_pdrop;
     slide_every_layer(config, options);
     return options;

@@ -193,11 +193,18 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
 }
 
 FusedProjections::FusedProjections(const Scope& scope, int64_t inputs, int64_t queries,
-                                   int64_t keys, bool has_bias)
-    : queries_(queries), keys_(keys), all_(scope, inputs, queries + 2 * keys, has_bias) {}
+                                   int64_t keys, bool has_bias, int64_t groups)
+    : queries_(queries),
+      keys_(keys),
+      groups_(groups),
+      all_(scope, inputs, queries + 2 * keys, has_bias) {
+  FT_CHECK(groups == 1 || queries == keys, "a group of heads has as many queries as keys");
+}
 
 Projections FusedProjections::operator()(Value x, Pass& p) const {
-  std::vector<Value> parts = split(all_(std::move(x), p), {queries_, keys_, keys_}, p);
+  Value all = all_(std::move(x), p);
+  if (groups_ > 1) all = parts_together(std::move(all), groups_, 3, p);
+  std::vector<Value> parts = split(std::move(all), {queries_, keys_, keys_}, p);
   return {.value = std::move(parts[2]), .key = std::move(parts[1]), .query = std::move(parts[0])};
 }
 

@@ -110,6 +110,22 @@ Value in_halves(Value x, int64_t head_size, int64_t rotated, Pass& p) {
   return y;
 }
 
+Value parts_together(Value x, int64_t groups, int64_t parts, Pass& p) {
+  const auto turned = [](const Tensor& all, int64_t first, int64_t second) {
+    return all.unflatten(-1, {first, second, -1}).transpose(-3, -2).flatten(-3);
+  };
+  const Value y = p.result(turned(x.tensor, groups, parts), x.slot != nullptr);
+  p.record(y, [=, dx = x.slot](const Tensor& dy) { dx->give(turned(dy, parts, groups)); });
+  return y;
+}
+
+Value scaled_tokens(Value x, const Tensor& factors, Pass& p) {
+  const Tensor wide = factors.to(x.tensor.scalar_type()).unsqueeze(-1);
+  const Value y = p.result(x.tensor * wide, x.slot != nullptr);
+  p.record(y, [wide, dx = x.slot](const Tensor& dy) { dx->give(dy * wide); });
+  return y;
+}
+
 Value joined_heads(Value x, Pass& p) {
   const Value y = p.result(x.tensor.flatten(-2), x.slot != nullptr);
   p.record(y, [dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {

@@ -49,7 +49,7 @@ GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
     gate_.emplace(scope / "gate_proj", o.size, o.intermediate, o.has_bias);
     up_.emplace(scope / "up_proj", o.size, o.intermediate, o.has_bias);
   }
-  down_.emplace(scope / o.down, o.intermediate, o.size, o.has_bias);
+  down_.emplace(scope / o.down, o.intermediate, o.size, o.has_bias || o.has_down_bias);
 }
 
 // y = f(gate) * up; dgate = f'(gate) * dy * up by autograd, dup = f(gate) * dy.

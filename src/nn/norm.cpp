@@ -7,6 +7,7 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rsqrt.h>
 
 #include <tuple>
@@ -53,17 +54,20 @@ RmsNorm::RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one
 Tensor RmsNorm::plainly(const Tensor& x, const Tensor& weight) const {
   const Tensor wide = x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const Tensor unit = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon_);
+  if (!weight.defined()) return unit.to(x.scalar_type());
   return (unit * (adds_one_ ? weight + 1.0 : weight)).to(x.scalar_type());
 }
 
-kernels::RmsNorm RmsNorm::options(const Pass& p) const {
-  return {.weight = p.values(weight_), .epsilon = epsilon_, .adds_one = adds_one_};
+kernels::RmsNorm RmsNorm::options(const Tensor& x, const Pass& p) const {
+  Tensor weight = p.values(weight_);
+  if (!weight.defined()) weight = at::ones({x.size(-1)}, x.options().dtype(at::kFloat));
+  return {.weight = std::move(weight), .epsilon = epsilon_, .adds_one = adds_one_};
 }
 
 Value RmsNorm::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) return {.tensor = plainly(x.tensor, p.leaf(weight_))};
   const at::ScalarType type = scalar_type(p.options().precision);
-  return record(kernels::fused_rms_norm(x.tensor, options(p), type), x, nullptr, p);
+  return record(kernels::fused_rms_norm(x.tensor, options(x.tensor, p), type), x, nullptr, p);
 }
 
 // The gradient of the sum is that of both terms. The norm is the last that adds to it, so its
@@ -77,7 +81,8 @@ RmsNorm::OfSum RmsNorm::of_sum(const Residual& all, Pass& p) const {
   const at::ScalarType type = scalar_type(p.options().precision);
   const at::ScalarType of_x = x.tensor.scalar_type();
   const at::ScalarType of_branch = branch.tensor.scalar_type();
-  kernels::SumAndNorm made = kernels::fused_add_rms_norm(x.tensor, branch.tensor, options(p), type);
+  kernels::SumAndNorm made =
+      kernels::fused_add_rms_norm(x.tensor, branch.tensor, options(x.tensor, p), type);
   const Value sum = p.result(std::move(made.sum), x.slot || branch.slot);
   const auto rounded = of_branch == type ? std::make_shared<Tensor>() : nullptr;
   p.record(sum, [dx = x.slot, d_branch = branch.slot, of_x, of_branch, rounded](const Tensor& ds) {
@@ -94,22 +99,22 @@ Value RmsNorm::record(Tensor y, const Value& x, const std::shared_ptr<Tensor>& r
   Value result = p.result(std::move(y), has_trained_weight || x.slot);
   if (!result.slot) return result;
   result.rebuild = rebuilt_once(
-      [this, &p, type, x = x.tensor] { return kernels::fused_rms_norm(x, options(p), type); });
-  p.record(
-      result, [this, &p, x = x.tensor, dx = x.slot, has_trained_weight, rounded](Tensor gradient) {
-        const Tensor dy = to_overwrite(std::move(gradient));
-        Tensor of_weight;
-        const auto backward = [&](const Tensor& sum) {
-          const bool is_whole = rounded && dx && (sum.defined() || !dx->has_gradient());
-          const auto gradients = kernels::fused_rms_norm_backward(dy, x, options(p), sum, is_whole);
-          of_weight = gradients.weight;
-          if (is_whole) *rounded = gradients.rounded;
-          return gradients.input;
-        };
-        dx ? dx->give_sum(x.scalar_type(), backward) : (void)backward({});
-        if (has_trained_weight) p.add(weight_, of_weight);
-        p.complete({weight_});
-      });
+      [this, &p, type, x = x.tensor] { return kernels::fused_rms_norm(x, options(x, p), type); });
+  p.record(result, [this, &p, x = x.tensor, dx = x.slot, has_trained_weight,
+                    rounded](Tensor gradient) {
+    const Tensor dy = to_overwrite(std::move(gradient));
+    Tensor of_weight;
+    const auto backward = [&](const Tensor& sum) {
+      const bool is_whole = rounded && dx && (sum.defined() || !dx->has_gradient());
+      const auto gradients = kernels::fused_rms_norm_backward(dy, x, options(x, p), sum, is_whole);
+      of_weight = gradients.weight;
+      if (is_whole) *rounded = gradients.rounded;
+      return gradients.input;
+    };
+    dx ? dx->give_sum(x.scalar_type(), backward) : (void)backward({});
+    if (has_trained_weight) p.add(weight_, of_weight);
+    p.complete({weight_});
+  });
   return result;
 }
 

@@ -27,43 +27,89 @@ std::string adapted_name(const std::string& stored, const std::string& path) {
   return name;
 }
 
+// A name in the model, and which of several equal parts of a stored tensor's rows it has.
+struct NamedPart {
+  std::string name;
+  int64_t part = 0, parts = 1;
+};
+
+std::vector<NamedPart> named_parts(const std::string& stored, const StoredNames& rules) {
+  std::vector<NamedPart> all = {{stored}};
+  for (const StoredName& rule : rules) {
+    const bool at_begin = rule.stored.starts_with('^');
+    const std::string pattern = rule.stored.substr(at_begin ? 1 : 0);
+    const size_t found = all.front().name.find(pattern);
+    if (found == std::string::npos || (at_begin && found > 0)) continue;
+    const auto parts = static_cast<int64_t>(rule.names.size());
+    const NamedPart whole = all.front();
+    all.clear();
+    for (int64_t part = 0; part < parts; ++part) {
+      all.push_back({whole.name, part, parts});
+      all.back().name.replace(found, pattern.size(), rule.names[static_cast<size_t>(part)]);
+    }
+    if (parts > 1) break;
+  }
+  return all;
+}
+
 // A file whose tensors have other names in the model.
 class RenamedWeights final : public WeightFile {
  public:
-  using Rename = std::function<std::string(const std::string& stored)>;
+  using Rename = std::function<std::vector<NamedPart>(const std::string& stored)>;
   RenamedWeights(std::shared_ptr<const WeightFile> file, const Rename& rename)
       : file_(std::move(file)) {
-    for (TensorInfo info : file_->tensors()) {
-      const std::string stored = info.name;
-      info.name = rename(stored);
-      stored_[info.name] = stored;
-      tensors_.push_back(std::move(info));
+    for (const TensorInfo& stored : file_->tensors()) {
+      for (NamedPart& own : rename(stored.name)) {
+        TensorInfo info = stored;
+        info.name = own.name;
+        if (own.parts > 1) take_part(stored, own, info);
+        stored_[info.name] = {stored, std::move(own)};
+        tensors_.push_back(std::move(info));
+      }
     }
   }
 
   [[nodiscard]] const std::string& path() const override { return file_->path(); }
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const override { return tensors_; }
   [[nodiscard]] Tensor read(const TensorInfo& info) const override {
-    return file_->read(stored(info));
+    const auto& [stored, own] = stored_.at(info.name);
+    if (own.parts == 1) return file_->read(stored);
+    return rows_of(stored, own.part * info.shape.front(), info.shape.front());
   }
   [[nodiscard]] bool reads_rows() const override { return file_->reads_rows(); }
   [[nodiscard]] Tensor read_rows(const TensorInfo& info, int64_t first,
                                  int64_t count) const override {
-    return file_->read_rows(stored(info), first, count);
+    const auto& [stored, own] = stored_.at(info.name);
+    if (own.parts == 1) return file_->read_rows(stored, first, count);
+    return rows_of(stored, own.part * info.shape.front() + first, count);
   }
   void read_into(const TensorInfo& info, Tensor& target) const override {
-    file_->read_into(stored(info), target);
+    const auto& [stored, own] = stored_.at(info.name);
+    if (own.parts == 1) return file_->read_into(stored, target);
+    check_fits(path(), info, target);
+    target.copy_(read(info));
   }
 
  private:
-  [[nodiscard]] TensorInfo stored(TensorInfo info) const {
-    info.name = stored_.at(info.name);
-    return info;
+  void take_part(const TensorInfo& stored, const NamedPart& own, TensorInfo& info) const {
+    if (info.shape.empty() || info.shape.front() % own.parts != 0) {
+      throw Error(ErrorKind::kData,
+                  format_text("'{}': tensor '{}' has the shape {}, but its rows are {} tensors of "
+                              "the model",
+                              path(), stored.name, shape_text(info.shape), own.parts));
+    }
+    info.shape.front() /= own.parts;
+    info.bytes /= static_cast<uint64_t>(own.parts);
+    info.offset += static_cast<uint64_t>(own.part) * info.bytes;
+  }
+  [[nodiscard]] Tensor rows_of(const TensorInfo& stored, int64_t first, int64_t count) const {
+    if (file_->reads_rows()) return file_->read_rows(stored, first, count);
+    return file_->read(stored).narrow(0, first, count).clone();
   }
 
   std::shared_ptr<const WeightFile> file_;
   std::vector<TensorInfo> tensors_;
-  std::map<std::string, std::string> stored_;  // names in the file
+  std::map<std::string, std::pair<TensorInfo, NamedPart>> stored_;
 };
 
 }  // namespace
@@ -120,20 +166,29 @@ void ModelTensors::read_into(const std::string& name, Tensor& target) const {
   file_of(name).read_into(info(name), target);
 }
 
-ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps) {
+ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps,
+                                const StoredNames& names) {
   const WeightFiles weights = find_weight_files(files, folder);
   ModelTensors model;
+  std::map<std::string, std::string> path_of;  // by names in the files
   for (const std::string& path : weights.paths) {
     std::shared_ptr<const WeightFile> file = is_pickled(path)
                                                  ? open_torch_weights(files, path)
                                                  : open_safetensors_weights(files, path, maps);
     const std::string module(module_folder(path.substr(join_path(folder, "").size())));
     if (!module.empty()) {
-      file = std::make_shared<const RenamedWeights>(
-          file, [&](const std::string& stored) { return module + "." + stored; });
+      file = std::make_shared<const RenamedWeights>(file, [&](const std::string& stored) {
+        return std::vector<NamedPart>{{module + "." + stored}};
+      });
     } else if (weights.is_adapter) {
+      file = std::make_shared<const RenamedWeights>(file, [&](const std::string& stored) {
+        return std::vector<NamedPart>{{adapted_name(stored, path)}};
+      });
+    }
+    for (const TensorInfo& tensor : file->tensors()) path_of[tensor.name] = path;
+    if (!names.empty()) {
       file = std::make_shared<const RenamedWeights>(
-          file, [&](const std::string& stored) { return adapted_name(stored, path); });
+          file, [&](const std::string& stored) { return named_parts(stored, names); });
     }
     model.files_.push_back(std::move(file));
     for (const TensorInfo& tensor : model.files_.back()->tensors()) {
@@ -147,7 +202,8 @@ ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bo
     }
   }
   for (const auto& [tensor, path] : weights.owners) {
-    if (!model.has(tensor) || model.path_of(tensor) != path) {
+    const auto found = path_of.find(tensor);
+    if (found == path_of.end() || found->second != path) {
       throw Error(ErrorKind::kData, "'" + weights.index + "' says that '" + file_name(path) +
                                         "' holds tensor '" + tensor +
                                         "', but it does not; fetch the shards again");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs of ModernBERT, DeBERTa, DistilBERT, ELECTRA, MPNet and EuroBERT end with the same bits,
-// however they are split, stopped and killed.
+// Runs of ModernBERT, DeBERTa, DistilBERT, ELECTRA, MPNet, EuroBERT and Nomic BERT end with the
+// same bits, however they are split, stopped and killed.
 #include <csignal>
 
 #include "integration/tiny_run.h"
@@ -10,7 +10,8 @@ namespace {
 
 // Windows and distance buckets are shorter than the samples.
 TinyRun::Keys encoder(const std::string& type, const TinyRun::Keys& more = {}) {
-  if (type == "distilbert" || type == "electra" || type == "mpnet" || type == "eurobert") {
+  if (type == "distilbert" || type == "electra" || type == "mpnet" || type == "eurobert" ||
+      type == "nomic_bert") {
     const std::string own =
         type == "electra" ? "embedding_size: 16, intermediate_size: 48" : "intermediate_size: 48";
     TinyRun::Keys keys = {{"model_type", type},
@@ -39,7 +40,7 @@ TinyRun::Keys encoder(const std::string& type, const TinyRun::Keys& more = {}) {
 class Encoders : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, Encoders,
                          ::testing::Values("modernbert", "deberta-v2", "distilbert", "electra",
-                                           "mpnet", "eurobert"),
+                                           "mpnet", "eurobert", "nomic_bert"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');

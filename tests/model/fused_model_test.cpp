@@ -20,7 +20,8 @@ constexpr DropoutStream kDropout{.seed = 5, .update = 3, .first_position = 8};
 
 // As in transformers.
 bool has_head(const std::string& type, Head head) {
-  return type != "eurobert" || (head != Head::kMultipleChoice && head != Head::kQuestionAnswering);
+  return (type != "eurobert" && type != "nomic_bert" && type != "gte") ||
+         (head != Head::kMultipleChoice && head != Head::kQuestionAnswering);
 }
 
 ModelConfig tiny(const std::string& type, double dropout) {
@@ -48,6 +49,7 @@ ModelConfig tiny(const std::string& type, double dropout) {
     config.encoder.mlp_dropout = config.encoder.embedding_dropout = dropout;
     config.classifier_dropout = dropout;
   }
+  if (type == "nomic_bert" || type == "gte") config.decoder.head_dim = 8;
   if (type == "electra") config.encoder.embedding_size = 12;
   if (type == "deberta-v2") {  // distances from 2 on share rows
     config.type_vocab_size = 0;
@@ -140,7 +142,7 @@ class FusedModel : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, FusedModel,
                          testing::Values("roberta", "bert", "xlm-roberta", "big_bird", "modernbert",
                                          "deberta-v2", "distilbert", "electra", "ernie", "mpnet",
-                                         "eurobert"),
+                                         "eurobert", "nomic_bert", "gte"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');

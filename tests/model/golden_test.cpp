@@ -60,17 +60,53 @@ std::vector<Case> cases() {
         {std::string("eurobert-sequence_classification") + more, Head::kSequenceClassification});
   }
   list.push_back({"eurobert-token_classification", Head::kTokenClassification});
+  for (const std::string family : {"nomic_bert", "gte"}) {
+    list.push_back({family + "-masked_lm", std::nullopt});
+    list.push_back({family + "-sequence_classification", Head::kSequenceClassification});
+    list.push_back({family + "-token_classification", Head::kTokenClassification});
+  }
+  list.push_back({"gte-masked_lm-untyped", std::nullopt});
   // make_decoder_goldens.py
-  for (const char* name : {"llama",        "llama-tied",     "llama-biased",
-                           "llama-linear", "llama-dynamic",  "llama-yarn",
-                           "llama-llama3", "llama-longrope", "llama-proportional",
-                           "mistral",      "qwen2",          "qwen3",
-                           "gemma",        "gemma2",         "gemma3_text",
-                           "phi3",         "phi3-longrope",  "olmo2",
-                           "smollm3",      "gpt2",           "gpt2-scaled",
-                           "ministral",    "olmo3",          "granite",
-                           "seed_oss",     "glm4",           "helium",
-                           "ernie4_5",     "starcoder2",     "arcee"}) {
+  for (const char* name : {"llama",
+                           "llama-tied",
+                           "llama-biased",
+                           "llama-linear",
+                           "llama-dynamic",
+                           "llama-yarn",
+                           "llama-llama3",
+                           "llama-longrope",
+                           "llama-proportional",
+                           "mistral",
+                           "qwen2",
+                           "qwen3",
+                           "gemma",
+                           "gemma2",
+                           "gemma3_text",
+                           "phi3",
+                           "phi3-longrope",
+                           "olmo2",
+                           "smollm3",
+                           "gpt2",
+                           "gpt2-scaled",
+                           "ministral",
+                           "olmo3",
+                           "granite",
+                           "seed_oss",
+                           "glm4",
+                           "helium",
+                           "ernie4_5",
+                           "starcoder2",
+                           "arcee",
+                           "gpt_neox",
+                           "gpt_neox-sequential",
+                           "phi",
+                           "stablelm",
+                           "stablelm-parallel",
+                           "exaone4",
+                           "hunyuan_v1_dense",
+                           "ministral3",
+                           "nanochat",
+                           "modernbert-decoder"}) {
     list.push_back({name, std::nullopt});
   }
   return list;
@@ -94,7 +130,8 @@ class Golden : public testing::TestWithParam<Case> {
   Model& model() { return head_model_ ? static_cast<Model&>(*head_model_) : *masked_lm_; }
 
   LoadReport load() {
-    const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder_);
+    const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder_, /*maps=*/false,
+                                                    stored_names(model().config()));
     std::vector<std::string> names;
     for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
     return load_weights(

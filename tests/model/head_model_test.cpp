@@ -42,13 +42,14 @@ ModelConfig tiny_head(const std::string& model_type) {
 }
 
 bool has_all_heads(const std::string& type) {
-  return !is_causal(default_model_config(type)) && type != "eurobert";
+  return !is_causal(default_model_config(type)) && type != "eurobert" && type != "nomic_bert" &&
+         type != "gte";
 }
 
 // Whether heads of the family read classifier_dropout as BERT's do.
 bool is_of_berts_kin(const std::string& type) {
-  const std::set<std::string> others = {"modernbert", "deberta-v2", "distilbert",
-                                        "electra",    "mpnet",      "eurobert"};
+  const std::set<std::string> others = {"modernbert", "deberta-v2", "distilbert", "electra",
+                                        "mpnet",      "eurobert",   "nomic_bert", "gte"};
   return !is_causal(default_model_config(type)) && !others.contains(type);
 }
 
@@ -182,23 +183,20 @@ ModelConfig tiny_decoder_head(const std::string& type) {
                                                               {"vocab_size", 40},
                                                               {"initializer_range", 0.3}});
   }
-  return override_model_config(default_model_config(type), {{"num_hidden_layers", 1},
-                                                            {"hidden_size", 16},
-                                                            {"num_attention_heads", 4},
-                                                            {"num_key_value_heads", 2},
-                                                            {"intermediate_size", 32},
-                                                            {"vocab_size", 40},
-                                                            {"pad_token_id", 0},
-                                                            {"initializer_range", 0.3}});
+  Json keys = {{"num_hidden_layers", 1},  {"hidden_size", 32}, {"num_attention_heads", 4},
+               {"intermediate_size", 32}, {"vocab_size", 40},  {"pad_token_id", 0},
+               {"initializer_range", 0.3}};
+  if (type != "gpt_neox" && type != "modernbert-decoder") keys["num_key_value_heads"] = 2;
+  return override_model_config(default_model_config(type), keys);
 }
 
 // As in transformers.
 bool has_sequence_classifier(const std::string& type) {
-  return type != "granite" && type != "ernie4_5";
+  return type != "granite" && type != "ernie4_5" && type != "nanochat";
 }
 bool has_token_classifier(const std::string& type) {
   return has_sequence_classifier(type) && type != "olmo2" && type != "olmo3" &&
-         type != "gemma3_text";
+         type != "gemma3_text" && type != "hunyuan_v1_dense" && type != "modernbert-decoder";
 }
 
 TEST(HeadModel, OfADecoderIsAClassifier) {
@@ -212,12 +210,14 @@ TEST(HeadModel, OfADecoderIsAClassifier) {
     }
     const auto model = make_model(Head::kSequenceClassification, config, 1, kHeadDevice);
     EXPECT_THAT(run(*model, row()).sizes().vec(), testing::ElementsAre(1, 3));
-    EXPECT_EQ(model->parameters().back().name, "score.weight") << type;
+    EXPECT_EQ(model->parameters().back().name,
+              type == "modernbert-decoder" ? "classifier.weight" : "score.weight")
+        << type;
     if (has_token_classifier(type)) {
       const auto tokens = make_model(Head::kTokenClassification, config, 1, kHeadDevice);
       EXPECT_THAT(run(*tokens, row()).sizes().vec(), testing::ElementsAre(1, 7, 3));
       EXPECT_EQ(tokens->parameters().back().name,
-                type == "gpt2" ? "classifier.bias" : "score.bias");
+                type.starts_with("gpt") ? "classifier.bias" : "score.bias");
     } else {
       EXPECT_THROW((void)make_model(Head::kTokenClassification, config, 1, kHeadDevice), Error);
     }

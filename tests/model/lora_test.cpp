@@ -33,9 +33,10 @@ using ::testing::Pair;
 
 const c10::Device kLoraDevice(c10::kCPU);
 const std::vector<std::string> kDecoders = {
-    "llama", "llama-tied", "llama-biased", "mistral",  "qwen2",      "qwen3",
-    "gemma", "gemma2",     "gemma3_text",  "phi3",     "olmo2",      "smollm3",
-    "gpt2",  "granite",    "glm4",         "ernie4_5", "starcoder2", "arcee"};
+    "llama",    "llama-tied", "llama-biased", "mistral",  "qwen2",      "qwen3",
+    "gemma",    "gemma2",     "gemma3_text",  "phi3",     "olmo2",      "smollm3",
+    "gpt2",     "granite",    "glm4",         "ernie4_5", "starcoder2", "arcee",
+    "gpt_neox", "phi",        "stablelm",     "nanochat"};
 
 ModelConfig config_of(const std::string& name, const nn::LoraConfig& lora, double dropout = 0.0) {
   ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);
@@ -167,7 +168,8 @@ TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
 nn::LoraConfig with_embeddings(double dropout = 0.0) {
   return {.r = 4,
           .lora_dropout = dropout,
-          .target_modules = {{".*(embed_tokens|wte|wpe|q_proj|c_attn|qkv_proj)"}, true}};
+          .target_modules = {
+              {".*(embed_tokens|embed_in|wte|wpe|q_proj|c_attn|qkv_proj|query_key_value)"}, true}};
 }
 
 TEST_P(LoraModel, OfAnEmbeddingHasTheReadableModelsGradientsAndRecomputesToTheSameBits) {
@@ -439,7 +441,7 @@ TEST_P(LoraModel, OfAnEmbeddingIsPlanned) {
     return kept_bytes(config_of(GetParam(), lora), 16);
   };
   nn::LoraConfig linear = with_embeddings();
-  linear.target_modules = {{".*(q_proj|c_attn|qkv_proj)"}, true};
+  linear.target_modules = {{".*(q_proj|c_attn|qkv_proj|query_key_value)"}, true};
   EXPECT_GE(kept(with_embeddings()), kept(linear) + 16 * 4 * 4);
 }
 

@@ -93,9 +93,11 @@ TEST(ModelConfig, HasEachFamilysOwnDefaults) {
   const Json expected = read_json_file(source_dir() + "/tests/fixtures/model/defaults.json");
   ASSERT_EQ(model_types().size(), expected.size());
   for (const std::string& type : model_types()) {
-    const Json mine = Json::parse(model_config_json(default_model_config(type), "X"));
+    Json mine = Json::parse(model_config_json(default_model_config(type), "X"));
+    if (type == "ministral3") mine["rope_parameters"]["type"] = "yarn";  // both names
     for (const auto& [name, value] : expected.at(type).items()) {
-      if (type == "ministral" && name == "head_dim") continue;  // null, which its model refuses
+      // null, which Ministral's model refuses
+      if ((type == "ministral" || type == "hunyuan_v1_dense") && name == "head_dim") continue;
       EXPECT_EQ(mine.value(name, Json("(not written)")), value) << type << ": " << name;
     }
     EXPECT_EQ(mine.size(), expected.at(type).size() + 2) << type;  // architectures and dtype
@@ -361,6 +363,69 @@ TEST(DecoderConfig, RefusesRotationsThatCannotBe) {
                       {"long_factor", {1.0, 2.0}}}));
   EXPECT_GOLDEN(rope({{"rope_type", "linear"}, {"factor", "two"}}));
   EXPECT_GOLDEN(rope(Json("linear")));
+}
+
+// As in transformers, whose classes have a scaling for files without one.
+TEST(DecoderConfig, TakesTheFilesRotaryParametersWhole) {
+  const Json own = {
+      {"rope_type", "yarn"}, {"factor", 2.0}, {"original_max_position_embeddings", 8}};
+  const ModelConfig config =
+      parse_model_config({{"model_type", "ministral3"}, {"rope_parameters", own}}, "c");
+  const RopeParameters& rope = config.decoder.rope_parameters.at("");
+  EXPECT_EQ(rope.factor, 2.0);
+  EXPECT_EQ(rope.mscale, std::nullopt);
+  EXPECT_EQ(rope.llama_4_scaling_beta, std::nullopt);
+}
+
+TEST(DecoderConfig, ReadsMembersOfRotaryParametersThatOneFamilyAloneHas) {
+  const Json own = {
+      {"rope_type", "dynamic"}, {"factor", 1.0}, {"alpha", 9.0}, {"llama_4_scaling_beta", 0.5}};
+  const auto rope_of = [&](const char* type) {
+    return parse_model_config({{"model_type", type}, {"rope_parameters", own}}, "c")
+        .decoder.rope_parameters.at("");
+  };
+  EXPECT_EQ(rope_of("hunyuan_v1_dense").alpha, 9.0);
+  EXPECT_EQ(rope_of("ministral3").llama_4_scaling_beta, 0.5);
+  EXPECT_EQ(rope_of("llama").alpha, std::nullopt);
+  EXPECT_EQ(rope_of("llama").llama_4_scaling_beta, std::nullopt);
+}
+
+TEST(DecoderConfig, ReadsOldNamesOfRotaryParameters) {
+  const ModelConfig config = parse_model_config(
+      {{"model_type", "gpt_neox"}, {"rotary_pct", 0.5}, {"rotary_emb_base", 500}}, "c");
+  EXPECT_EQ(config.decoder.rope_parameters.at("").partial_rotary_factor, 0.5);
+  EXPECT_EQ(config.decoder.rope_parameters.at("").rope_theta, 500.0);
+  EXPECT_EQ(parse_model_config({{"model_type", "gpt_neox"}}, "c")
+                .decoder.rope_parameters.at("")
+                .partial_rotary_factor,
+            0.25);
+}
+
+TEST(DecoderConfig, ReadsAPatternOfWindowsAsANumberOrAName) {
+  const auto layers_of = [](const Json& more) {
+    Json json = {{"model_type", "exaone4"}, {"num_hidden_layers", 3}};
+    json.update(more);
+    return parse_model_config(json, "c").decoder.layer_types;
+  };
+  const std::vector<std::string> every_second = {"sliding_attention", "full_attention",
+                                                 "sliding_attention"};
+  EXPECT_EQ(layers_of({{"sliding_window_pattern", 2}}), every_second);
+  EXPECT_EQ(layers_of({{"sliding_window_pattern", "LG"}, {"layer_types", every_second}}),
+            every_second);
+  EXPECT_EQ(layers_of({{"sliding_window", nullptr}}),
+            std::vector<std::string>(3, "full_attention"));
+  EXPECT_THAT(message_of([&] {
+                (void)layers_of({{"sliding_window_pattern", "LLG"}});
+              }),
+              HasSubstr("sliding_window_pattern"));
+}
+
+TEST(DecoderConfig, RefusesNormsOfHeadsThatItDoesNotHave) {
+  for (const char* type : {"phi", "stablelm"}) {
+    const Json json = {{"model_type", type}, {"qk_layernorm", true}};
+    EXPECT_THAT(message_of([&] { (void)parse_model_config(json, "c"); }),
+                HasSubstr("qk_layernorm"));
+  }
 }
 
 TEST(DecoderConfig, RefusesWhatItCannotCompute) {

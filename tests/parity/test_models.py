@@ -32,6 +32,8 @@ FAMILIES = {
     "camembert": dict(prefix="Camembert"),
     "ernie": dict(prefix="Ernie", use_task_id=True),
     "mpnet": dict(prefix="MPNet"),
+    "nomic_bert": dict(prefix="NomicBert", hidden_act="gelu"),
+    "gte": dict(prefix="Gte"),
     "eurobert": dict(prefix="EuroBert", num_key_value_heads=2, mask_token_id=4),
 }
 # Rows of different lengths, so that there is padding.

@@ -25,7 +25,9 @@ ModelConfig small(const std::string& type) {
                                  {"hidden_size", 64},
                                  {"num_attention_heads", 2},
                                  {"intermediate_size", 96}};
-  if (is_causal(config)) keys["num_key_value_heads"] = 2;
+  if (is_causal(config) && type != "gpt_neox" && type != "modernbert-decoder") {
+    keys["num_key_value_heads"] = 2;
+  }
   return override_model_config(config, keys);
 }
 

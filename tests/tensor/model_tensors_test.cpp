@@ -3,6 +3,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -161,6 +162,62 @@ TEST(ModelTensors, SayWhereAPickledTensorIsDamaged) {
   folder.write("pytorch_model.bin", bytes);
   const ModelTensors model = load(folder);
   EXPECT_THAT(message_of<Error>([&] { (void)model.read("a"); }), HasSubstr("checksum"));
+}
+
+// As transformers' conversion_mapping.py renames and splits them.
+TEST(ModelTensors, HaveTheModelsNamesAndParts) {
+  const StoredNames names = {
+      {"^new.", {""}}, {"attn.", {"self_attn."}}, {"qkv", {"query", "key", "value"}}};
+  const Tensor all = values({6, 2});
+  const auto check = [&](const TemporaryFolder& folder) {
+    const ModelTensors model = load_model_tensors(FileSystem::local(), folder.path(), false, names);
+    EXPECT_EQ(model.tensors().size(), 4U);
+    EXPECT_TRUE(model.has("other.new.bias")) << "not at the begin";
+    const Tensor key = model.read("self_attn.key.weight");
+    EXPECT_TRUE(at::equal(key, all.narrow(0, 2, 2)));
+    EXPECT_EQ(model.info("self_attn.key.weight").shape, (std::vector<int64_t>{2, 2}));
+    EXPECT_EQ(model.info("self_attn.key.weight").bytes, 16U);
+    const Tensor last = model.read_rows("self_attn.value.weight", 1, 1);
+    EXPECT_TRUE(at::equal(last, all.narrow(0, 5, 1)));
+    Tensor target = at::zeros({2, 2}).to(at::kDouble);
+    model.read_into("self_attn.query.weight", target);
+    EXPECT_TRUE(at::equal(target, all.narrow(0, 0, 2).to(at::kDouble)));
+    Tensor wide = at::zeros({6, 2});
+    EXPECT_THROW(model.read_into("self_attn.query.weight", wide), Error);
+  };
+  const TemporaryFolder plain;
+  plain.write(kModelFile,
+              bytes_of({{"new.attn.qkv.weight", all}, {"other.new.bias", values({3})}}));
+  check(plain);
+  const TemporaryFolder folder;
+  TorchDict dict;
+  dict.set("new.attn.qkv.weight", all);
+  dict.set("other.new.bias", values({3}));
+  folder.write("pytorch_model.bin", pickled(dict));
+  check(folder);
+}
+
+TEST(ModelTensors, RefuseRowsThatAreNoEqualParts) {
+  const StoredNames names = {{"qkv", {"query", "key", "value"}}};
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{4, 2}, {}}) {
+    const TemporaryFolder folder;
+    folder.write(kModelFile, bytes_of({{"qkv.weight", at::zeros(shape)}}));
+    EXPECT_THAT(message_of<Error>([&] {
+                  (void)load_model_tensors(FileSystem::local(), folder.path(), false, names);
+                }),
+                HasSubstr("qkv.weight"));
+  }
+}
+
+TEST(ModelTensors, AreCheckedAgainstAnIndexByTheirStoredNames) {
+  const TemporaryFolder folder;
+  const std::vector<ModelShard> shards =
+      plan_shards({{"qkv", values({3})}, {"b", values({4})}}, 16);
+  for (const ModelShard& shard : shards) folder.write(shard.file_name, bytes_of(shard.tensors));
+  folder.write(kModelIndexFile, make_shard_index(shards).value());
+  const ModelTensors model = load_model_tensors(FileSystem::local(), folder.path(), false,
+                                                {{"qkv", {"query", "key", "value"}}});
+  EXPECT_TRUE(at::equal(model.read("value"), at::full({1}, 2.0)));
 }
 
 class MappedModel : public ::testing::Test {

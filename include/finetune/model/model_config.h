@@ -7,9 +7,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "finetune/nn/lora.h"
+#include "finetune/tensor/stored_names.h"
 
 namespace finetune {
 
@@ -22,11 +24,16 @@ struct RopeParameters {
   std::optional<double> low_freq_factor = {}, high_freq_factor = {};                       // llama3
   std::optional<double> beta_fast = {}, beta_slow = {}, mscale = {}, mscale_all_dim = {};  // yarn
   std::optional<bool> truncate = {};                                                       // yarn
+  std::optional<double> alpha = {};                         // dynamic of hunyuan_v1_dense
+  std::optional<double> llama_4_scaling_beta = {};          // ministral3, and the next
+  std::optional<int64_t> max_position_embeddings = {};      // has no effect
   std::vector<double> short_factor = {}, long_factor = {};  // longrope
   std::optional<int64_t> original_max_position_embeddings = {};
 };
 // By layer type; "" for all layers, if a model has one type only.
 using RopeByLayerType = std::map<std::string, RopeParameters>;
+
+using NumberOrText = std::variant<int64_t, std::string>;
 
 // Fields that decoder families have in addition to ModelConfig's common fields. A family reads and
 // writes those that its class in transformers has.
@@ -50,6 +57,9 @@ struct DecoderConfig {
   bool use_sliding_window = false;     // qwen2, qwen3, smollm3
   int64_t max_window_layers = 28;      // qwen2, qwen3: layers below this one have full attention
   int64_t sliding_window_pattern = 6;  // gemma3_text: every n-th layer has full attention
+  std::optional<NumberOrText> layer_pattern = 4;  // exaone4: the same, or a name for it
+  bool use_parallel_residual = false;             // gpt_neox, stablelm
+  bool qk_layernorm = false;                      // phi, stablelm; true is not available
   // smollm3: 1 for each layer that does use RoPE, despite the name.
   std::vector<int64_t> no_rope_layers;
   int64_t no_rope_layer_interval = 4;
@@ -198,6 +208,8 @@ inline constexpr int64_t kLongestSequence = 1 << 16;
 // Names of one tensor that transformers shares: the parameter's, and the other's.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_names(
     const ModelConfig& config);
+// What files of the family may call tensors (load_model_tensors()).
+[[nodiscard]] StoredNames stored_names(const ModelConfig& config);
 // Whether linear layers hold their weights as [in, out] (transformers' Conv1D, PEFT's
 // fan_in_fan_out).
 [[nodiscard]] bool has_transposed_linear(const ModelConfig& config);

@@ -17,12 +17,13 @@ struct Projections {
 class FusedProjections {
  public:
   // `queries` and `keys` are the sizes heads * D and kv_heads * D; values have that of the keys.
-  FusedProjections(const Scope& scope, int64_t inputs, int64_t queries, int64_t keys,
-                   bool has_bias);
+  // The matrix may be that of `groups` of heads, one after the other.
+  FusedProjections(const Scope& scope, int64_t inputs, int64_t queries, int64_t keys, bool has_bias,
+                   int64_t groups = 1);
   Projections operator()(Value x, Pass& p) const;
 
  private:
-  int64_t queries_, keys_;
+  int64_t queries_, keys_, groups_;
   Linear all_;
 };
 

@@ -33,6 +33,11 @@ struct DropoutPoint {
 // The first `rotated` values of each head in another order: 0, 2, 4, ..., 1, 3, 5, ... x [..., H
 // D].
 [[nodiscard]] Value in_halves(Value x, int64_t head_size, int64_t rotated, Pass& p);
+// The same values with the parts of all groups together: of rows [G, P, D] those [P, G, D], for x
+// [..., G P D].
+[[nodiscard]] Value parts_together(Value x, int64_t groups, int64_t parts, Pass& p);
+// x [B, T, C], or [N, C] of a layout, times a factor [T] or [N] of each token.
+[[nodiscard]] Value scaled_tokens(Value x, const Tensor& factors, Pass& p);
 // Splits x into parts of these sizes along the last dimension, each in its own memory.
 [[nodiscard]] std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p);
 // factor * x. Keeps nothing.

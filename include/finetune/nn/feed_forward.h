@@ -28,7 +28,8 @@ struct GatedOptions {
   int64_t size = 0, intermediate = 0;
   Activation activation = nullptr;
   bool has_bias = false;
-  bool is_fused = false;  // gate and up are stored as one matrix, named gate_up
+  bool has_down_bias = false;  // of the last product alone
+  bool is_fused = false;       // gate and up are stored as one matrix, named gate_up
   const char* gate_up = "gate_up_proj";
   const char* down = "down_proj";
   DropoutPoint dropout = {};  // of the product

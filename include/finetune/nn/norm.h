@@ -25,6 +25,7 @@ class LayerNorm {
 // the pass's precision. With adds_one the factor is 1 + weight.
 class RmsNorm {
  public:
+  explicit RmsNorm(double epsilon) : epsilon_(epsilon), adds_one_(false) {}  // without weights
   RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one = false);
   Value operator()(const Value& x, Pass& p) const;
   struct OfSum {
@@ -35,13 +36,13 @@ class RmsNorm {
 
  private:
   [[nodiscard]] Tensor plainly(const Tensor& x, const Tensor& weight) const;
-  [[nodiscard]] kernels::RmsNorm options(const Pass& p) const;
+  [[nodiscard]] kernels::RmsNorm options(const Tensor& x, const Pass& p) const;
   // Records the norm y of x. If `rounded` is not null and x gets its whole gradient from here, the
   // backward function stores this gradient there, rounded to y's type.
   [[nodiscard]] Value record(Tensor y, const Value& x, const std::shared_ptr<Tensor>& rounded,
                              Pass& p) const;
 
-  Weight weight_;  // [C]
+  Weight weight_;  // [C]; undefined: ones
   double epsilon_;
   bool adds_one_;
 };

@@ -8,6 +8,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/tensor/safetensors_header.h"
+#include "finetune/tensor/stored_names.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -36,7 +37,8 @@ class ModelTensors {
   void read_into(const std::string& name, Tensor& target) const;
 
  private:
-  friend ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps);
+  friend ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps,
+                                         const StoredNames& names);
 
   struct Position {
     size_t file = 0;
@@ -53,8 +55,9 @@ class ModelTensors {
 // dictionary of tensors by name, or a dictionary that has one under "state_dict" or "model". The
 // tensors of an adapter have the names of the model that it adapts, without kAdapterPrefix.
 // `maps`: what read() returns may share its file's pages (MappedFile) and is not written to;
-// requires local files that nobody changes.
+// requires local files that nobody changes. `names`: applied to each tensor's name, one after the
+// other.
 [[nodiscard]] ModelTensors load_model_tensors(FileSystem& files, const std::string& folder,
-                                              bool maps = false);
+                                              bool maps = false, const StoredNames& names = {});
 
 }  // namespace finetune
