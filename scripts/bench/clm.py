@@ -5,6 +5,8 @@
     scripts/make_smollm2.py runs/smollm2-135m-instruct
     scripts/bench/clm.py --model runs/smollm2-135m-instruct --text shakespeare.txt
 
+    scripts/bench/clm.py --shape qwen3_5_text --rows 2 --text shakespeare.txt
+
 Both train all weights in float32 with AdamW on the same blocks, one thread, without evaluation and
 checkpoints. Runs of few and of more updates alternate, finetune and Trainer in turn: the difference
 in CPU seconds by the difference in updates is what one update takes, so that starting counts for
@@ -14,6 +16,7 @@ neither. Peaks are those of the longer run, the writing of the finished model in
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,6 +24,47 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# Random models of 4 layers, 512 wide (--shape), with the tokenizer of the tests.
+SHAPES = {
+    "qwen3_5_text": dict(
+        intermediate_size=1536,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=128,
+        linear_num_key_heads=4,
+        linear_num_value_heads=8,
+        tie_word_embeddings=True,
+    ),
+    "lfm2": dict(
+        block_auto_adjust_ff_dim=False,
+        intermediate_size=1536,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        layer_types=["conv", "conv", "full_attention", "conv"],
+    ),
+}
+TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "lighthouse"
+
+
+def make_shape(name, folder):
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(
+        name,
+        vocab_size=4096,
+        hidden_size=512,
+        num_hidden_layers=4,
+        max_position_embeddings=4096,
+        bos_token_id=0,
+        eos_token_id=2,
+        pad_token_id=1,
+        **SHAPES[name],
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    for path in TOKENIZER.glob("*.json"):
+        shutil.copy(path, folder)
 
 
 def train_with_transformers(settings):
@@ -114,7 +158,8 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--peer":
         return train_with_transformers(json.loads(sys.argv[2]))
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, required=True, help="folder of the model")
+    parser.add_argument("--model", type=Path, help="folder of the model")
+    parser.add_argument("--shape", choices=SHAPES, help="a random model instead, made in --model")
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--binary", default=str(ROOT / "build" / "finetune"))
     parser.add_argument("--python", default=sys.executable, help="has torch and transformers")
@@ -130,6 +175,9 @@ def main():
     )
     parser.add_argument("--output", type=Path, help="file for the results")
     args = parser.parse_args()
+    if args.shape:
+        args.model = args.model or Path(tempfile.mkdtemp()) / args.shape
+        make_shape(args.shape, args.model)
     few, more = args.steps
     commands = {"finetune": ours, "transformers": theirs}
     if args.only:

@@ -33,6 +33,8 @@ ConfigFields rope_fields(RopeParameters& rope) {
       {"mscale", &rope.mscale, 0.0, 1e6},
       {"mscale_all_dim", &rope.mscale_all_dim, 0.0, 1e6},
       {"truncate", &rope.truncate},
+      {"mrope_interleaved", &rope.mrope_interleaved},
+      {"mrope_section", &rope.mrope_section, 0, 65536},
       {"alpha", &rope.alpha, 0.0, 1e15},
       {"llama_4_scaling_beta", &rope.llama_4_scaling_beta, 0.0, 1e6},
       {"max_position_embeddings", &rope.max_position_embeddings, 1, kMostPositions},

@@ -56,7 +56,24 @@ std::variant<nn::GatedFeedForward, nn::FeedForward> make_feed_forward(const nn::
                                       .intermediate = o.intermediate,
                                       .activation = o.activation,
                                       .has_bias = o.feed_forward_bias,
-                                      .is_fused = o.fuses_gate_up});
+                                      .is_fused = o.fuses_gate_up,
+                                      .gate = o.names.gate,
+                                      .up = o.names.up,
+                                      .down = o.names.down});
+}
+
+TokenMixer make_mixer(const nn::Scope& scope, const DecoderOptions& o, int64_t layer) {
+  using Mixer = DecoderOptions::Mixer;
+  const auto index = static_cast<size_t>(layer);
+  const Mixer mixer = o.mixer_of_layer.empty() ? Mixer::kAttention : o.mixer_of_layer[index];
+  if (mixer == Mixer::kConvolution) {
+    return nn::GatedConvolution(scope / o.names.convolution, o.hidden, o.convolution,
+                                o.convolution_bias, layer);
+  }
+  if (mixer == Mixer::kDeltaNet) {
+    return nn::GatedDeltaNet(scope / o.names.delta_net, o.delta_net, layer);
+  }
+  return DecoderAttention(scope / o.names.attention, o, layer);
 }
 
 }  // namespace
@@ -111,7 +128,8 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
       rope_(o.rope_of_layer[static_cast<size_t>(layer)]),
       rotates_neighbours_(o.rotates_neighbours),
       rotates_before_norms_(o.rotates_before_norms),
-      norms_heads_(o.query_key_norm == DecoderOptions::QueryKeyNorm::kOfHeads) {
+      norms_heads_(o.query_key_norm == DecoderOptions::QueryKeyNorm::kOfHeads),
+      is_gated_(o.gates_attention) {
   const int64_t queries = o.heads * o.head_dim;
   const int64_t keys = o.kv_heads * o.head_dim;
   const DecoderNames& names = o.names;
@@ -125,7 +143,7 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
     if (o.fuses_by_head) make_output();
     return;
   }
-  query_.emplace(scope / "q_proj", o.hidden, queries, o.qkv_bias);
+  query_.emplace(scope / "q_proj", o.hidden, o.gates_attention ? 2 * queries : queries, o.qkv_bias);
   key_.emplace(scope / "k_proj", o.hidden, keys, o.qkv_bias);
   value_.emplace(scope / "v_proj", o.hidden, keys, o.qkv_bias);
   output_.emplace(scope / names.output, queries, o.hidden, o.output_bias);
@@ -139,9 +157,17 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
   key_norm_ = make_norm(names.key_norm, keys);
 }
 
-nn::Projections DecoderAttention::project(const nn::Value& x, nn::Pass& p) const {
+nn::Projections DecoderAttention::project(const nn::Value& x, std::optional<nn::Value>& gate,
+                                          nn::Pass& p) const {
   if (query_key_value_) return (*query_key_value_)(x, p);
-  return {.value = (*value_)(x, p), .key = (*key_)(x, p), .query = (*query_)(x, p)};
+  nn::Projections all = {.value = (*value_)(x, p), .key = (*key_)(x, p), .query = (*query_)(x, p)};
+  if (!is_gated_) return all;
+  const int64_t queries = all.query.tensor.size(-1) / 2;
+  std::vector<nn::Value> parts = nn::split(
+      nn::parts_together(std::move(all.query), attention_.heads, 2, p), {queries, queries}, p);
+  all.query = std::move(parts[0]);
+  gate = std::move(parts[1]);
+  return all;
 }
 
 nn::Value DecoderAttention::normed_heads(nn::Value x, int64_t heads,
@@ -175,10 +201,14 @@ nn::Projections DecoderAttention::rotated(nn::Projections all, nn::Pass& p) cons
 }
 
 nn::Value DecoderAttention::operator()(const nn::Value& x, nn::Pass& p) const {
-  nn::Projections all = project(x, p);
+  std::optional<nn::Value> gate;
+  nn::Projections all = project(x, gate, p);
   all = rotates_before_norms_ ? normed(rotated(std::move(all), p), p)
                               : rotated(normed(std::move(all), p), p);
-  return (*output_)(nn::attend(std::move(all), attention_, p), p);
+  nn::Value attended = nn::attend(std::move(all), attention_, p);
+  if (gate)
+    attended = nn::gated(std::move(*gate), std::move(attended), find_activation("sigmoid"), p);
+  return (*output_)(std::move(attended), p);
 }
 
 DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int64_t layer)
@@ -187,8 +217,8 @@ DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int6
       residual_scale_(o.residual_scale),
       is_parallel_(o.is_parallel) {
   if (o.norms_come_first) make_norms(scope, o);
-  attention_.emplace(scope / o.names.attention, o, layer);
-  feed_forward_.emplace(make_feed_forward(scope / "mlp", o));
+  mixer_.emplace(make_mixer(scope, o, layer));
+  feed_forward_.emplace(make_feed_forward(scope / o.names.feed_forward, o));
   if (!o.norms_come_first) make_norms(scope, o);
 }
 
@@ -202,7 +232,8 @@ void DecoderLayer::make_norms(const nn::Scope& scope, const DecoderOptions& o) {
 }
 
 nn::Value DecoderLayer::attended(nn::Value x, nn::Pass& p) const {
-  nn::Value y = normed((*attention_)(std::exchange(x, {}), p), after_attention_, p);
+  nn::Value y = std::visit([&](const auto& own) { return own(std::exchange(x, {}), p); }, *mixer_);
+  y = normed(std::move(y), after_attention_, p);
   return scaled(nn::dropout(std::move(y), attention_dropout_, p), residual_scale_, p);
 }
 

@@ -10,6 +10,7 @@
 #include "finetune/nn/embedding.h"
 #include "finetune/nn/feed_forward.h"
 #include "finetune/nn/norm.h"
+#include "finetune/nn/recurrent.h"
 #include "model/architecture.h"
 
 // The block that families of decoders share: attention and a gated feed-forward network, each with
@@ -31,6 +32,12 @@ struct DecoderNames {
   const char* attention = "self_attn";
   const char* query_key_value = "qkv_proj";  // of fused projections
   const char* output = "o_proj";
+  const char* convolution = "conv";  // of layers that have one instead of attention
+  const char* delta_net = "linear_attn";
+  const char* feed_forward = "mlp";
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
   const char* query_norm = "q_norm";
   const char* key_norm = "k_norm";
   const char* last_norm = "norm";
@@ -47,6 +54,8 @@ struct DecoderOptions {
   enum class QueryKeyNorm { kNone, kOfHeads, kOfRows };
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
   bool rotates_before_norms = false;  // of queries and keys
+  // The output of each head is multiplied by the sigmoid of a gate from q_proj.
+  bool gates_attention = false;
   bool qkv_bias = false, output_bias = false, feed_forward_bias = false;
   bool has_layer_norms = false;        // instead of RMS norms
   bool has_norm_weights = true;        // of RMS norms
@@ -67,6 +76,12 @@ struct DecoderOptions {
       {};  // index of rope_parameters; -1: the layer does not rotate
   // number of tokens that a token attends to; 0: all before it
   std::vector<int64_t> window_of_layer = {};
+  // Layers that are not attention.
+  enum class Mixer { kAttention, kConvolution, kDeltaNet };
+  std::vector<Mixer> mixer_of_layer = {};
+  int64_t convolution = 0;  // tokens that it reads
+  bool convolution_bias = false;
+  nn::DeltaNetOptions delta_net = {};
   bool causal = true;        // a token attends to itself and to earlier tokens
   double query_scale = 0.0;  // 0: 1 / sqrt(head_dim)
   double softcap = 0.0;      // of scores; 0: none
@@ -84,7 +99,9 @@ struct DecoderOptions {
 // type.
 void check_rope(const ModelConfig& config, const std::string& layers, const RopeParameters& rope,
                 const Architecture::Refuse& refuse);
-void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse);
+void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse,
+                       const std::vector<std::string>& known = {"full_attention",
+                                                                "sliding_attention"});
 // Returns the rotations of a pass's tokens, one for each of the configuration's rope_parameters.
 [[nodiscard]] std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head_dim,
                                                        const ModelInput& input,
@@ -110,7 +127,9 @@ class DecoderAttention {
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const;
 
  private:
-  [[nodiscard]] nn::Projections project(const nn::Value& x, nn::Pass& p) const;
+  // `gate`: set where there is one.
+  [[nodiscard]] nn::Projections project(const nn::Value& x, std::optional<nn::Value>& gate,
+                                        nn::Pass& p) const;
   [[nodiscard]] nn::Projections rotated(nn::Projections all, nn::Pass& p) const;
   [[nodiscard]] nn::Projections normed(nn::Projections all, nn::Pass& p) const;
   [[nodiscard]] nn::Value normed_heads(nn::Value x, int64_t heads,
@@ -119,12 +138,15 @@ class DecoderAttention {
   nn::AttentionOptions attention_;
   int64_t rope_;
   bool rotates_neighbours_, rotates_before_norms_;
-  bool norms_heads_;
+  bool norms_heads_, is_gated_;
   std::optional<nn::Linear> query_, key_, value_;
   std::optional<nn::FusedProjections> query_key_value_;
   std::optional<nn::Linear> output_;
   std::optional<nn::RmsNorm> query_norm_, key_norm_;
 };
+
+// What mixes the tokens of a layer.
+using TokenMixer = std::variant<DecoderAttention, nn::GatedConvolution, nn::GatedDeltaNet>;
 
 // h = x + Attention(x), y = h + FeedForward(h), with norms before or after each, or both; in
 // parallel y = x + Attention(x) + FeedForward(x).
@@ -138,7 +160,7 @@ class DecoderLayer {
   [[nodiscard]] nn::Value attended(nn::Value x, nn::Pass& p) const;
   [[nodiscard]] nn::Value fed_forward(nn::Value x, nn::Pass& p) const;
 
-  std::optional<DecoderAttention> attention_;
+  std::optional<TokenMixer> mixer_;
   std::optional<std::variant<nn::GatedFeedForward, nn::FeedForward>> feed_forward_;
   std::optional<DecoderNorm> before_attention_, after_attention_, before_feed_forward_,
       after_feed_forward_;
@@ -194,6 +216,9 @@ class DecoderFamily : public Architecture {
   [[nodiscard]] virtual std::vector<std::string> fresh_layer_types(
       const ModelConfig& /*config*/) const {
     return {};
+  }
+  [[nodiscard]] virtual std::vector<std::string> known_layer_types() const {
+    return {"full_attention", "sliding_attention"};
   }
   // partial_rotary_factor where a configuration has none; nullopt: with rope_type default it is
   // not read. With others it always is.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The fields of config.json that families of decoders share, and the checks of their values.
+#include <algorithm>
 #include <cmath>
 
 #include "finetune/base/json.h"
@@ -66,7 +67,8 @@ void check_rope(const ModelConfig& config, const std::string& layers, const Rope
   check_factors("long_factor", rope.long_factor);
 }
 
-void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse) {
+void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse,
+                       const std::vector<std::string>& known) {
   const std::vector<std::string>& types = config.decoder.layer_types;
   if (types.empty()) return;
   if (static_cast<int64_t>(types.size()) != config.num_hidden_layers) {
@@ -74,9 +76,9 @@ void check_layer_types(const ModelConfig& config, const Architecture::Refuse& re
            " entries, but num_hidden_layers is " + std::to_string(config.num_hidden_layers));
   }
   for (const std::string& type : types) {
-    if (type != "full_attention" && type != "sliding_attention") {
-      refuse("layer_types has '" + type +
-             "', but only 'full_attention' and 'sliding_attention' are available");
+    if (std::ranges::find(known, type) == known.end()) {
+      refuse("layer_types has '" + type + "', but only '" + known[0] + "' and '" + known[1] +
+             "' are available");
     }
     if (type == "sliding_attention" && !config.decoder.sliding_window) {
       refuse("layer_types has 'sliding_attention', but sliding_window is null");
@@ -151,7 +153,7 @@ void DecoderFamily::complete(ModelConfig& config, const Refuse& refuse) const {
   }
   check_ids(config, refuse);
   if (own.layer_types.empty()) own.layer_types = fresh_layer_types(config);
-  check_layer_types(config, refuse);
+  check_layer_types(config, refuse, known_layer_types());
   for (auto& [layers, rope] : own.rope_parameters) {
     const std::string& type = rope.rope_type;
     if (!reads_alpha()) rope.alpha.reset();

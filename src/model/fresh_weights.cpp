@@ -85,8 +85,15 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
   } else if (const auto inputs = inputs_of_module(config, parameter.name())) {
     fill_uniform(values, 1.0 / std::sqrt(static_cast<double>(*inputs)), seed,
                  hash_name(parameter.name()));
+  } else if (parameter.name().ends_with(".dt_bias")) {  // of gated delta nets, and the next
+    values.fill_(1.0);
+  } else if (parameter.name().ends_with(".A_log")) {
+    fill_uniform(values, 0.5, seed, hash_name(parameter.name()));
+    values.add_(0.5).mul_(16.0 - 0.01).add_(0.01).log_();
   } else if (is_weight && is_of_norm(parameter.name())) {
-    values.fill_(architecture.fresh_norm());
+    // The norm of a gated delta net never adds one to its weight.
+    const bool is_whole = parameter.name().ends_with(".linear_attn.norm.weight");
+    values.fill_(is_whole ? 1.0 : architecture.fresh_norm());
   } else if (is_weight) {
     const double own = deviation * architecture.fresh_share(config, parameter.name());
     if (const auto cutoff = architecture.fresh_cutoff(config)) {

@@ -110,6 +110,15 @@ Value in_halves(Value x, int64_t head_size, int64_t rotated, Pass& p) {
   return y;
 }
 
+Value product(Value a, Value b, Pass& p) {
+  const Value y = p.result(a.tensor * b.tensor, a.slot || b.slot);
+  p.record(y, [a = std::move(a), b = std::move(b)](const Tensor& dy) {
+    if (a.slot) give(a.slot, dy * b.tensor);
+    if (b.slot) give(b.slot, dy * a.tensor);
+  });
+  return y;
+}
+
 Value parts_together(Value x, int64_t groups, int64_t parts, Pass& p) {
   const auto turned = [](const Tensor& all, int64_t first, int64_t second) {
     return all.unflatten(-1, {first, second, -1}).transpose(-3, -2).flatten(-3);

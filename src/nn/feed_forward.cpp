@@ -46,8 +46,8 @@ GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
   if (o.is_fused) {
     gate_up_.emplace(scope / o.gate_up, o.size, 2 * o.intermediate, o.has_bias);
   } else {
-    gate_.emplace(scope / "gate_proj", o.size, o.intermediate, o.has_bias);
-    up_.emplace(scope / "up_proj", o.size, o.intermediate, o.has_bias);
+    gate_.emplace(scope / o.gate, o.size, o.intermediate, o.has_bias);
+    up_.emplace(scope / o.up, o.size, o.intermediate, o.has_bias);
   }
   down_.emplace(scope / o.down, o.intermediate, o.size, o.has_bias || o.has_down_bias);
 }

@@ -15,6 +15,7 @@
 #include "kernels/cuda/device/block_rows.cu"
 #include "kernels/cuda/device/column_sums.cu"
 #include "kernels/cuda/device/cross_entropy.cu"
+#include "kernels/cuda/device/delta_rule.cu"
 #include "kernels/cuda/device/dropout.cu"
 #include "kernels/cuda/device/formats.cu"
 #include "kernels/cuda/device/gated_product.cu"
@@ -23,6 +24,7 @@
 #include "kernels/cuda/device/rms_norm.cu"
 #include "kernels/cuda/device/rotate_heads.cu"
 #include "kernels/cuda/device/row_sums.cu"
+#include "kernels/cuda/device/short_convolution.cu"
 #include "kernels/cuda/device/sum_of_squares.cu"
 #include "kernels/cuda/device/tiled_attention.cu"
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/silu.h>
@@ -253,6 +254,129 @@ TEST(CpuKernels, RotateToTheBitsOfThePlainOnes) {
         .cos = angles.cos(), .sin = angles.sin(), .head_size = 64, .back = back};
     const Tensor expected = plain::rotate_heads({x}, rotation)[0];
     EXPECT_TRUE(same_bytes(cpu::rotate_heads({x.clone()}, rotation)[0], expected));
+  }
+}
+
+// Sequences of more and of fewer tokens than a chunk of states, and heads that share keys.
+struct DeltaCase {
+  int64_t key_size = 20;
+  std::vector<int64_t> lengths = {37, 5, 16};
+  std::shared_ptr<TokenLayout> layout = make_token_layout(lengths, 40, c10::Device(c10::kCPU));
+  Tensor mixed = at::randn({1, 58, 2 * 2 * key_size + 4 * 24});
+  Tensor decay = -at::randn({1, 58, 4}).abs();
+  Tensor beta = at::rand({1, 58, 4});
+
+  template <typename Convert>
+  [[nodiscard]] DeltaRule rule(const Convert& in) const {
+    const auto wide = [&](const Tensor& x) {
+      const Tensor own = in(x);
+      return own.scalar_type() == at::kDouble ? own : x.to(at::kFloat);
+    };
+    return {.mixed = in(mixed),
+            .decay = wide(decay),
+            .beta = wide(beta),
+            .key_heads = 2,
+            .key_size = key_size,
+            .tokens = {.tokens = 0, .layout = layout.get()}};
+  }
+  // Of one sequence.
+  [[nodiscard]] DeltaRule part(int64_t first, int64_t count) const {
+    const auto own = [&](const Tensor& x) { return x.narrow(1, first, count).contiguous(); };
+    return {.mixed = own(mixed),
+            .decay = own(decay),
+            .beta = own(beta),
+            .key_heads = 2,
+            .key_size = key_size,
+            .tokens = {.tokens = count, .layout = nullptr}};
+  }
+};
+
+TEST_P(EveryTable, FollowsTheGatedDeltaRule) {
+  for (const int64_t key_size : {20, 100, 200, 300}) {
+    const DeltaCase all = {.key_size = key_size};
+    const Tensor gradient = at::randn({1, 58, 4 * 24});
+    expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+      const DeltaRule rule = all.rule(in);
+      const DeltaRuleGradients of = k.delta_rule_backward(rule, in(gradient));
+      return {k.delta_rule(rule, {}), of.mixed, of.decay, of.beta};
+    });
+  }
+}
+
+TEST_P(EveryTable, BeginsEachSequenceWithoutTheOneBefore) {
+  const DeltaCase all;
+  const auto same = [](const Tensor& x) { return x; };
+  const Tensor gradient = at::randn({1, 58, 4 * 24});
+  const Tensor together = kernels().delta_rule(all.rule(same), {});
+  const DeltaRuleGradients of = kernels().delta_rule_backward(all.rule(same), gradient);
+  int64_t first = 0;
+  for (const int64_t count : all.lengths) {
+    const DeltaRule alone = all.part(first, count);
+    const auto own = [&](const Tensor& x) { return x.narrow(1, first, count).contiguous(); };
+    EXPECT_TRUE(same_bytes(kernels().delta_rule(alone, {}), own(together)));
+    const DeltaRuleGradients of_alone = kernels().delta_rule_backward(alone, own(gradient));
+    EXPECT_TRUE(same_bytes(of_alone.mixed, own(of.mixed)));
+    EXPECT_TRUE(same_bytes(of_alone.decay, own(of.decay)));
+    EXPECT_TRUE(same_bytes(of_alone.beta, own(of.beta)));
+    first += count;
+  }
+}
+
+TEST_P(EveryTable, ContinuesASequenceFromItsState) {
+  const DeltaCase all;
+  const Tensor whole = kernels().delta_rule(all.part(0, 37), {});
+  const Tensor state = at::zeros({4, 20, 24});
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 20}, {20, 16}, {36, 1}}) {
+    const Tensor part = kernels().delta_rule(all.part(first, count), state);
+    expect_close(part, whole.narrow(1, first, count), 1e-5);
+  }
+}
+
+TEST_P(EveryTable, ConvolvesTheLastTokensOfASequence) {
+  const DeltaCase all;
+  const Tensor x = at::randn({1, 58, 37});
+  const Tensor weight = at::randn({37, 4});
+  const Tensor bias = at::randn({37});
+  const Tensor gradient = at::randn({1, 58, 37});
+  for (const bool has_bias : {false, true}) {
+    for (const bool has_silu : {false, true}) {
+      expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+        const auto wide = [&](const Tensor& w) {
+          return in(w).scalar_type() == at::kDouble ? w.to(at::kDouble) : w;
+        };
+        ShortConvolution convolution = {.weight = wide(weight),
+                                        .bias = has_bias ? wide(bias) : Tensor(),
+                                        .has_silu = has_silu,
+                                        .tokens = {.tokens = 0, .layout = all.layout.get()}};
+        const ShortConvolutionGradients of =
+            k.short_convolution_backward(in(gradient), in(x), convolution);
+        std::vector<Tensor> results = {k.short_convolution(in(x), convolution, {}), of.input,
+                                       of.weight};
+        if (has_bias) results.push_back(of.bias);
+        convolution.tokens = {.tokens = 58, .layout = nullptr};
+        results.push_back(k.short_convolution(in(x), convolution, in(at::ones({3, 37}))));
+        return results;
+      });
+    }
+  }
+}
+
+TEST_P(EveryTable, ConvolvesEachSequenceWithoutTheOneBefore) {
+  const DeltaCase all;
+  const Tensor x = at::randn({1, 58, 37});
+  const Tensor gradient = at::randn({1, 58, 37});
+  ShortConvolution convolution = {.weight = at::randn({37, 4}), .has_silu = true};
+  convolution.tokens = {.tokens = 0, .layout = all.layout.get()};
+  const Tensor together = kernels().short_convolution(x, convolution, {});
+  const Tensor of = kernels().short_convolution_backward(gradient, x, convolution).input;
+  int64_t first = 0;
+  for (const int64_t count : all.lengths) {
+    const auto own = [&](const Tensor& t) { return t.narrow(1, first, count).contiguous(); };
+    convolution.tokens = {.tokens = count, .layout = nullptr};
+    EXPECT_TRUE(same_bytes(kernels().short_convolution(own(x), convolution, {}), own(together)));
+    EXPECT_TRUE(same_bytes(
+        kernels().short_convolution_backward(own(gradient), own(x), convolution).input, own(of)));
+    first += count;
   }
 }
 

@@ -106,7 +106,10 @@ std::vector<Case> cases() {
                            "hunyuan_v1_dense",
                            "ministral3",
                            "nanochat",
-                           "modernbert-decoder"}) {
+                           "modernbert-decoder",
+                           "lfm2",
+                           "lfm2-biased",
+                           "qwen3_5_text"}) {
     list.push_back({name, std::nullopt});
   }
   return list;

@@ -192,11 +192,12 @@ ModelConfig tiny_decoder_head(const std::string& type) {
 
 // As in transformers.
 bool has_sequence_classifier(const std::string& type) {
-  return type != "granite" && type != "ernie4_5" && type != "nanochat";
+  return type != "granite" && type != "ernie4_5" && type != "nanochat" && type != "lfm2";
 }
 bool has_token_classifier(const std::string& type) {
   return has_sequence_classifier(type) && type != "olmo2" && type != "olmo3" &&
-         type != "gemma3_text" && type != "hunyuan_v1_dense" && type != "modernbert-decoder";
+         type != "gemma3_text" && type != "hunyuan_v1_dense" && type != "modernbert-decoder" &&
+         type != "qwen3_5_text";
 }
 
 TEST(HeadModel, OfADecoderIsAClassifier) {

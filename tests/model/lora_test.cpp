@@ -36,7 +36,7 @@ const std::vector<std::string> kDecoders = {
     "llama",    "llama-tied", "llama-biased", "mistral",  "qwen2",      "qwen3",
     "gemma",    "gemma2",     "gemma3_text",  "phi3",     "olmo2",      "smollm3",
     "gpt2",     "granite",    "glm4",         "ernie4_5", "starcoder2", "arcee",
-    "gpt_neox", "phi",        "stablelm",     "nanochat"};
+    "gpt_neox", "phi",        "stablelm",     "nanochat", "lfm2",       "qwen3_5_text"};
 
 ModelConfig config_of(const std::string& name, const nn::LoraConfig& lora, double dropout = 0.0) {
   ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);

@@ -120,6 +120,10 @@ FAMILIES = {
         "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "llama_4_scaling_beta": 0.5,
         "original_max_position_embeddings": 16}),
     "nanochat": maker("nanochat"),
+    "lfm2": maker("lfm2", layer_types=["conv", "full_attention"], block_multiple_of=16),
+    "qwen3_5_text": maker("qwen3_5_text", head_dim=8, layer_types=["linear_attention", "full_attention"],
+                          linear_key_head_dim=8, linear_value_head_dim=8, linear_num_key_heads=2,
+                          linear_num_value_heads=4),
     "modernbert-decoder": maker("modernbert-decoder", local_attention=16, cls_token_id=0, sep_token_id=2),
 }
 

@@ -24,6 +24,8 @@ struct RopeParameters {
   std::optional<double> low_freq_factor = {}, high_freq_factor = {};                       // llama3
   std::optional<double> beta_fast = {}, beta_slow = {}, mscale = {}, mscale_all_dim = {};  // yarn
   std::optional<bool> truncate = {};                                                       // yarn
+  std::optional<bool> mrope_interleaved = {};  // qwen3_5, and the next: of images
+  std::vector<int64_t> mrope_section = {};
   std::optional<double> alpha = {};                         // dynamic of hunyuan_v1_dense
   std::optional<double> llama_4_scaling_beta = {};          // ministral3, and the next
   std::optional<int64_t> max_position_embeddings = {};      // has no effect
@@ -69,6 +71,16 @@ struct DecoderConfig {
   int64_t original_max_position_embeddings = 4096;  // phi3
   double resid_pdrop = 0.0, embd_pdrop = 0.0;       // phi3, gpt2, seed_oss
   std::optional<int64_t> n_inner;                   // gpt2, and all below
+  // qwen3_5_text: layers that are gated delta nets
+  int64_t linear_conv_kernel_dim = 4, linear_key_head_dim = 128, linear_value_head_dim = 128;
+  int64_t linear_num_key_heads = 16, linear_num_value_heads = 32;
+  std::optional<int64_t> full_attention_interval;
+  // lfm2: layers that are short convolutions
+  int64_t conv_L_cache = 3, block_multiple_of = 256;
+  bool conv_bias = false, block_auto_adjust_ff_dim = true;
+  std::optional<double> block_ffn_dim_multiplier = 1.0;
+  std::vector<int64_t> full_attn_idxs;
+
   bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
   bool reorder_and_upcast_attn = false;
 };

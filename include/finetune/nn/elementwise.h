@@ -40,6 +40,8 @@ struct DropoutPoint {
 [[nodiscard]] Value scaled_tokens(Value x, const Tensor& factors, Pass& p);
 // Splits x into parts of these sizes along the last dimension, each in its own memory.
 [[nodiscard]] std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p);
+// a * b. Keeps both.
+[[nodiscard]] Value product(Value a, Value b, Pass& p);
 // factor * x. Keeps nothing.
 [[nodiscard]] Value scale(Value x, double factor, Pass& p);
 // Converts x to the pass's precision; in kPlain returns x.

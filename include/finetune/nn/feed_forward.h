@@ -31,6 +31,8 @@ struct GatedOptions {
   bool has_down_bias = false;  // of the last product alone
   bool is_fused = false;       // gate and up are stored as one matrix, named gate_up
   const char* gate_up = "gate_up_proj";
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
   const char* down = "down_proj";
   DropoutPoint dropout = {};  // of the product
 };

@@ -13,6 +13,9 @@ namespace finetune {
 // rows are valid. Starts empty; each pass appends its tokens.
 struct KeyValueCache {
   std::vector<Tensor> keys, values;
+  // Of layers that are recurrent, by layer: the states after these tokens, and the last inputs of
+  // convolutions.
+  std::vector<Tensor> states, last_inputs;
   int64_t length = 0;
 };
 

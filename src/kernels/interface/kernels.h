@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "finetune/kernels/delta_rule.h"
 #include "finetune/kernels/format_lists.h"
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/layer_operations.h"
@@ -73,6 +74,12 @@ struct Kernels {
   decltype(kernels::fused_gated_product)& gated_product;
   decltype(kernels::fused_gated_product_backward)& gated_product_backward;
   decltype(kernels::fused_rotation)& rotate_heads;
+
+  // The functions of delta_rule.h.
+  decltype(kernels::fused_delta_rule)& delta_rule;
+  decltype(kernels::fused_delta_rule_backward)& delta_rule_backward;
+  decltype(kernels::fused_short_convolution)& short_convolution;
+  decltype(kernels::fused_short_convolution_backward)& short_convolution_backward;
 
   // softmax_cross_entropy.h
   decltype(kernels::softmax_cross_entropy_)& softmax_cross_entropy_;

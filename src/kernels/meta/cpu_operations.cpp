@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "finetune/kernels/dry_device.h"
+#include "kernels/cpu/loops/delta_rule.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/meta/operations.h"
 #include "kernels/plain/operations.h"
 
@@ -97,6 +99,68 @@ void gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
 
 std::vector<Tensor> rotate_heads(const std::vector<Tensor>& x, const HeadRotation& /*rotation*/) {
   return x;
+}
+
+Tensor delta_rule(const DeltaRule& rule, const Tensor& /*state*/) {
+  std::vector<int64_t> sizes = rule.mixed.sizes().vec();
+  sizes.back() = rule.heads() * rule.value_size();
+  const Tensor mixed = rule.mixed.to(at::kFloat);
+  return at::empty(sizes, mixed.options()).to(rule.mixed.scalar_type());
+}
+
+DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& gradient) {
+  const Tensor mixed = rule.mixed.to(at::kFloat);
+  const Tensor of_output = gradient.to(at::kFloat);
+  const Tensor of_mixed = at::empty_like(mixed);
+  const DeltaRuleGradients result = {.mixed = of_mixed.to(rule.mixed.scalar_type()),
+                                     .decay = at::empty_like(rule.decay),
+                                     .beta = at::empty_like(rule.beta)};
+  // Of one thread at the longest sequence; others have less or as much.
+  int64_t longest = 0;
+  for (int64_t s = 0; s < rule.sequences(); ++s) {
+    longest = std::max(longest, rule.tokens.start(s + 1) - rule.tokens.start(s));
+  }
+  const int64_t values = delta_rule_backward_scratch({.query = nullptr,
+                                                      .key = nullptr,
+                                                      .value = nullptr,
+                                                      .stride = 0,
+                                                      .decay = nullptr,
+                                                      .beta = nullptr,
+                                                      .head_stride = 0,
+                                                      .output = nullptr,
+                                                      .output_stride = 0,
+                                                      .tokens = longest,
+                                                      .heads = 1,
+                                                      .size = rule.key_size,
+                                                      .value_size = rule.value_size(),
+                                                      .state = nullptr,
+                                                      .scratch = nullptr});
+  (void)at::empty({values}, rule.decay.options());
+  return result;
+}
+
+Tensor short_convolution(const Tensor& x, const ShortConvolution& /*convolution*/,
+                         const Tensor& /*before*/) {
+  return at::empty_like(x.to(at::kFloat)).to(x.scalar_type());
+}
+
+ShortConvolutionGradients short_convolution_backward(const Tensor& gradient, const Tensor& x,
+                                                     const ShortConvolution& convolution) {
+  const Tensor input = x.to(at::kFloat);
+  const Tensor of_sums = convolution.has_silu && gradient.scalar_type() == at::kFloat
+                             ? at::empty_like(gradient)
+                             : gradient.to(at::kFloat);
+  const Tensor of_input = at::empty_like(input);
+  const int64_t columns = x.size(-1);
+  const int64_t rows = x.numel() / columns;
+  int64_t parts = 0;
+  for (int64_t s = 0; s < convolution.tokens.sequences(rows); ++s) {
+    parts += RowParts(convolution.tokens.start(s + 1) - convolution.tokens.start(s)).count();
+  }
+  (void)at::empty({parts, convolution.weight.size(1) + 1, columns}, of_input.options());
+  return {.input = of_input.to(x.scalar_type()),
+          .weight = at::empty_like(convolution.weight),
+          .bias = convolution.bias.defined() ? row_like(convolution.bias) : Tensor()};
 }
 
 Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& /*labels*/,

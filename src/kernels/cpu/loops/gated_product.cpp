@@ -7,15 +7,6 @@ namespace finetune::kernels {
 namespace {
 
 // 1 / (1 + exp(-x)), from the exponential of -|x|, which does not overflow.
-template <int W>
-FT_INLINE Lanes<W> sigmoid(const Lanes<W>& x) {
-  return map(x, [](auto part) FT_INLINE_LAMBDA {
-    const auto e = exponential<W>(part < 0.0F ? part : -part);
-    const auto inverse = 1.0F / (1.0F + e);
-    return part < 0.0F ? e * inverse : inverse;
-  });
-}
-
 template <int W, typename Storage>
 FT_INLINE void swiglu_forward(const SwiGlu<Storage>& v) {
   for (int64_t i = v.first; i < v.last; i += kLanes) {

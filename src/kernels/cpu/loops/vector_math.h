@@ -39,6 +39,15 @@ FT_INLINE Lanes<W> exponential(const Lanes<W>& x) {
   return map(x, [](auto part) FT_INLINE_LAMBDA { return exponential<W>(part); });
 }
 
+template <int W>
+FT_INLINE Lanes<W> sigmoid(const Lanes<W>& x) {
+  return map(x, [](auto part) FT_INLINE_LAMBDA {
+    const auto e = exponential<W>(part < 0.0F ? part : -part);
+    const auto inverse = 1.0F / (1.0F + e);
+    return part < 0.0F ? e * inverse : inverse;
+  });
+}
+
 // The density of the standard normal distribution and its integral, the distribution function. The
 // integral is within 2e-7; far below zero its relative error stays below 1e-6 times 1 + x^2.
 template <int W>

@@ -156,6 +156,59 @@ struct RmsNormBackwardArguments {
   int is_aligned;
 };
 
+// Tokens between two states that the backward pass finds again.
+constexpr int kStateChunk = 32;
+constexpr int kLongestState = 256;      // the most values of a key
+constexpr int kLongestConvolution = 8;  // the most taps
+
+struct DeltaRuleArguments {
+  const void* mixed;   // [rows, columns]: queries, keys and values of each token
+  const float* decay;  // [rows, heads], and beta
+  const float* beta;
+  const i64* starts;  // of sequences, and the end of the last one; or null
+  float* inverses;    // [rows, 2, key_heads]: inverse lengths of queries and keys
+  void* output;       // [rows, heads, value_size], or null
+  float* state;       // [heads, key_size, value_size] of one sequence, or null
+  float* begins;      // [chunks, heads, key_size, value_size], or null
+  i64 rows;
+  i64 columns;
+  i64 tokens;  // of a sequence, without `starts`
+  i64 heads;
+  i64 key_heads;
+  i64 value_size;
+  int key_size;
+  float scale;  // of queries
+  float epsilon;
+};
+struct DeltaRuleBackwardArguments {
+  DeltaRuleArguments forward;
+  const void* gradient;  // of the output
+  float* states;         // [blocks, kStateChunk, rows of a thread, kThreads]
+  float* of_rows;        // [parts, rows, heads, 2, key_size]: of unit queries and keys
+  float* of_heads;       // [parts, rows, heads, 2]: of decay and beta
+  void* of_mixed;
+  float* of_decay;
+  float* of_beta;
+  i64 parts;  // blocks of columns
+};
+struct ConvolutionArguments {
+  const void* input;     // [rows, columns]
+  const float* weight;   // [columns, size]
+  const float* bias;     // [columns], or null
+  const float* before;   // [size - 1, columns]: tokens before the first one, or null
+  const void* gradient;  // of the output
+  const i64* positions;  // in their sequences, or null
+  void* output;          // in the backward pass, the input's gradient
+  float* sums;           // [rows, columns]: gradients of sums of taps
+  float* parts;          // [blocks, columns, size + 1]: of weight and bias
+  i64 rows;
+  i64 columns;
+  i64 tokens;        // of a sequence, without positions
+  i64 rows_at_once;  // of a block
+  int size;
+  int has_silu;
+};
+
 constexpr int kRotatedTensors = 2;
 struct RotateHeadsArguments {
   void* values[kRotatedTensors] = {};  // [rows, heads * size] each
