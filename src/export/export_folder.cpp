@@ -45,6 +45,21 @@ Json config_of(const MergedModel& model, at::ScalarType type) {
                     kConfigFile);
 }
 
+// Of a model of images and text, whose language model alone has changed.
+Json whole_config_of(const MergedModel& model, at::ScalarType type) {
+  Json config = parse_json(model.whole_config, kConfigFile);
+  const auto changes = [&](Json& own) {
+    own.erase("torch_dtype");
+    own["dtype"] = dtype_text(type);
+    if (own.contains("tie_word_embeddings") || !model.config.tie_word_embeddings) {
+      own["tie_word_embeddings"] = model.config.tie_word_embeddings;
+    }
+  };
+  changes(config);
+  changes(config.at("text_config"));
+  return config;
+}
+
 std::string module_of(const std::string& parameter) {
   return parameter.substr(0, parameter.rfind('.'));
 }
@@ -177,6 +192,11 @@ ExportReport export_folder(const MergedModel& source, const std::string& out,
   const bool is_nf4 = options.outtype == "nf4";
   const auto type = parse_type(options.outtype);
   if (is_nf4) check_nf4(model);
+  if (is_nf4 && !model.whole_config.empty()) {
+    throw Error(ErrorKind::kUsage,
+                "--outtype nf4: the base is a model of images and text, which has no four bits "
+                "here; choose another type");
+  }
   const Nf4Tensors nf4(options.nested);
   LazyTensors tensors;
   std::vector<std::string> whole;  // modules
@@ -186,8 +206,13 @@ ExportReport export_folder(const MergedModel& source, const std::string& out,
       nf4.add(tensor, from, dtype_text(from), tensors);
     } else {
       tensors.push_back(in_type(tensor, type.value_or(tensor.stored)));
+      const auto other = model.names_in_whole.find(tensor.name);
+      if (other != model.names_in_whole.end()) tensors.back().name = other->second;
       if (is_nf4 && tensor.shape.size() == 2) whole.push_back(module_of(tensor.name));
     }
+  }
+  for (const MergedTensor& tensor : model.other_tensors) {
+    tensors.push_back(in_type(tensor, tensor.stored));
   }
   for (const auto& [own, other] : tied_names(model.config)) whole.push_back(module_of(other));
   uint64_t bytes = 0;
@@ -206,7 +231,8 @@ ExportReport export_folder(const MergedModel& source, const std::string& out,
   }
   if (const auto index = make_shard_index(shards)) output.write(kModelIndexFile, *index);
   const at::ScalarType stated = type.value_or(model.dtype);
-  Json config = config_of(model, stated);
+  Json config =
+      model.whole_config.empty() ? config_of(model, stated) : whole_config_of(model, stated);
   if (is_nf4) {
     config["quantization_config"] =
         nf4_quantization_config(dtype_text(stated), options.nested, whole);

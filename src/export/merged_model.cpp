@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
@@ -372,9 +374,30 @@ class Merger {
     }
     if (adapter_) adapter_->check_all_used();
     write_shared_apart();
+    if (!result_.head) add_other_parts();
   }
 
  private:
+  // What a base for images and text has besides its language model.
+  void add_other_parts() {
+    const std::string path = join_path(result_.base, kConfigFile);
+    const auto json = read_json_file(path);
+    if (!has_other_parts(json)) return;
+    result_.whole_config = json.dump();
+    for (const MergedTensor& tensor : result_.tensors) {
+      result_.names_in_whole[tensor.name] = base_->tensors().stored_name(tensor.name);
+    }
+    for (const std::string& name : base_->names()) {
+      if (!is_of_other_part(name)) continue;
+      result_.other_tensors.push_back({.name = base_->tensors().stored_name(name),
+                                       .shape = base_->shape(name),
+                                       .stored = base_->type(name),
+                                       .rows = [base = base_, name](int64_t first, int64_t count) {
+                                         return base->rows(name, first, count);
+                                       }});
+    }
+  }
+
   // Once one weight is no longer shared, transformers shares none: a bias of the output layer has a
   // tensor for each of its names.
   void write_shared_apart() {

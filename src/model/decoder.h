@@ -195,6 +195,12 @@ class DecoderFamily : public Architecture {
   [[nodiscard]] std::string backbone_name() const override { return "model"; }
   [[nodiscard]] std::string lm_head_name() const override { return "lm_head"; }
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
+  // Those of a language model in the folder of a model of images and text.
+  [[nodiscard]] StoredNames stored_names() const override {
+    return {{"^model.language_model.", {"model."}},
+            {"^language_model.model.", {"model."}},
+            {"^language_model.lm_head.", {"lm_head."}}};
+  }
   [[nodiscard]] TiedNames tied_names(const ModelConfig& config) const override;
   [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& config,
                                                    const Parameter& parameter) const override;

@@ -182,6 +182,9 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
   const NameMap map(model.config(), model.weights(), names);
   LoadReport report;
   report.unexpected = map.unexpected();
+  if (architecture_of(model.config()).is_causal()) {
+    std::erase_if(report.unexpected, is_of_other_part);
+  }
   const auto set = [&](Parameter& parameter, const auto& values) {
     const bool is_shared = options.shares_files && !parameter.format.trainable;
     is_shared ? model.store().share(parameter, values) : model.store().assign(parameter, values);

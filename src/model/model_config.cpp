@@ -2,6 +2,7 @@
 #include "finetune/model/model_config.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,10 @@ namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// The language model of a model of images and text, by the model_type of the whole.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kLanguageModels = {
+    {{"qwen3_5", "qwen3_5_text"}}};
 
 constexpr int64_t kMaxLabels = 1 << 20;
 
@@ -235,6 +240,24 @@ std::vector<std::pair<std::string, std::string>> tied_names(const ModelConfig& c
   return architecture_of(config).tied_names(config);
 }
 
+// Those of images, and of heads that predict further tokens.
+bool is_of_other_part(const std::string& name) {
+  for (const std::string_view begin :
+       {"model.visual.", "visual.", "model.vision_tower.", "vision_tower.",
+        "model.multi_modal_projector.", "multi_modal_projector.", "mtp."}) {
+    if (name.starts_with(begin)) return true;
+  }
+  return false;
+}
+
+bool has_other_parts(const nlohmann::ordered_json& json) {
+  const auto type = json.find("model_type");
+  return type != json.end() && type->is_string() &&
+         std::ranges::find(kLanguageModels, type->get<std::string>(), [](const auto& entry) {
+           return std::string(entry.first);
+         }) != kLanguageModels.end();
+}
+
 StoredNames stored_names(const ModelConfig& config) {
   return architecture_of(config).stored_names();
 }
@@ -273,6 +296,27 @@ void forget_scaling_of_class(const Json& json, ModelConfig& config) {
   }
 }
 
+// Returns the configuration of the language model, as transformers' AutoModelForCausalLM takes it;
+// `json` itself where that is of a language model alone.
+Json language_model_of(const Json& json, const std::string& model_type, const std::string& where) {
+  const auto found =
+      std::ranges::find(kLanguageModels, model_type, [](const auto& entry) { return entry.first; });
+  if (found == kLanguageModels.end()) return json;
+  const auto text = json.find("text_config");
+  if (text == json.end() || !text->is_object()) {
+    throw Error(ErrorKind::kData, where + ": model_type '" + model_type +
+                                      "' is one of images and text, but there is no text_config "
+                                      "with its language model");
+  }
+  Json own = *text;
+  if (!own.contains("model_type")) own["model_type"] = std::string(found->second);
+  for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings",
+                           "quantization_config"}) {
+    if (!own.contains(name) && json.contains(name)) own[name] = json.at(name);
+  }
+  return own;
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(const Json& json, const std::string& where) {
@@ -282,6 +326,9 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
                      ErrorKind::kData);
   if (model_type.empty()) {
     throw Error(ErrorKind::kData, where + ": has no 'model_type'; is this a Hugging Face model?");
+  }
+  if (const Json own = language_model_of(json, model_type, where); own != json) {
+    return parse_model_config(own, where + ": text_config");
   }
   ModelConfig config = defaults_of(model_type, where, ErrorKind::kData);
   refuse_unsupported(architecture_of(config), json, where);

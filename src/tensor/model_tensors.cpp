@@ -150,6 +150,11 @@ const TensorInfo& ModelTensors::info(const std::string& name) const {
   return tensors_[found->second.tensor];
 }
 
+const std::string& ModelTensors::stored_name(const std::string& name) const {
+  const auto found = stored_names_.find(name);
+  return found == stored_names_.end() ? name : found->second;
+}
+
 at::ScalarType ModelTensors::type_of(const std::string& name) const {
   return scalar_type(info(name).dtype);
 }
@@ -187,6 +192,11 @@ ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bo
     }
     for (const TensorInfo& tensor : file->tensors()) path_of[tensor.name] = path;
     if (!names.empty()) {
+      for (const TensorInfo& tensor : file->tensors()) {
+        for (const NamedPart& own : named_parts(tensor.name, names)) {
+          if (own.name != tensor.name) model.stored_names_[own.name] = tensor.name;
+        }
+      }
       file = std::make_shared<const RenamedWeights>(
           file, [&](const std::string& stored) { return named_parts(stored, names); });
     }

@@ -49,7 +49,7 @@ TEST(ModelConfig, RefusesWrongTypesAndFamilies) {
   EXPECT_GOLDEN(message_of([] {
     (void)parse_model_config({{"model_type", "roberta"}, {"hidden_size", "768"}}, "c");
   }));
-  EXPECT_GOLDEN(message_of([] { (void)parse_model_config({{"model_type", "qwen3_5"}}, "c"); }));
+  EXPECT_GOLDEN(message_of([] { (void)parse_model_config({{"model_type", "qwen9"}}, "c"); }));
   EXPECT_GOLDEN(message_of([] { (void)parse_model_config(Json::object(), "c"); }));
 }
 
@@ -426,6 +426,26 @@ TEST(DecoderConfig, RefusesNormsOfHeadsThatItDoesNotHave) {
     EXPECT_THAT(message_of([&] { (void)parse_model_config(json, "c"); }),
                 HasSubstr("qk_layernorm"));
   }
+}
+
+// As transformers' AutoModelForCausalLM.
+TEST(DecoderConfig, IsTheLanguageModelOfAModelOfImages) {
+  const Json text = {{"model_type", "qwen3_5_text"}, {"hidden_size", 64}};
+  const Json whole = {{"model_type", "qwen3_5"},
+                      {"text_config", text},
+                      {"vision_config", {{"hidden_size", 32}}},
+                      {"tie_word_embeddings", true}};
+  const ModelConfig config = parse_model_config(whole, "c");
+  EXPECT_EQ(config.model_type, "qwen3_5_text");
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_THAT(message_of([] {
+                (void)parse_model_config({{"model_type", "qwen3_5"}}, "c");
+              }),
+              HasSubstr("text_config"));
+  const Json unknown = {{"model_type", "qwen3_5"}, {"text_config", {{"model_type", "t5"}}}};
+  EXPECT_THAT(message_of([&] { (void)parse_model_config(unknown, "c"); }),
+              HasSubstr("text_config: model_type 't5'"));
 }
 
 TEST(DecoderConfig, RefusesWhatItCannotCompute) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,12 @@ struct MergedModel {
   std::string architecture;           // "LlamaForCausalLM"
   std::vector<MergedTensor> tensors;  // in transformers' order; shared ones once
   at::ScalarType dtype = at::kFloat;  // the type of most values
+  // Of the language model of a folder for images and text: the configuration of the whole (JSON;
+  // empty: there is no other part), the names that the folder has for its tensors, and the other
+  // tensors, which stay as they are.
+  std::string whole_config = {};
+  std::map<std::string, std::string> names_in_whole = {};
+  std::vector<MergedTensor> other_tensors = {};
 
   [[nodiscard]] const MergedTensor* find(const std::string& name) const;
 };

@@ -222,6 +222,11 @@ inline constexpr int64_t kLongestSequence = 1 << 16;
     const ModelConfig& config);
 // What files of the family may call tensors (load_model_tensors()).
 [[nodiscard]] StoredNames stored_names(const ModelConfig& config);
+// Whether config.json `json` is that of a model of images and text, of which parse_model_config()
+// takes the language model.
+[[nodiscard]] bool has_other_parts(const nlohmann::ordered_json& json);
+// Whether a tensor's name is that of such a model's other part.
+[[nodiscard]] bool is_of_other_part(const std::string& name);
 // Whether linear layers hold their weights as [in, out] (transformers' Conv1D, PEFT's
 // fan_in_fan_out).
 [[nodiscard]] bool has_transposed_linear(const ModelConfig& config);

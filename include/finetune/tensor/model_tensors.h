@@ -25,6 +25,8 @@ class ModelTensors {
   // Returns the file that contains a tensor, for messages; the first file if none does.
   [[nodiscard]] const std::string& path_of(const std::string& name) const;
   [[nodiscard]] const TensorInfo& info(const std::string& name) const;
+  // Its name in the file, where that is another; of a part of a tensor that of the whole.
+  [[nodiscard]] const std::string& stored_name(const std::string& name) const;
   [[nodiscard]] at::ScalarType type_of(const std::string& name) const;
 
   [[nodiscard]] Tensor read(const std::string& name) const;  // on the CPU, in the file's type
@@ -49,6 +51,7 @@ class ModelTensors {
   std::vector<std::shared_ptr<const WeightFile>> files_;
   std::vector<TensorInfo> tensors_;
   std::map<std::string, Position> positions_;
+  std::map<std::string, std::string> stored_names_;  // by other names
 };
 
 // Opens what find_weight_files() finds and checks it against the index. A pickled file is a
