@@ -40,7 +40,7 @@ Tensor counted(const Tensor& is_token) {
 }  // namespace
 
 RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config,
-                                     bool has_types)
+                                     bool has_types, bool has_norm)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
       words_(scope / "word_embeddings", config.vocab_size, config.hidden_size,
@@ -51,7 +51,7 @@ RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& 
   };
   if (has_types) types_.emplace(scope / "token_type_embeddings", config.type_vocab_size, size);
   if (!has_types) make_positions();
-  norm_.emplace(scope / "LayerNorm", size, config.layer_norm_eps);
+  if (has_norm) norm_.emplace(scope / "LayerNorm", size, config.layer_norm_eps);
   if (has_types) make_positions();
 }
 
@@ -62,7 +62,8 @@ nn::Value RobertaEmbeddings::operator()(const ModelInput& input, nn::Pass& p) co
   std::vector<nn::Value> terms = {words_(without_padding(input.input_ids, p), p, padding_id_)};
   if (types_) terms.push_back(embed_types(*types_, input, p));
   terms.push_back((*positions_)(without_padding(indices, p), p, padding_id_));
-  return nn::dropout((*norm_)(nn::add(terms, p), p), {.p = dropout_}, p);
+  nn::Value sum = nn::add(terms, p);
+  return nn::dropout(norm_ ? (*norm_)(sum, p) : std::move(sum), {.p = dropout_}, p);
 }
 
 BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const ModelConfig& config,

@@ -23,11 +23,12 @@ class Embeddings {
   [[nodiscard]] virtual const Weight& word_embedding() const = 0;  // [V, C]
 };
 
-// e = Dropout(LN(word[id] + type[t] + position[p])); p counts only tokens that are not padding and
-// starts after pad_token_id (fairseq's make_positions).
+// e = Dropout(LN(word[id] + type[t] + position[p])), or without LN; p counts only tokens that are
+// not padding and starts after pad_token_id (fairseq's make_positions).
 class RobertaEmbeddings final : public Embeddings {
  public:
-  RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config, bool has_types = true);
+  RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config, bool has_types = true,
+                    bool has_norm = true);
   nn::Value operator()(const ModelInput& input, nn::Pass& p) const override;
   [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 

@@ -142,7 +142,7 @@ class FusedModel : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, FusedModel,
                          testing::Values("roberta", "bert", "xlm-roberta", "big_bird", "modernbert",
                                          "deberta-v2", "distilbert", "electra", "ernie", "mpnet",
-                                         "eurobert", "nomic_bert", "gte"),
+                                         "eurobert", "nomic_bert", "gte", "xlm-roberta-xl"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');

@@ -33,7 +33,7 @@ std::vector<Case> cases() {
   std::vector<Case> list;
   for (const std::string family :
        {"bert", "roberta", "xlm-roberta", "big_bird", "modernbert", "deberta-v2", "distilbert",
-        "electra", "camembert", "ernie", "mpnet"}) {
+        "electra", "camembert", "ernie", "mpnet", "xlm-roberta-xl"}) {
     list.push_back({family + "-masked_lm", std::nullopt});
     list.push_back({family + "-sequence_classification", Head::kSequenceClassification});
     list.push_back({family + "-multiple_choice", Head::kMultipleChoice});

@@ -110,7 +110,9 @@ TEST(ModelConfig, CountsPositionsFromThePaddingInRobertasKinAlone) {
     config.pad_token_id = 1;
     config.max_position_embeddings = 514;
     EXPECT_EQ(config.max_length(),
-              type.ends_with("roberta") || type == "camembert" || type == "mpnet" ? 512 : 514)
+              type.find("roberta") != std::string::npos || type == "camembert" || type == "mpnet"
+                  ? 512
+                  : 514)
         << type;
   }
 }

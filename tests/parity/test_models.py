@@ -32,6 +32,7 @@ FAMILIES = {
     "camembert": dict(prefix="Camembert"),
     "ernie": dict(prefix="Ernie", use_task_id=True),
     "mpnet": dict(prefix="MPNet"),
+    "xlm-roberta-xl": dict(prefix="XLMRobertaXL"),
     "nomic_bert": dict(prefix="NomicBert", hidden_act="gelu"),
     "gte": dict(prefix="Gte"),
     "eurobert": dict(prefix="EuroBert", num_key_value_heads=2, mask_token_id=4),
