@@ -151,8 +151,10 @@ class FieldReader {
       for (const char* theta : sees_all ? kThetas : kLocalThetas) {
         read({theta, &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
       }
-      read({"partial_rotary_factor", &parameters.partial_rotary_factor, 0.0, 1.0},
-           parameters.partial_rotary_factor);
+      if (field.reads_share) {
+        read({"partial_rotary_factor", &parameters.partial_rotary_factor, 0.0, 1.0},
+             parameters.partial_rotary_factor);
+      }
       read_rope(field, found, layers, parameters);
       if (sees_all || field.scales_every_layer) {
         read_scaling("rope_scaling", scaling, parameters);

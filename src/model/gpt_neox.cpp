@@ -36,9 +36,11 @@ class GptNeoX final : public DecoderFamily {
     ConfigFields old = {old_name("rotary_pct", &rope.partial_rotary_factor, 0.0, 1.0),
                         old_name("rotary_emb_base", &rope.rope_theta, 1e-3, 1e15)};
     return with_fields(
-        with_fields(std::move(old), without_fields(DecoderFamily::fields(c),
-                                                   {"rms_norm_eps", "num_key_value_heads"})),
-        {{"hidden_act", &c.hidden_act},
+        with_fields(std::move(old),
+                    without_fields(DecoderFamily::fields(c),
+                                   {"rms_norm_eps", "num_key_value_heads", "rope_parameters"})),
+        {{.name = "rope_parameters", .target = &c.decoder.rope_parameters, .reads_share = false},
+         {"hidden_act", &c.hidden_act},
          {"layer_norm_eps", &c.decoder.rms_norm_eps, 0.0, 1.0},
          {"hidden_dropout", &c.decoder.resid_pdrop, 0.0, 0.99},
          {"attention_bias", &c.decoder.attention_bias},

@@ -83,6 +83,17 @@ class Ministral3 final : public Mistral {
                                           .original_max_position_embeddings = 16384};
   }
 
+  // Its forward pass in transformers needs both, whatever the rope_type.
+  void complete(ModelConfig& config, const Refuse& refuse) const override {
+    Mistral::complete(config, refuse);
+    const RopeParameters& rope = config.decoder.rope_parameters.at("");
+    if (!rope.llama_4_scaling_beta || !rope.original_max_position_embeddings) {
+      refuse(
+          "rope_parameters has no 'llama_4_scaling_beta' or no "
+          "'original_max_position_embeddings', which ministral3 needs");
+    }
+  }
+
  protected:
   [[nodiscard]] bool reads_llama_4_scaling() const override { return true; }
 };

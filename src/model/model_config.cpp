@@ -195,7 +195,14 @@ void refuse_unsupported(const Architecture& architecture, const Json& json,
                     " not available in this version");
   }
   const auto positions = json.find("position_embedding_type");
-  if (positions != json.end() && !positions->is_null() && *positions != "absolute") {
+  ModelConfig defaults = bare_defaults(architecture.model_type());
+  const ConfigFields own = architecture.fields(defaults);
+  const bool rotates = std::ranges::any_of(own, [](const ConfigField& field) {
+    return field.name == std::string_view("rope_parameters");
+  });
+  const bool is_known = positions == json.end() || positions->is_null() ||
+                        *positions == "absolute" || (rotates && *positions == "rope");
+  if (!is_known) {
     throw Error(ErrorKind::kData, where + ": position_embedding_type " + positions->dump() +
                                       " is not supported, only 'absolute'");
   }
@@ -285,14 +292,22 @@ ModelConfig default_model_config(const std::string& model_type) {
 
 namespace {
 
-// rope_parameters of a file replace those of its class whole; only the base stays.
+// rope_parameters of a file replace those of its class whole.
 void forget_scaling_of_class(const Json& json, ModelConfig& config) {
   const auto has = [&](const char* name) {
     return json.contains(name) && !json.at(name).is_null();
   };
   if (!has("rope_parameters") && !has("rope_scaling")) return;
   for (auto& [layers, rope] : config.decoder.rope_parameters) {
-    if (rope.rope_type != "default") rope = {.rope_theta = rope.rope_theta};
+    if (rope.rope_type != "default") rope = {};
+  }
+}
+
+// A file without any keeps them whole: not even rope_theta beside them is read.
+void keep_scaling_of_class(const RopeByLayerType& of_class, ModelConfig& config) {
+  for (auto& [layers, rope] : config.decoder.rope_parameters) {
+    const auto found = of_class.find(layers);
+    if (found != of_class.end() && found->second.rope_type != "default") rope = found->second;
   }
 }
 
@@ -333,7 +348,9 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   ModelConfig config = defaults_of(model_type, where, ErrorKind::kData);
   refuse_unsupported(architecture_of(config), json, where);
   forget_scaling_of_class(json, config);
+  const RopeByLayerType of_class = config.decoder.rope_parameters;
   read_fields(config, json, where, ErrorKind::kData);
+  keep_scaling_of_class(of_class, config);
   check_whole(config, where, ErrorKind::kData);
   config.is_nf4 = has_nf4(json, where);
   config.other_fields = unknown_fields(json, config).dump();
@@ -396,6 +413,11 @@ void forget_derived(ModelConfig& config) {
   forget(&ModelConfig::decoder, &DecoderConfig::head_dim);
   forget(&ModelConfig::decoder, &DecoderConfig::layer_types);
   forget(&ModelConfig::decoder, &DecoderConfig::no_rope_layers);
+  forget(&ModelConfig::decoder, &DecoderConfig::sliding_window);
+  // Those of every layer are what follows from no list.
+  if (std::ssize(config.decoder.full_attn_idxs) == config.num_hidden_layers) {
+    config.decoder.full_attn_idxs.clear();
+  }
   forget(&ModelConfig::encoder, &EncoderConfig::pooler_hidden_size);
 }
 

@@ -209,7 +209,8 @@ class ModernBert : public Architecture {
           layer_types(config, [&](int64_t layer) { return layer % every != 0; });
     }
     check_layer_types(config, refuse);
-    for (const auto& [layers, rope] : config.decoder.rope_parameters) {
+    for (auto& [layers, rope] : config.decoder.rope_parameters) {
+      if (rope.rope_type == "default") rope.partial_rotary_factor.reset();
       check_rope(config, layers, rope, refuse);
     }
   }

@@ -124,9 +124,16 @@ class NomicBert : public Architecture {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    return with_fields(without_fields(Architecture::fields(c), {"tie_word_embeddings"}),
-                       {{"rope_parameters", &c.decoder.rope_parameters},
-                        {"head_dim", &c.decoder.head_dim, 1, 4096}});
+    ConfigFields fields =
+        with_fields(without_fields(Architecture::fields(c), {"tie_word_embeddings"}),
+                    {old_name("tie_word_embeddings", &c.tie_word_embeddings),
+                     {"rope_parameters", &c.decoder.rope_parameters},
+                     {"head_dim", &c.decoder.head_dim, 1, 4096}});
+    // transformers writes it where it differs.
+    if (!c.tie_word_embeddings) {
+      fields.push_back({"tie_word_embeddings", &c.tie_word_embeddings});
+    }
+    return fields;
   }
 
   void complete(ModelConfig& config, const Refuse& refuse) const override {

@@ -53,7 +53,8 @@ std::optional<LoraTerm> Scope::lora_of_embedding(int64_t rows, int64_t columns) 
 }
 
 void Scope::check_rank(int64_t rank, c10::IntArrayRef sizes) const {
-  if (rank <= std::min(sizes[0], sizes[1])) return;
+  // Layers with few outputs, such as gates, have adapters of the others' rank, as in PEFT.
+  if (rank <= std::max(sizes[0], sizes[1])) return;
   const char* const key = rank == lora_->config().r ? "lora_r" : "lora_rank_pattern";
   throw LoraError(key, format_text("rank {} is above the size of '{}' [{}, {}], where an adapter "
                                    "saves nothing; lower it",

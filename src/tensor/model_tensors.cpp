@@ -2,6 +2,7 @@
 #include "finetune/tensor/model_tensors.h"
 
 #include <functional>
+#include <set>
 
 #include "finetune/base/error.h"
 #include "finetune/base/model_files.h"
@@ -58,8 +59,12 @@ class RenamedWeights final : public WeightFile {
   using Rename = std::function<std::vector<NamedPart>(const std::string& stored)>;
   RenamedWeights(std::shared_ptr<const WeightFile> file, const Rename& rename)
       : file_(std::move(file)) {
+    std::set<std::string> names;
+    for (const TensorInfo& stored : file_->tensors()) names.insert(stored.name);
     for (const TensorInfo& stored : file_->tensors()) {
       for (NamedPart& own : rename(stored.name)) {
+        // A tensor with exactly this name comes before one that is renamed to it.
+        if (own.name != stored.name && names.contains(own.name)) continue;
         TensorInfo info = stored;
         info.name = own.name;
         if (own.parts > 1) take_part(stored, own, info);

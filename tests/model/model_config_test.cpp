@@ -369,19 +369,24 @@ TEST(DecoderConfig, RefusesRotationsThatCannotBe) {
 
 // As in transformers, whose classes have a scaling for files without one.
 TEST(DecoderConfig, TakesTheFilesRotaryParametersWhole) {
-  const Json own = {
-      {"rope_type", "yarn"}, {"factor", 2.0}, {"original_max_position_embeddings", 8}};
+  const Json own = {{"rope_type", "yarn"},
+                    {"factor", 2.0},
+                    {"llama_4_scaling_beta", 0.5},
+                    {"original_max_position_embeddings", 8}};
   const ModelConfig config =
       parse_model_config({{"model_type", "ministral3"}, {"rope_parameters", own}}, "c");
   const RopeParameters& rope = config.decoder.rope_parameters.at("");
   EXPECT_EQ(rope.factor, 2.0);
   EXPECT_EQ(rope.mscale, std::nullopt);
-  EXPECT_EQ(rope.llama_4_scaling_beta, std::nullopt);
+  EXPECT_EQ(rope.llama_4_scaling_beta, 0.5);
 }
 
 TEST(DecoderConfig, ReadsMembersOfRotaryParametersThatOneFamilyAloneHas) {
-  const Json own = {
-      {"rope_type", "dynamic"}, {"factor", 1.0}, {"alpha", 9.0}, {"llama_4_scaling_beta", 0.5}};
+  const Json own = {{"rope_type", "dynamic"},
+                    {"factor", 1.0},
+                    {"alpha", 9.0},
+                    {"llama_4_scaling_beta", 0.5},
+                    {"original_max_position_embeddings", 8}};
   const auto rope_of = [&](const char* type) {
     return parse_model_config({{"model_type", type}, {"rope_parameters", own}}, "c")
         .decoder.rope_parameters.at("");
@@ -448,6 +453,65 @@ TEST(DecoderConfig, IsTheLanguageModelOfAModelOfImages) {
   const Json unknown = {{"model_type", "qwen3_5"}, {"text_config", {{"model_type", "t5"}}}};
   EXPECT_THAT(message_of([&] { (void)parse_model_config(unknown, "c"); }),
               HasSubstr("text_config: model_type 't5'"));
+}
+
+TEST(DecoderConfig, DerivesWindowsAndLayersFromOverriddenNumbers) {
+  const auto window_of = [](int64_t local) {
+    return override_model_config(default_model_config("modernbert-decoder"),
+                                 {{"local_attention", local}})
+        .decoder.sliding_window;
+  };
+  EXPECT_EQ(window_of(16), 8);
+  EXPECT_EQ(window_of(128), 64);
+  const ModelConfig lfm2 =
+      override_model_config(default_model_config("lfm2"), {{"num_hidden_layers", 40}});
+  EXPECT_EQ(lfm2.decoder.layer_types, std::vector<std::string>(40, "full_attention"));
+}
+
+// What transformers does not read either.
+TEST(DecoderConfig, IgnoresSharesOfRotationsThatItsClassIgnores) {
+  for (const char* type : {"modernbert", "modernbert-decoder"}) {
+    const Json json = {{"model_type", type}, {"partial_rotary_factor", 0.5}};
+    for (const auto& [layers, rope] : parse_model_config(json, "c").decoder.rope_parameters) {
+      EXPECT_EQ(rope.partial_rotary_factor, std::nullopt) << type << layers;
+    }
+  }
+  const Json neox = {{"model_type", "gpt_neox"}, {"partial_rotary_factor", 0.5}};
+  EXPECT_EQ(parse_model_config(neox, "c").decoder.rope_parameters.at("").partial_rotary_factor,
+            0.25);
+}
+
+TEST(DecoderConfig, TakesTheBaseOfRotationsWithTheRest) {
+  const auto base_of = [](const Json& more) {
+    Json json = {{"model_type", "ministral3"}};
+    json.update(more);
+    return parse_model_config(json, "c").decoder.rope_parameters.at("").rope_theta;
+  };
+  const Json own = {{"rope_type", "yarn"},
+                    {"factor", 2.0},
+                    {"llama_4_scaling_beta", 0.1},
+                    {"original_max_position_embeddings", 8}};
+  EXPECT_EQ(base_of(Json::object()), 1e6);
+  EXPECT_EQ(base_of({{"rope_theta", 100.0}}), 1e6);
+  EXPECT_EQ(base_of({{"rope_parameters", own}}), 1e4);
+  EXPECT_EQ(base_of({{"rope_scaling", own}, {"rope_theta", 100.0}}), 100.0);
+  EXPECT_THAT(message_of([&] {
+                const Json plain = {{"rope_type", "default"}};
+                (void)base_of({{"rope_parameters", plain}});
+              }),
+              HasSubstr("llama_4_scaling_beta"));
+}
+
+TEST(ModelConfig, ReadsThatNomicsEmbeddingsAreNotTied) {
+  const ModelConfig config =
+      parse_model_config({{"model_type", "nomic_bert"}, {"tie_word_embeddings", false}}, "c");
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_EQ(Json::parse(model_config_json(config, "X")).at("tie_word_embeddings"), false);
+  EXPECT_FALSE(Json::parse(model_config_json(default_model_config("nomic_bert"), "X"))
+                   .contains("tie_word_embeddings"));
+  EXPECT_EQ(parse_model_config({{"model_type", "gte"}, {"position_embedding_type", "rope"}}, "c")
+                .model_type,
+            "gte");
 }
 
 TEST(DecoderConfig, RefusesWhatItCannotCompute) {

@@ -197,6 +197,14 @@ TEST(ModelTensors, HaveTheModelsNamesAndParts) {
   check(folder);
 }
 
+TEST(ModelTensors, PreferAnExactNameToOneThatIsRenamed) {
+  const TemporaryFolder folder;
+  folder.write(kModelFile, bytes_of({{"new.a", values({2})}, {"a", values({3})}}));
+  const ModelTensors model =
+      load_model_tensors(FileSystem::local(), folder.path(), false, {{"^new.", {""}}});
+  EXPECT_TRUE(at::equal(model.read("a"), values({3})));
+}
+
 TEST(ModelTensors, RefuseRowsThatAreNoEqualParts) {
   const StoredNames names = {{"qkv", {"query", "key", "value"}}};
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{4, 2}, {}}) {
