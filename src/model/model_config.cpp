@@ -303,7 +303,7 @@ void forget_scaling_of_class(const Json& json, ModelConfig& config) {
   }
 }
 
-// A file without any keeps them whole: not even rope_theta beside them is read.
+// A file without any keeps them whole: not even a rope_theta at the top is read.
 void keep_scaling_of_class(const RopeByLayerType& of_class, ModelConfig& config) {
   for (auto& [layers, rope] : config.decoder.rope_parameters) {
     const auto found = of_class.find(layers);

@@ -89,13 +89,28 @@ std::vector<Case> other_families() {
        "intermediate_size: 384, max_position_embeddings: 514, type_vocab_size: 0, "
        "relative_attention: true, position_buckets: 16, share_att_key: true, "
        "pos_att_type: [p2c, c2p], norm_rel_ebd: layer_norm, position_biased_input: false}"}};
+  // Two gated delta nets; short convolutions.
+  TinyRun::Keys delta_nets = llama;
+  delta_nets["model_type"] = "qwen3_5_text";
+  delta_nets["config_overrides"] =
+      "{vocab_size: 52000, num_hidden_layers: 2, num_attention_heads: 3, num_key_value_heads: 1, "
+      "head_dim: 32, hidden_size: 96, intermediate_size: 256, max_position_embeddings: 514, "
+      "linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 16, "
+      "linear_value_head_dim: 16}";
+  TinyRun::Keys convolutions = llama;
+  convolutions["model_type"] = "lfm2";
+  convolutions["config_overrides"] =
+      "{vocab_size: 52000, num_hidden_layers: 2, num_attention_heads: 3, num_key_value_heads: 1, "
+      "hidden_size: 96, intermediate_size: 256, max_position_embeddings: 514, "
+      "block_auto_adjust_ff_dim: false, layer_types: [conv, conv]}";
   TinyRun::Keys tiled = kModel;
   tiled["fp16"] = "true";
   std::string& heads = tiled["config_overrides"];
   heads.replace(heads.find("num_attention_heads: 12"), 23, "num_attention_heads: 3");
   return {{"cuda_fp16_tiled", tiled, true},   {"cuda_llama_fp32", llama, true},
           {"cuda_llama_bf16", in_bf16, true}, {"cuda_llama_lora", in_bf16, true, true},
-          {"cuda_deberta", deberta, true},    {"cuda_big_bird", big_bird, true}};
+          {"cuda_deberta", deberta, true},    {"cuda_big_bird", big_bird, true},
+          {"cuda_qwen3_5", delta_nets, true}, {"cuda_lfm2", convolutions, true}};
 }
 
 std::vector<Case> cases() {
