@@ -3,8 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/sigmoid.h>
-#include <ATen/ops/softplus.h>
 #include <ATen/ops/zeros.h>
 
 #include "finetune/base/error.h"
@@ -107,34 +105,29 @@ Value GatedDeltaNet::operator()(Value x, Pass& p) const {
   x = zero_padding(std::move(x), p);
   Value mixed = convolution_(mixed_(x, p), p);
   Value z = z_(x, p);
-  const auto wide = [](const Tensor& t) {
-    return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
-  };
-  Value beta = p.differentiate(
-      {b_(x, p)}, {}, [wide](const std::vector<Tensor>& all) { return at::sigmoid(wide(all[0])); });
-  Value decay = p.differentiate({a_(std::move(x), p)}, {a_log_, dt_bias_},
-                                [wide](const std::vector<Tensor>& all) {
-                                  return -all[1].exp() * at::softplus(wide(all[0]) + all[2]);
-                                });
-  Value y = ruled(std::move(mixed), std::move(decay), std::move(beta), p);
+  Value b = b_(x, p);
+  Value a = a_(std::move(x), p);
+  Value y = ruled(std::move(mixed), std::move(a), std::move(b), p);
   y = joined_heads(norm_(split_heads(std::move(y), options_.heads, p), p), p);
   return out_(gated(to_precision(std::move(z), p), to_precision(std::move(y), p), kernels::silu, p),
               p);
 }
 
 // o of the gated delta rule. Keeps its inputs; states are computed again.
-Value GatedDeltaNet::ruled(Value mixed, Value decay, Value beta, Pass& p) const {
+Value GatedDeltaNet::ruled(Value mixed, Value a, Value b, Pass& p) const {
   const kernels::DeltaRule shape = {.key_heads = options_.key_heads,
                                     .key_size = options_.key_size,
                                     .tokens = token_rows(mixed.tensor, p)};
-  const auto rule_of = [shape](const Value& m, const Value& g, const Value& b) {
+  const auto rule_of = [this, &p, shape](const Value& m, const Value& of_a, const Value& of_b) {
     kernels::DeltaRule rule = shape;
     rule.mixed = m.tensor;
-    rule.decay = g.tensor;
-    rule.beta = b.tensor;
+    rule.a = of_a.tensor.to(m.tensor.scalar_type()).contiguous();
+    rule.b = of_b.tensor.to(m.tensor.scalar_type()).contiguous();
+    rule.a_log = p.is_plain() ? p.leaf(a_log_) : p.values(a_log_);
+    rule.dt_bias = p.is_plain() ? p.leaf(dt_bias_) : p.values(dt_bias_);
     return rule;
   };
-  const kernels::DeltaRule rule = rule_of(mixed, decay, beta);
+  const kernels::DeltaRule rule = rule_of(mixed, a, b);
   if (p.is_plain()) return {.tensor = kernels::delta_rule_plainly(rule, {})};
   Tensor state;
   if (KeyValueCache* cache = p.options().cache) {
@@ -142,15 +135,19 @@ Value GatedDeltaNet::ruled(Value mixed, Value decay, Value beta, Pass& p) const 
     state = entry_of(cache->states, layer_,
                      {options_.heads, options_.key_size, options_.value_size}, mixed.tensor);
   }
+  const bool trains = p.trains(a_log_) || p.trains(dt_bias_);
   const Value y =
-      p.result(kernels::fused_delta_rule(rule, state), mixed.slot || decay.slot || beta.slot);
-  p.record(y, [rule_of, mixed = std::move(mixed), decay = std::move(decay),
-               beta = std::move(beta)](const Tensor& dy) {
+      p.result(kernels::fused_delta_rule(rule, state), trains || mixed.slot || a.slot || b.slot);
+  p.record(y, [this, &p, rule_of, mixed = std::move(mixed), a = std::move(a),
+               b = std::move(b)](const Tensor& dy) {
     const kernels::DeltaRuleGradients all = kernels::fused_delta_rule_backward(
-        rule_of(mixed, decay, beta), dy.contiguous().to(mixed.tensor.scalar_type()));
+        rule_of(mixed, a, b), dy.contiguous().to(mixed.tensor.scalar_type()));
     give(mixed.slot, all.mixed);
-    give(decay.slot, all.decay);
-    give(beta.slot, all.beta);
+    give(a.slot, all.a.to(a.tensor.scalar_type()));
+    give(b.slot, all.b.to(b.tensor.scalar_type()));
+    if (p.trains(a_log_)) p.add(a_log_, all.a_log);
+    if (p.trains(dt_bias_)) p.add(dt_bias_, all.dt_bias);
+    p.complete({a_log_, dt_bias_});
   });
   return y;
 }

@@ -29,8 +29,6 @@ OTHERS = {
     "nll_loss_backward": "nn.functional.nll_loss backward",
     "native_layer_norm_backward": "native_layer_norm backward",
     "sigmoid_backward": "sigmoid backward",
-    "softplus": "nn.functional.softplus",
-    "softplus_backward": "nn.functional.softplus backward",
     "tanh_backward": "tanh backward",
 }
 # Operators or types that torch's list lacks, by ATen's sources: fused_adamw_impl.cu dispatches by these; attention has

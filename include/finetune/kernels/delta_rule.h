@@ -23,22 +23,24 @@ struct TokenRows {
 // The gated delta rule (Yang et al. 2025, "Gated Delta Networks", eq. 10) of H heads. With the unit
 // rows k and q of keys and queries, the latter divided by sqrt(Dk), from S = 0 [Dk, Dv] at the
 // first token of each sequence:
-//   S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  o = S^T q.
+//   S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  o = S^T q,
+// where g = -exp(A_log) softplus(a + dt_bias) and beta = sigmoid(b).
 // No sequence reads another: its values are the same alone, to the bit. States are float32
 // (float64 of float64).
 struct DeltaRule {
   // [..., 2 Hk Dk + H Dv]: queries, keys and values of each token. Each key head serves H / Hk
   // consecutive heads.
   Tensor mixed = {};
-  Tensor decay = {}, beta = {};         // g and beta [..., H], float32 (float64)
+  Tensor a = {}, b = {};                // [..., H], of the type of `mixed`
+  Tensor a_log = {}, dt_bias = {};      // [H], float32 (float64)
   int64_t key_heads = 1, key_size = 1;  // Hk, Dk
   TokenRows tokens = {};
 
-  [[nodiscard]] int64_t heads() const { return decay.size(-1); }
+  [[nodiscard]] int64_t heads() const { return a.size(-1); }
   [[nodiscard]] int64_t value_size() const {
     return (mixed.size(-1) - 2 * key_heads * key_size) / heads();
   }
-  [[nodiscard]] int64_t rows() const { return decay.numel() / heads(); }
+  [[nodiscard]] int64_t rows() const { return a.numel() / heads(); }
   [[nodiscard]] int64_t sequences() const { return tokens.sequences(rows()); }
 };
 
@@ -50,7 +52,8 @@ struct DeltaRule {
 [[nodiscard]] Tensor delta_rule_plainly(const DeltaRule& rule, const Tensor& state);
 
 struct DeltaRuleGradients {
-  Tensor mixed, decay, beta;
+  Tensor mixed, a, b;
+  Tensor a_log, dt_bias;  // [H]
 };
 // States are computed again from those at every kDeltaChunk-th token.
 [[nodiscard]] DeltaRuleGradients fused_delta_rule_backward(const DeltaRule& rule,

@@ -53,7 +53,7 @@ class GatedDeltaNet {
   Value operator()(Value x, Pass& p) const;
 
  private:
-  [[nodiscard]] Value ruled(Value mixed, Value decay, Value beta, Pass& p) const;
+  [[nodiscard]] Value ruled(Value mixed, Value a, Value b, Pass& p) const;
 
   DeltaNetOptions options_;
   int64_t layer_;

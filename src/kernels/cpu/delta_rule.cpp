@@ -16,7 +16,26 @@ static_assert(kDeltaChunk == 16 && kDeltaEpsilon == 1e-6, "loops/delta_rule.cpp 
 
 // A rule with values in float32, and the addresses of its sequences and key heads.
 struct FloatRule {
-  explicit FloatRule(const DeltaRule& own) : rule(own), mixed(own.mixed.to(at::kFloat)) {}
+  explicit FloatRule(const DeltaRule& own)
+      : rule(own),
+        mixed(own.mixed.to(at::kFloat)),
+        a(own.a.to(at::kFloat)),
+        b(own.b.to(at::kFloat)),
+        decay(at::empty_like(a)),
+        beta(at::empty_like(a)) {
+    delta_gates(gates());
+  }
+
+  [[nodiscard]] DeltaGateRows gates() const {
+    return {.a = a.const_data_ptr<float>(),
+            .b = b.const_data_ptr<float>(),
+            .a_log = rule.a_log.const_data_ptr<float>(),
+            .dt_bias = rule.dt_bias.const_data_ptr<float>(),
+            .decay = decay.mutable_data_ptr<float>(),
+            .beta = beta.mutable_data_ptr<float>(),
+            .rows = rule.rows(),
+            .heads = rule.heads()};
+  }
 
   // Of task `index`: a sequence and a key head.
   [[nodiscard]] DeltaRuleRows rows(int64_t index, const Tensor& output) const {
@@ -33,8 +52,8 @@ struct FloatRule {
             .key = row + keys + key_head * rule.key_size,
             .value = row + 2 * keys + values,
             .stride = mixed.size(-1),
-            .decay = rule.decay.const_data_ptr<float>() + of_head,
-            .beta = rule.beta.const_data_ptr<float>() + of_head,
+            .decay = decay.const_data_ptr<float>() + of_head,
+            .beta = beta.const_data_ptr<float>() + of_head,
             .head_stride = rule.heads(),
             .output = output.mutable_data_ptr<float>() + first * outputs + values,
             .output_stride = outputs,
@@ -48,7 +67,8 @@ struct FloatRule {
   [[nodiscard]] int64_t tasks() const { return rule.sequences() * rule.key_heads; }
 
   DeltaRule rule;
-  Tensor mixed;
+  Tensor mixed, a, b;
+  Tensor decay, beta;  // g and beta
 };
 
 Tensor scratch(int64_t values) { return at::empty({values}, at::TensorOptions(at::kFloat)); }
@@ -79,8 +99,8 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
   const FloatRule all(rule);
   const Tensor of_output = gradient.to(at::kFloat);
   const Tensor of_mixed = at::empty_like(all.mixed);
-  const Tensor of_decay = at::empty_like(rule.decay);
-  const Tensor of_beta = at::empty_like(rule.beta);
+  const Tensor of_decay = at::empty_like(all.decay);
+  const Tensor of_beta = at::empty_like(all.decay);
   at::parallel_for(0, all.tasks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       DeltaRuleBackwardRows rows = {.forward = all.rows(task, of_output),
@@ -97,7 +117,7 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
       rows.of_query = like(forward.query);
       rows.of_key = like(forward.key);
       rows.of_value = like(forward.value);
-      const int64_t of_head = forward.decay - rule.decay.const_data_ptr<float>();
+      const int64_t of_head = forward.decay - all.decay.const_data_ptr<float>();
       rows.of_decay = of_decay.mutable_data_ptr<float>() + of_head;
       rows.of_beta = of_beta.mutable_data_ptr<float>() + of_head;
       const Tensor memory = scratch(delta_rule_backward_scratch(forward));
@@ -105,7 +125,16 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
       delta_rule_backward_rows(rows);
     }
   });
-  return {.mixed = of_mixed.to(rule.mixed.scalar_type()), .decay = of_decay, .beta = of_beta};
+  const Tensor of_a_log = at::empty_like(all.decay);
+  delta_gates_backward(all.gates(), of_decay.mutable_data_ptr<float>(),
+                       of_beta.mutable_data_ptr<float>(), of_a_log.mutable_data_ptr<float>());
+  const auto sum = [&](const Tensor& x) { return x.view({-1, rule.heads()}).sum(0); };
+  const at::ScalarType type = rule.mixed.scalar_type();
+  return {.mixed = of_mixed.to(type),
+          .a = of_decay.to(type),
+          .b = of_beta.to(type),
+          .a_log = sum(of_a_log),
+          .dt_bias = sum(of_decay)};
 }
 
 namespace {

@@ -12,7 +12,7 @@ namespace finetune::kernels::cuda {
 namespace {
 
 bool has_kernel(const DeltaRule& rule) {
-  return rule.key_size <= kLongestState && rule.decay.scalar_type() == at::kFloat &&
+  return rule.key_size <= kLongestState && rule.a_log.scalar_type() == at::kFloat &&
          rule.mixed.scalar_type() != at::kDouble && rule.rows() > 0;
 }
 
@@ -34,16 +34,22 @@ int64_t column_blocks(const DeltaRule& rule) { return (rule.value_size() + kWarp
 struct DeltaTensors {
   explicit DeltaTensors(const DeltaRule& rule)
       : starts(starts_of(rule.tokens, rule.mixed)),
-        inverses(at::empty({rule.rows(), 2, rule.key_heads}, rule.decay.options())) {}
+        inverses(at::empty({rule.rows(), 2, rule.key_heads}, rule.a_log.options())),
+        decay(at::empty({rule.rows(), rule.heads()}, rule.a_log.options())),
+        beta(at::empty_like(decay)) {}
 
-  Tensor starts, inverses;
+  Tensor starts, inverses, decay, beta;
 };
 
 DeltaRuleArguments arguments_of(const DeltaRule& rule, const DeltaTensors& tensors,
                                 Launch& launch) {
   return {.mixed = launch.reads(rule.mixed),
-          .decay = launch.reads<float>(rule.decay),
-          .beta = launch.reads<float>(rule.beta),
+          .a = launch.reads(rule.a),
+          .b = launch.reads(rule.b),
+          .a_log = launch.reads<float>(rule.a_log),
+          .dt_bias = launch.reads<float>(rule.dt_bias),
+          .decay = launch.changes<float>(tensors.decay),
+          .beta = launch.changes<float>(tensors.beta),
           .starts = launch.reads<i64>(tensors.starts),
           .inverses = launch.changes<float>(tensors.inverses),
           .output = nullptr,
@@ -102,7 +108,7 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
   if (!has_kernel(rule)) return plain::delta_rule_backward(rule, gradient);
   const DeltaTensors tensors(rule);
   make_inverses(rule, tensors);
-  const auto floats = rule.decay.options();
+  const auto floats = rule.a_log.options();
   const int64_t chunks = rule.rows() / kStateChunk + rule.sequences();
   const Tensor begins = at::empty({chunks, rule.heads(), rule.key_size, rule.value_size()}, floats);
   run_forward(rule, tensors, {}, {}, begins);
@@ -111,9 +117,11 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
   const Tensor states = at::empty({grid.x * grid.y, kStateChunk, rows_of_thread, kThreads}, floats);
   const Tensor of_rows = at::empty({grid.y, rule.rows(), rule.heads(), 2, rule.key_size}, floats);
   const Tensor of_heads = at::empty({grid.y, rule.rows(), rule.heads(), 2}, floats);
-  const DeltaRuleGradients result = {.mixed = at::empty_like(rule.mixed),
-                                     .decay = at::empty_like(rule.decay),
-                                     .beta = at::empty_like(rule.beta)};
+  DeltaRuleGradients result = {.mixed = at::empty_like(rule.mixed),
+                               .a = at::empty_like(rule.a),
+                               .b = at::empty_like(rule.b),
+                               .a_log = at::empty_like(tensors.decay),
+                               .dt_bias = at::empty_like(tensors.decay)};
   const auto run = [&]<typename Kernel>(Kernel*, int variant, const Grid& blocks) {
     Launch launch(rule.mixed);
     DeltaRuleBackwardArguments arguments = {.forward = arguments_of(rule, tensors, launch),
@@ -122,14 +130,18 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
                                             .of_rows = launch.changes<float>(of_rows),
                                             .of_heads = launch.changes<float>(of_heads),
                                             .of_mixed = launch.writes(result.mixed),
-                                            .of_decay = launch.writes<float>(result.decay),
-                                            .of_beta = launch.writes<float>(result.beta),
+                                            .of_a = launch.writes(result.a),
+                                            .of_b = launch.writes(result.b),
+                                            .of_a_log = launch.writes<float>(result.a_log),
+                                            .of_dt_bias = launch.writes<float>(result.dt_bias),
                                             .parts = grid.y};
     arguments.forward.begins = launch.changes<float>(begins);
     launch.run<Kernel>(value_type_of(rule.mixed), variant, blocks, arguments);
   };
   run(static_cast<kernel::delta_rule_backward*>(nullptr), state_variant_of(rule), grid);
   run(static_cast<kernel::delta_rule_gradients*>(nullptr), 0, {.x = rule.rows() * rule.key_heads});
+  result.a_log = result.a_log.sum(0);
+  result.dt_bias = result.dt_bias.sum(0);
   return result;
 }
 

@@ -8,13 +8,16 @@ namespace finetune::kernels {
 namespace {
 
 void check(const DeltaRule& rule) {
-  FT_CHECK(rule.mixed.is_contiguous() && rule.decay.is_contiguous() && rule.beta.is_contiguous() &&
-               rule.decay.sizes() == rule.beta.sizes() &&
+  FT_CHECK(rule.mixed.is_contiguous() && rule.a.is_contiguous() && rule.b.is_contiguous() &&
+               rule.a.sizes() == rule.b.sizes() &&
+               rule.a.scalar_type() == rule.mixed.scalar_type() &&
+               rule.b.scalar_type() == rule.mixed.scalar_type() &&
+               rule.a_log.numel() == rule.heads() && rule.dt_bias.numel() == rule.heads() &&
                rule.mixed.numel() / rule.mixed.size(-1) == rule.rows() &&
                rule.heads() % rule.key_heads == 0 &&
                rule.mixed.size(-1) ==
                    2 * rule.key_heads * rule.key_size + rule.heads() * rule.value_size(),
-           "rows of queries, keys and values with a decay and a beta for each head, contiguous");
+           "rows of queries, keys and values with two gates for each head, contiguous");
 }
 
 void check(const Tensor& x, const ShortConvolution& convolution) {

@@ -105,6 +105,7 @@ Tensor delta_rule(const DeltaRule& rule, const Tensor& /*state*/) {
   std::vector<int64_t> sizes = rule.mixed.sizes().vec();
   sizes.back() = rule.heads() * rule.value_size();
   const Tensor mixed = rule.mixed.to(at::kFloat);
+  [[maybe_unused]] const Tensor gates = at::empty({4, rule.rows(), rule.heads()}, mixed.options());
   return at::empty(sizes, mixed.options()).to(rule.mixed.scalar_type());
 }
 
@@ -112,9 +113,12 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
   const Tensor mixed = rule.mixed.to(at::kFloat);
   const Tensor of_output = gradient.to(at::kFloat);
   const Tensor of_mixed = at::empty_like(mixed);
+  [[maybe_unused]] const Tensor gates = at::empty({7, rule.rows(), rule.heads()}, mixed.options());
   const DeltaRuleGradients result = {.mixed = of_mixed.to(rule.mixed.scalar_type()),
-                                     .decay = at::empty_like(rule.decay),
-                                     .beta = at::empty_like(rule.beta)};
+                                     .a = at::empty_like(rule.a),
+                                     .b = at::empty_like(rule.b),
+                                     .a_log = row_like(rule.a_log),
+                                     .dt_bias = row_like(rule.dt_bias)};
   // Of one thread at the longest sequence; others have less or as much.
   int64_t longest = 0;
   for (int64_t s = 0; s < rule.sequences(); ++s) {
@@ -135,7 +139,7 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
                                                       .value_size = rule.value_size(),
                                                       .state = nullptr,
                                                       .scratch = nullptr});
-  (void)at::empty({values}, rule.decay.options());
+  (void)at::empty({values}, rule.a_log.options());
   return result;
 }
 

@@ -4,7 +4,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/softplus.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -50,8 +52,11 @@ Tensor of_sequence(const DeltaRule& rule, const Tensor& mixed, const Tensor& dec
   return at::stack(outputs);
 }
 
-Tensor of_all(const DeltaRule& rule, const Tensor& mixed, const Tensor& decay, const Tensor& beta,
-              Tensor state) {
+// `rule`: the shapes; the tensors may have another type.
+Tensor of_all(const DeltaRule& rule, const std::vector<Tensor>& inputs, Tensor state) {
+  const Tensor& mixed = inputs[0];
+  const Tensor decay = -inputs[3].exp() * at::softplus(inputs[1] + inputs[4]);
+  const Tensor beta = at::sigmoid(inputs[2]);
   std::vector<int64_t> sizes = mixed.sizes().vec();
   sizes.back() = rule.heads() * rule.value_size();
   // A dry run has no use for the tokens one by one.
@@ -109,7 +114,7 @@ std::vector<Tensor> gradients_of(const std::vector<Tensor>& inputs, const Tensor
 }  // namespace plain
 
 Tensor delta_rule_plainly(const DeltaRule& rule, const Tensor& state) {
-  return plain::of_all(rule, rule.mixed, rule.decay, rule.beta, state);
+  return plain::of_all(rule, {rule.mixed, rule.a, rule.b, rule.a_log, rule.dt_bias}, state);
 }
 
 Tensor short_convolution_plainly(const Tensor& x, const ShortConvolution& convolution,
@@ -121,15 +126,23 @@ namespace plain {
 
 Tensor delta_rule(const DeltaRule& rule, const Tensor& state) {
   const at::ScalarType type = compute_type(rule.mixed);
-  return of_all(rule, rule.mixed.to(type), rule.decay.to(type), rule.beta.to(type), state)
+  return of_all(rule,
+                {rule.mixed.to(type), rule.a.to(type), rule.b.to(type), rule.a_log.to(type),
+                 rule.dt_bias.to(type)},
+                state)
       .to(rule.mixed.scalar_type());
 }
 
 DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& gradient) {
-  const std::vector<Tensor> all = gradients_of(
-      {rule.mixed, rule.decay, rule.beta}, gradient,
-      [&](const auto& leaves) { return of_all(rule, leaves[0], leaves[1], leaves[2], {}); });
-  return {.mixed = all[0].to(rule.mixed.scalar_type()), .decay = all[1], .beta = all[2]};
+  const std::vector<Tensor> all =
+      gradients_of({rule.mixed, rule.a, rule.b, rule.a_log, rule.dt_bias}, gradient,
+                   [&](const auto& leaves) { return of_all(rule, leaves, {}); });
+  const at::ScalarType type = rule.mixed.scalar_type();
+  return {.mixed = all[0].to(type),
+          .a = all[1].to(type),
+          .b = all[2].to(type),
+          .a_log = all[3],
+          .dt_bias = all[4]};
 }
 
 Tensor short_convolution(const Tensor& x, const ShortConvolution& convolution,

@@ -57,6 +57,9 @@ void unit_rows_backward(const float* scaled, const float* inverses, const float*
   }
 }
 
+// As torch's.
+float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
+
 // Sixteen columns of a head's values.
 struct Columns {
   int64_t head, first, count;
@@ -395,6 +398,25 @@ FT_INLINE void convolution_weight(const ConvolutionWeightRows& all) {
 }
 
 }  // namespace
+
+void delta_gates(const DeltaGateRows& all) {
+  for (int64_t i = 0; i < all.rows * all.heads; ++i) {
+    const int64_t head = i % all.heads;
+    all.decay[i] = -std::exp(all.a_log[head]) * softplus(all.a[i] + all.dt_bias[head]);
+    all.beta[i] = 1.0F / (1.0F + std::exp(-all.b[i]));
+  }
+}
+
+void delta_gates_backward(const DeltaGateRows& all, float* of_decay, float* of_beta,
+                          float* of_a_log) {
+  for (int64_t i = 0; i < all.rows * all.heads; ++i) {
+    const int64_t head = i % all.heads;
+    of_a_log[i] = of_decay[i] * all.decay[i];
+    const float slope = 1.0F / (1.0F + std::exp(-(all.a[i] + all.dt_bias[head])));
+    of_decay[i] *= -std::exp(all.a_log[head]) * slope;
+    of_beta[i] *= all.beta[i] * (1.0F - all.beta[i]);
+  }
+}
 
 int64_t delta_rule_scratch(const DeltaRuleRows& a) {
   return 2 * a.tokens * a.size + tile_values(a);

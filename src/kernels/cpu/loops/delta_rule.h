@@ -32,6 +32,22 @@ struct DeltaRuleBackwardRows {
   float* of_beta;
 };
 
+// The gates of rows of tokens, [rows, heads] each: g and beta.
+struct DeltaGateRows {
+  const float* a;
+  const float* b;
+  const float* a_log;  // [heads], and the next
+  const float* dt_bias;
+  float* decay;
+  float* beta;
+  int64_t rows, heads;
+};
+void delta_gates(const DeltaGateRows& rows);
+// `decay` and `beta` are as delta_gates() made them. `of_decay` becomes the gradient of a,
+// `of_beta` that of b; `of_a_log` [rows, heads] gets each row's part.
+void delta_gates_backward(const DeltaGateRows& rows, float* of_decay, float* of_beta,
+                          float* of_a_log);
+
 [[nodiscard]] int64_t delta_rule_scratch(const DeltaRuleRows& rows);
 [[nodiscard]] int64_t delta_rule_backward_scratch(const DeltaRuleRows& rows);
 void delta_rule_rows(const DeltaRuleRows& rows);

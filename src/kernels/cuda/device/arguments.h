@@ -162,9 +162,13 @@ constexpr int kLongestState = 256;      // the most values of a key
 constexpr int kLongestConvolution = 8;  // the most taps
 
 struct DeltaRuleArguments {
-  const void* mixed;   // [rows, columns]: queries, keys and values of each token
-  const float* decay;  // [rows, heads], and beta
-  const float* beta;
+  const void* mixed;  // [rows, columns]: queries, keys and values of each token
+  const void* a;      // [rows, heads], and b
+  const void* b;
+  const float* a_log;  // [heads], and dt_bias
+  const float* dt_bias;
+  float* decay;  // [rows, heads]: g, and beta, which unit_rows() writes
+  float* beta;
   const i64* starts;  // of sequences, and the end of the last one; or null
   float* inverses;    // [rows, 2, key_heads]: inverse lengths of queries and keys
   void* output;       // [rows, heads, value_size], or null
@@ -187,8 +191,10 @@ struct DeltaRuleBackwardArguments {
   float* of_rows;        // [parts, rows, heads, 2, key_size]: of unit queries and keys
   float* of_heads;       // [parts, rows, heads, 2]: of decay and beta
   void* of_mixed;
-  float* of_decay;
-  float* of_beta;
+  void* of_a;  // [rows, heads], and of b
+  void* of_b;
+  float* of_a_log;  // [rows, heads], parts of the sums over rows, and of dt_bias
+  float* of_dt_bias;
   i64 parts;  // blocks of columns
 };
 struct ConvolutionArguments {

@@ -25,7 +25,8 @@ struct StateBlock {
         group(static_cast<int>(threadIdx.x) / kWarp) {}
 };
 
-// The inverse lengths of queries and keys, [rows, 2, key_heads]: a warp for each.
+// The inverse lengths of queries and keys, [rows, 2, key_heads]: a warp for each. The first one of
+// a row also makes the gates of its heads.
 template <class T, int kVariant>
 __device__ void unit_rows(const DeltaRuleArguments& a) {
   const i64 index = static_cast<i64>(blockIdx.x) * kStateGroups + threadIdx.x / kWarp;
@@ -40,6 +41,14 @@ __device__ void unit_rows(const DeltaRuleArguments& a) {
   }
   squares = warp_sum(squares);
   if (threadIdx.x % kWarp == 0) a.inverses[index] = 1.0F / sqrtf(squares + a.epsilon);
+  if (index % (2 * a.key_heads) != 0) return;
+  for (i64 head = threadIdx.x % kWarp; head < a.heads; head += kWarp) {
+    const i64 at = row * a.heads + head;
+    const float x = widen(static_cast<const T*>(a.a)[at]) + a.dt_bias[head];
+    const float softplus = x > 20.0F ? x : log1pf(expf(x));
+    a.decay[at] = -expf(a.a_log[head]) * softplus;
+    a.beta[at] = 1.0F / (1.0F + expf(-widen(static_cast<const T*>(a.b)[at])));
+  }
 }
 
 // The unit rows of a token, the query's divided by sqrt(Dk).
@@ -293,8 +302,14 @@ __device__ void delta_rule_gradients(const DeltaRuleBackwardArguments& all) {
       of_decay += parts[0];
       of_beta += parts[1];
     }
-    all.of_decay[row * a.heads + head] = of_decay;
-    all.of_beta[row * a.heads + head] = of_beta;
+    const i64 at = row * a.heads + head;
+    const float x = widen(static_cast<const T*>(a.a)[at]) + a.dt_bias[head];
+    const float of_a = of_decay * -expf(a.a_log[head]) / (1.0F + expf(-x));
+    const float beta = a.beta[at];
+    all.of_a_log[at] = of_decay * a.decay[at];
+    all.of_dt_bias[at] = of_a;
+    static_cast<T*>(all.of_a)[at] = narrow<T>(of_a);
+    static_cast<T*>(all.of_b)[at] = narrow<T>(of_beta * beta * (1.0F - beta));
   }
 }
 
