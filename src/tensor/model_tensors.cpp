@@ -197,13 +197,13 @@ ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bo
     }
     for (const TensorInfo& tensor : file->tensors()) path_of[tensor.name] = path;
     if (!names.empty()) {
-      for (const TensorInfo& tensor : file->tensors()) {
-        for (const NamedPart& own : named_parts(tensor.name, names)) {
-          if (own.name != tensor.name) model.stored_names_[own.name] = tensor.name;
+      file = std::make_shared<const RenamedWeights>(file, [&](const std::string& stored) {
+        std::vector<NamedPart> parts = named_parts(stored, names);
+        for (const NamedPart& own : parts) {
+          if (own.name != stored) model.stored_names_[own.name] = stored;
         }
-      }
-      file = std::make_shared<const RenamedWeights>(
-          file, [&](const std::string& stored) { return named_parts(stored, names); });
+        return parts;
+      });
     }
     model.files_.push_back(std::move(file));
     for (const TensorInfo& tensor : model.files_.back()->tensors()) {
