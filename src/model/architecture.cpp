@@ -60,7 +60,7 @@ void refuse_next_sentence_head(const ModelConfig& config) {
 void refuse_head(const ModelConfig& config) {
   throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
                                       "' has no head for this task, as in transformers; use "
-                                      "another task, or another encoder");
+                                      "another task, or another model");
 }
 
 nn::Value Backbone::pool(const nn::Value& /*hidden*/, nn::Pass& /*p*/) const {

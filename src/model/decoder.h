@@ -26,6 +26,13 @@ struct DecoderNorms {
   bool before_come_first = false;  // in the order of transformers' parameters
 };
 
+// Norms of the outputs of attention and feed-forward network, and none of their inputs.
+inline constexpr DecoderNorms kNormsOfOutputs = {
+    .before_attention = nullptr,
+    .after_attention = "post_attention_layernorm",
+    .before_feed_forward = nullptr,
+    .after_feed_forward = "post_feedforward_layernorm"};
+
 // Names of other parts in the checkpoint.
 struct DecoderNames {
   const char* words = "embed_tokens";

@@ -56,10 +56,7 @@ class Exaone4 final : public DecoderFamily {
   }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
-    options.norms = {.before_attention = nullptr,
-                     .after_attention = "post_attention_layernorm",
-                     .before_feed_forward = nullptr,
-                     .after_feed_forward = "post_feedforward_layernorm"};
+    options.norms = kNormsOfOutputs;
     options.query_key_norm = DecoderOptions::QueryKeyNorm::kOfHeads;
     for (size_t i = 0; i < options.rope_of_layer.size(); ++i) {
       const bool rotates = !config.decoder.sliding_window || options.window_of_layer[i] > 0;

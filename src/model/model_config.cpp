@@ -31,6 +31,13 @@ using Json = nlohmann::ordered_json;
 constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kLanguageModels = {
     {{"qwen3_5", "qwen3_5_text"}}};
 
+// Returns the model_type of the language model in one of images and text; empty for other models.
+std::string_view language_model_in(std::string_view model_type) {
+  const auto* found =
+      std::ranges::find(kLanguageModels, model_type, [](const auto& entry) { return entry.first; });
+  return found == kLanguageModels.end() ? std::string_view() : found->second;
+}
+
 constexpr int64_t kMaxLabels = 1 << 20;
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -171,6 +178,13 @@ bool has_nf4(const Json& json, const std::string& where) {
                   "folder in bfloat16, float16 or float32, and load_in_4bit: true");
 }
 
+bool has_rope_parameters(const Architecture& architecture) {
+  ModelConfig defaults = bare_defaults(architecture.model_type());
+  return std::ranges::any_of(architecture.fields(defaults), [](const ConfigField& field) {
+    return field.name == std::string_view("rope_parameters");
+  });
+}
+
 void refuse_unsupported(const Architecture& architecture, const Json& json,
                         const std::string& where) {
   for (const char* name : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
@@ -195,14 +209,8 @@ void refuse_unsupported(const Architecture& architecture, const Json& json,
                     " not available in this version");
   }
   const auto positions = json.find("position_embedding_type");
-  ModelConfig defaults = bare_defaults(architecture.model_type());
-  const ConfigFields own = architecture.fields(defaults);
-  const bool rotates = std::ranges::any_of(own, [](const ConfigField& field) {
-    return field.name == std::string_view("rope_parameters");
-  });
-  const bool is_known = positions == json.end() || positions->is_null() ||
-                        *positions == "absolute" || (rotates && *positions == "rope");
-  if (!is_known) {
+  if (positions == json.end() || positions->is_null() || *positions == "absolute") return;
+  if (*positions != "rope" || !has_rope_parameters(architecture)) {
     throw Error(ErrorKind::kData, where + ": position_embedding_type " + positions->dump() +
                                       " is not supported, only 'absolute'");
   }
@@ -260,9 +268,7 @@ bool is_of_other_part(const std::string& name) {
 bool has_other_parts(const nlohmann::ordered_json& json) {
   const auto type = json.find("model_type");
   return type != json.end() && type->is_string() &&
-         std::ranges::find(kLanguageModels, type->get<std::string>(), [](const auto& entry) {
-           return std::string(entry.first);
-         }) != kLanguageModels.end();
+         !language_model_in(type->get<std::string>()).empty();
 }
 
 StoredNames stored_names(const ModelConfig& config) {
@@ -314,9 +320,8 @@ void keep_scaling_of_class(const RopeByLayerType& of_class, ModelConfig& config)
 // Returns the configuration of the language model, as transformers' AutoModelForCausalLM takes it;
 // `json` itself where that is of a language model alone.
 Json language_model_of(const Json& json, const std::string& model_type, const std::string& where) {
-  const auto found =
-      std::ranges::find(kLanguageModels, model_type, [](const auto& entry) { return entry.first; });
-  if (found == kLanguageModels.end()) return json;
+  const std::string_view language_model = language_model_in(model_type);
+  if (language_model.empty()) return json;
   const auto text = json.find("text_config");
   if (text == json.end() || !text->is_object()) {
     throw Error(ErrorKind::kData, where + ": model_type '" + model_type +
@@ -324,7 +329,7 @@ Json language_model_of(const Json& json, const std::string& model_type, const st
                                       "with its language model");
   }
   Json own = *text;
-  if (!own.contains("model_type")) own["model_type"] = std::string(found->second);
+  if (!own.contains("model_type")) own["model_type"] = std::string(language_model);
   for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings",
                            "quantization_config"}) {
     if (!own.contains(name) && json.contains(name)) own[name] = json.at(name);

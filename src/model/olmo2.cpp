@@ -33,10 +33,7 @@ class Olmo2 : public DecoderFamily {
   [[nodiscard]] bool has_token_classifier() const override { return false; }
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = decoder_options(config);
-    options.norms = {.before_attention = nullptr,
-                     .after_attention = "post_attention_layernorm",
-                     .before_feed_forward = nullptr,
-                     .after_feed_forward = "post_feedforward_layernorm"};
+    options.norms = kNormsOfOutputs;
     options.query_key_norm = DecoderOptions::QueryKeyNorm::kOfRows;
     return options;
   }

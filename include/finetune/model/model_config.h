@@ -70,7 +70,10 @@ struct DecoderConfig {
   std::optional<bool> use_bidirectional_attention;
   int64_t original_max_position_embeddings = 4096;  // phi3
   double resid_pdrop = 0.0, embd_pdrop = 0.0;       // phi3, gpt2, seed_oss
-  std::optional<int64_t> n_inner;                   // gpt2, and all below
+  // gpt2
+  std::optional<int64_t> n_inner;
+  bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
+  bool reorder_and_upcast_attn = false;
   // qwen3_5_text: layers that are gated delta nets
   int64_t linear_conv_kernel_dim = 4, linear_key_head_dim = 128, linear_value_head_dim = 128;
   int64_t linear_num_key_heads = 16, linear_num_value_heads = 32;
@@ -80,9 +83,6 @@ struct DecoderConfig {
   bool conv_bias = false, block_auto_adjust_ff_dim = true;
   std::optional<double> block_ffn_dim_multiplier = 1.0;
   std::vector<int64_t> full_attn_idxs;
-
-  bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
-  bool reorder_and_upcast_attn = false;
 };
 
 // Fields of some encoders in addition to ModelConfig's; modernbert also uses some of
