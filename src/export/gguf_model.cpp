@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "export/gguf_model.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <numbers>
 
+#include "export/gguf_family.h"
+#include "export/gguf_layout.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
@@ -21,140 +19,25 @@
 namespace finetune {
 namespace {
 
-// Names of a layer's parts: the ends in transformers and in llama.cpp.
-using Names = std::map<std::string, std::string, std::less<>>;
-
-struct Family {
-  const char* model_type;
-  const char* architecture;        // general.architecture
-  bool permutes = false;           // rows of q_proj and k_proj
-  bool adds_one_to_norms = false;  // which are stored without it
-  bool has_rope_dimensions = false;
-  Names others = {};  // that differ from kLayerNames
-};
-
-const Names& layer_names() {
-  static const Names names = {{"self_attn.q_proj", "attn_q"},
-                              {"self_attn.k_proj", "attn_k"},
-                              {"self_attn.v_proj", "attn_v"},
-                              {"self_attn.o_proj", "attn_output"},
-                              {"self_attn.qkv_proj", "attn_qkv"},
-                              {"self_attn.q_norm", "attn_q_norm"},
-                              {"self_attn.k_norm", "attn_k_norm"},
-                              {"mlp.gate_proj", "ffn_gate"},
-                              {"mlp.up_proj", "ffn_up"},
-                              {"mlp.gate_up_proj", "ffn_up"},
-                              {"mlp.down_proj", "ffn_down"},
-                              {"input_layernorm", "attn_norm"},
-                              {"post_attention_layernorm", "ffn_norm"},
-                              {"pre_feedforward_layernorm", "ffn_norm"},
-                              {"post_feedforward_layernorm", "post_ffw_norm"},
-                              {"ln_1", "attn_norm"},
-                              {"ln_2", "ffn_norm"},
-                              {"attn.c_attn", "attn_qkv"},
-                              {"attn.c_proj", "attn_output"},
-                              {"mlp.c_fc", "ffn_up"},
-                              {"mlp.c_proj", "ffn_down"},
-                              {"attention.self.query", "attn_q"},
-                              {"attention.self.key", "attn_k"},
-                              {"attention.self.value", "attn_v"},
-                              {"attention.output.dense", "attn_output"},
-                              {"attention.output.LayerNorm", "attn_output_norm"},
-                              {"intermediate.dense", "ffn_up"},
-                              {"output.dense", "ffn_down"},
-                              {"output.LayerNorm", "layer_output_norm"}};
-  return names;
-}
-
-const Names& global_names() {
-  static const Names names = {{"model.embed_tokens", "token_embd"},
-                              {"model.norm", "output_norm"},
-                              {"lm_head", "output"},
-                              {"transformer.wte", "token_embd"},
-                              {"transformer.wpe", "position_embd"},
-                              {"transformer.ln_f", "output_norm"},
-                              {"embeddings.word_embeddings", "token_embd"},
-                              {"embeddings.token_type_embeddings", "token_types"},
-                              {"embeddings.position_embeddings", "position_embd"},
-                              {"embeddings.LayerNorm", "token_embd_norm"}};
-  return names;
-}
-
-const std::vector<Family>& families() {
-  static const Names after = {{"post_attention_layernorm", "post_attention_norm"}};
-  static const std::vector<Family> all = {
-      {.model_type = "bert", .architecture = "bert"},
-      {.model_type = "gemma", .architecture = "gemma", .adds_one_to_norms = true},
-      {.model_type = "gemma2",
-       .architecture = "gemma2",
-       .adds_one_to_norms = true,
-       .others = after},
-      {.model_type = "gemma3_text",
-       .architecture = "gemma3",
-       .adds_one_to_norms = true,
-       .others = after},
-      {.model_type = "gpt2", .architecture = "gpt2"},
-      {.model_type = "llama",
-       .architecture = "llama",
-       .permutes = true,
-       .has_rope_dimensions = true},
-      {.model_type = "mistral",
-       .architecture = "llama",
-       .permutes = true,
-       .has_rope_dimensions = true},
-      {.model_type = "olmo2", .architecture = "olmo2", .others = after},
-      {.model_type = "phi3", .architecture = "phi3"},
-      {.model_type = "qwen2", .architecture = "qwen2"},
-      {.model_type = "qwen3", .architecture = "qwen3"},
-      {.model_type = "smollm3",
-       .architecture = "smollm3",
-       .permutes = true,
-       .has_rope_dimensions = true}};
-  return all;
-}
-
-const Family* find_family(const ModelConfig& config) {
-  const auto found = std::ranges::find(families(), config.model_type, [](const Family& family) {
-    return std::string_view(family.model_type);
-  });
-  return found == families().end() ? nullptr : &*found;
-}
-
-const Family& family_of(const ModelConfig& config) {
-  if (const Family* family = find_family(config)) return *family;
-  std::vector<std::string> known;
-  for (const Family& family : families()) known.emplace_back(family.model_type);
-  throw Error(ErrorKind::kData, "a " + config.model_type +
-                                    " cannot be written as GGUF, which has " + join(known) +
-                                    "; export a folder instead");
-}
-
 class GgufBuilder {
  public:
   GgufBuilder(const MergedModel& model, GgmlType type)
-      : model_(model), config_(model.config), family_(family_of(config_)), type_(type) {}
+      : model_(model), config_(model.config), family_(gguf_family(config_)), type_(type) {}
 
   GgufModel build() {
     check_family();
     add_general();
-    if (config_.model_type == "bert") {
+    if (is_like_bert()) {
       add_bert();
     } else if (config_.model_type == "gpt2") {
       add_gpt2();
     } else {
       add_decoder();
+      add_own();
     }
     if (model_.head == Head::kEmbedding) add_pooling();
     for (const MergedTensor& tensor : model_.tensors) add(tensor);
-    // Its readers ask for an output layer also where it is shared.
-    const MergedTensor* words = model_.find("model.embed_tokens.weight");
-    if (config_.model_type == "olmo2" && model_.find("lm_head.weight") == nullptr &&
-        words != nullptr) {
-      MergedTensor output = *words;
-      output.name = "lm_head.weight";
-      add(output);
-      result_.tensors.back().restored = {};  // the model has it once
-    }
+    if (family_.needs_output) add_output();
     return std::move(result_);
   }
 
@@ -171,23 +54,12 @@ class GgufBuilder {
   // What llama.cpp's graph of the family has not.
   void check_family() const {
     const std::string& type = config_.model_type;
-    if (type == "bert") {
-      if (model_.head != Head::kEmbedding) refuse("another task than embedding");
-      if (config_.hidden_act != "gelu") refuse("the activation " + config_.hidden_act);
-      return;
+    if (family_.is_encoder && model_.head != Head::kEmbedding) {
+      refuse("another task than embedding");
     }
-    const bool is_gemma = type.starts_with("gemma");
-    const bool has_tanh =
-        config_.hidden_act == "gelu_pytorch_tanh" || config_.hidden_act == "gelu_new";
-    const bool has_silu = config_.hidden_act == "silu" || config_.hidden_act == "swish";
-    if (is_gemma || type == "gpt2" ? !has_tanh : !has_silu) {
-      refuse("the activation " + config_.hidden_act);
-    }
+    if (activation() != family_.activation) refuse("the activation " + config_.hidden_act);
+    check_biases();
     const DecoderConfig& decoder = config_.decoder;
-    const bool has_bias = decoder.attention_bias || decoder.mlp_bias;
-    if (has_bias && !is_llama() && type != "qwen2" && type != "gpt2") {
-      refuse("biases (attention_bias or mlp_bias)");
-    }
     if ((type == "gemma" || type == "gemma2") && model_.find("lm_head.weight") != nullptr) {
       refuse("an output layer that is not shared");
     }
@@ -196,7 +68,25 @@ class GgufBuilder {
     }
     if (type != "gemma2" && decoder.attn_logit_softcapping) refuse("attn_logit_softcapping");
   }
-  [[nodiscard]] bool is_llama() const { return std::string_view(family_.architecture) == "llama"; }
+
+  [[nodiscard]] std::string activation() const {
+    const std::string& name = config_.hidden_act;
+    if (name == "gelu_pytorch_tanh" || name == "gelu_new") return "gelu";
+    return name == "swish" ? "silu" : name;
+  }
+
+  void check_biases() const {
+    using Kind = GgufFamily::Biases;
+    if (family_.biases == Kind::kAll) return;
+    for (const MergedTensor& tensor : model_.tensors) {
+      if (!tensor.name.ends_with(".bias") || is_left_out(tensor)) continue;
+      const std::string name = name_of(tensor.name);
+      if (name.ends_with("norm.bias")) continue;
+      const bool is_input = name.ends_with("attn_q.bias") || name.ends_with("attn_k.bias") ||
+                            name.ends_with("attn_v.bias");
+      if (!is_input || family_.biases == Kind::kNone) refuse("biases ('" + tensor.name + "')");
+    }
+  }
 
   void add_general() {
     result_.metadata.set("general.architecture", std::string(family_.architecture));
@@ -213,12 +103,19 @@ class GgufBuilder {
     set_number("attention.head_count", config_.num_attention_heads);
   }
 
+  [[nodiscard]] bool is_like_bert() const {
+    return family_.is_encoder && config_.model_type != "eurobert";
+  }
+
   void add_bert() {
     add_sizes(config_.intermediate_size);
+    if (config_.model_type == "nomic_bert") add_rope();
     set("attention.layer_norm_epsilon", static_cast<float>(config_.layer_norm_eps));
     set("attention.causal", false);
+    const MergedTensor* types = find_named("token_types.weight");
+    // Its readers ask for one also where there is no table.
     result_.metadata.set("tokenizer.ggml.token_type_count",
-                         static_cast<uint32_t>(config_.type_vocab_size));
+                         static_cast<uint32_t>(types == nullptr ? 1 : types->shape[0]));
   }
 
   // llama_pooling_type. Whether the vectors have length 1 is an option of its readers.
@@ -247,8 +144,10 @@ class GgufBuilder {
     const DecoderConfig& decoder = config_.decoder;
     add_sizes(config_.intermediate_size);
     set_number("attention.head_count_kv", kv_heads());
-    set("attention.layer_norm_rms_epsilon", static_cast<float>(decoder.rms_norm_eps));
-    if (config_.model_type != "phi3" && config_.model_type != "olmo2") {
+    set(family_.has_layer_norms ? "attention.layer_norm_epsilon"
+                                : "attention.layer_norm_rms_epsilon",
+        static_cast<float>(decoder.rms_norm_eps));
+    if (config_.model_type != "phi3") {
       set_number("attention.key_length", head_dim());
       set_number("attention.value_length", head_dim());
     }
@@ -279,6 +178,87 @@ class GgufBuilder {
     return is_27b ? config_.hidden_size / config_.num_attention_heads : head_dim();
   }
 
+  // What one family alone has.
+  void add_own() {
+    const std::string& type = config_.model_type;
+    const DecoderConfig& decoder = config_.decoder;
+    if (type == "granite") {
+      set("attention.scale", static_cast<float>(decoder.attention_multiplier));
+      set("embedding_scale", static_cast<float>(decoder.embedding_multiplier));
+      set("residual_scale", static_cast<float>(decoder.residual_multiplier));
+      set("logit_scale", static_cast<float>(decoder.logits_scaling));
+    } else if (type == "gpt_neox") {
+      set("use_parallel_residual", decoder.use_parallel_residual);
+    } else if (type == "stablelm") {
+      set("use_parallel_residual", decoder.use_parallel_residual);
+    } else if (type == "exaone4") {
+      set_number("vocab_size", config_.vocab_size);
+    } else if (type == "eurobert") {
+      set("attention.causal", false);
+      set("rope.scaling.type", std::string("none"));
+    } else if (type == "lfm2") {
+      add_lfm2();
+    } else if (type == "qwen3_5_text") {
+      add_qwen3_5();
+    }
+  }
+
+  void add_lfm2() {
+    const DecoderConfig& decoder = config_.decoder;
+    if (decoder.conv_bias) refuse("biases (conv_bias)");
+    set_number("vocab_size", config_.vocab_size);
+    set_number("shortconv.l_cache", decoder.conv_L_cache);
+    std::vector<int32_t> heads;  // none where a layer is a convolution
+    for (const std::string& layer : decoder.layer_types) {
+      heads.push_back(layer == "conv" ? 0 : static_cast<int32_t>(kv_heads()));
+    }
+    set("attention.head_count_kv", heads);
+    for (const MergedTensor& tensor : model_.tensors) {
+      if (tensor.name.ends_with("feed_forward.w1.weight")) {
+        set_number("feed_forward_length", tensor.shape[0]);
+      }
+    }
+  }
+
+  void add_qwen3_5() {
+    const DecoderConfig& decoder = config_.decoder;
+    set_number("ssm.conv_kernel", decoder.linear_conv_kernel_dim);
+    set_number("ssm.state_size", decoder.linear_key_head_dim);
+    set_number("ssm.group_count", decoder.linear_num_key_heads);
+    set_number("ssm.time_step_rank", decoder.linear_num_value_heads);
+    set_number("ssm.inner_size", decoder.linear_value_head_dim * decoder.linear_num_value_heads);
+    if (decoder.linear_key_head_dim != decoder.linear_value_head_dim) {
+      refuse("linear_key_head_dim other than linear_value_head_dim");
+    }
+    const auto full = std::ranges::find(decoder.layer_types, "full_attention");
+    const int64_t every = full - decoder.layer_types.begin() + 1;
+    check_pattern(every);
+    set_number("full_attention_interval", every);
+    // Text has the same position in each section.
+    std::vector<int32_t> sections = {11, 11, 10, 0};
+    const std::vector<int64_t>& own = decoder.rope_parameters.begin()->second.mrope_section;
+    if (!own.empty()) sections.assign(own.begin(), own.end());
+    sections.resize(4);
+    set("rope.dimension_sections", sections);
+  }
+
+  // Of families whose readers ask for an output layer also where it is shared.
+  void add_output() {
+    const MergedTensor* words = find_named("token_embd.weight");
+    if (words == nullptr || find_named("output.weight") != nullptr) return;
+    MergedTensor output = *words;
+    output.name = "lm_head.weight";
+    add(output);
+    result_.tensors.back().restored = {};  // the model has it once
+  }
+  // By llama.cpp's name.
+  [[nodiscard]] const MergedTensor* find_named(std::string_view name) const {
+    const auto found = std::ranges::find_if(model_.tensors, [&](const MergedTensor& tensor) {
+      return !is_left_out(tensor) && name_of(tensor.name) == name;
+    });
+    return found == model_.tensors.end() ? nullptr : &*found;
+  }
+
   void add_rope() {
     const RopeByLayerType& all = config_.decoder.rope_parameters;
     const auto full = all.contains("full_attention") ? all.find("full_attention") : all.begin();
@@ -293,11 +273,14 @@ class GgufBuilder {
       set("rope.freq_base_swa", static_cast<float>(sliding->second.rope_theta));
       if (sliding->second.rope_type != "default") refuse("scaled positions of sliding layers");
     }
-    if (rope.partial_rotary_factor.value_or(1.0) != 1.0 && config_.model_type != "phi3") {
+    const double share = rope.partial_rotary_factor.value_or(1.0);
+    if (has_rotated_share() && config_.model_type != "phi3") {
+      set_number("rope.dimension_count",
+                 static_cast<int64_t>(share * static_cast<double>(head_dim())));
+    } else if (share != 1.0 && config_.model_type != "phi3") {
       refuse("a partial_rotary_factor");
     }
     if (config_.model_type == "phi3") {
-      const double share = rope.partial_rotary_factor.value_or(1.0);
       set_number("rope.dimension_count",
                  static_cast<int64_t>(share * static_cast<double>(config_.hidden_size)) /
                      config_.num_attention_heads);
@@ -309,13 +292,24 @@ class GgufBuilder {
       set("rope.scaling.factor", static_cast<float>(*rope.factor));
     } else if (rope.rope_type == "yarn" && rope.factor) {
       add_yarn(rope);
-    } else if (rope.rope_type == "llama3" && is_llama()) {
+    } else if (rope.rope_type == "llama3" && family_.has_llama3_rope) {
       add_llama3_factors(rope);
     } else if (rope.rope_type == "longrope" && config_.model_type == "phi3") {
       add_long_factors(rope);
+    } else if (rope.rope_type == "dynamic" && rope.alpha) {
+      const auto size = static_cast<double>(head_dim());
+      set("rope.freq_base",
+          static_cast<float>(rope.rope_theta * std::pow(*rope.alpha, size / (size - 2.0))));
     } else {
       refuse("rope_type " + rope.rope_type);
     }
+  }
+
+  // Families of which a part of each head is rotated.
+  [[nodiscard]] bool has_rotated_share() const {
+    constexpr std::array<std::string_view, 5> kTypes = {"gpt_neox", "phi", "stablelm", "glm4",
+                                                        "qwen3_5_text"};
+    return std::ranges::find(kTypes, config_.model_type) != kTypes.end();
   }
 
   void add_yarn(const RopeParameters& rope) {
@@ -328,7 +322,15 @@ class GgufBuilder {
     if (rope.attention_factor) refuse("attention_factor of yarn");
     optional("rope.scaling.yarn_beta_fast", rope.beta_fast);
     optional("rope.scaling.yarn_beta_slow", rope.beta_slow);
-    if (rope.mscale || rope.mscale_all_dim) refuse("mscale of yarn");
+    if (config_.model_type == "ministral3") {
+      if (rope.mscale != rope.mscale_all_dim) refuse("mscale other than mscale_all_dim");
+      set("rope.scaling.yarn_log_multiplier",
+          static_cast<float>(rope.mscale_all_dim.value_or(0.0)));
+      set("attention.temperature_scale",
+          static_cast<float>(rope.llama_4_scaling_beta.value_or(0.0)));
+    } else if (rope.mscale || rope.mscale_all_dim) {
+      refuse("mscale of yarn");
+    }
     if (!rope.truncate.value_or(true)) refuse("yarn with truncate: false");
   }
 
@@ -387,9 +389,21 @@ class GgufBuilder {
     if (has_pattern) {
       set_number("attention.sliding_window", decoder.sliding_window.value_or(0));
       check_pattern(config_.model_type == "gemma2" ? 2 : 6);
+    } else if (family_.has_windows) {
+      // llama.cpp knows by its layers whether an exaone4 has windows.
+      if (config_.model_type == "exaone4" && has_windows != (config_.num_hidden_layers == 64)) {
+        refuse(has_windows ? "sliding_attention and not 64 layers" : "64 layers without windows");
+      }
+      if (!decoder.sliding_window || !has_windows) return;
+      set_number("attention.sliding_window", *decoder.sliding_window);
+      std::vector<bool> pattern;
+      for (const std::string& layer : decoder.layer_types) {
+        pattern.push_back(layer == "sliding_attention");
+      }
+      set("attention.sliding_window_pattern", pattern);
     } else if (config_.model_type == "phi3") {
       set_number("attention.sliding_window", decoder.sliding_window.value_or(0));
-    } else if (has_windows || (config_.model_type == "mistral" && decoder.sliding_window &&
+    } else if (has_windows || (decoder.layer_types.empty() && decoder.sliding_window &&
                                *decoder.sliding_window < config_.max_position_embeddings)) {
       log::warning(
           format_text("GGUF has no windows for a {}: its readers attend to all tokens, not "
@@ -434,48 +448,29 @@ class GgufBuilder {
                                         : config_.max_position_embeddings;
   }
 
-  // "model.layers.3.mlp.up_proj.weight" is "blk.3.ffn_up.weight". A decoder that embeds has no
-  // "model.".
+  // A decoder that embeds has no "model.".
   [[nodiscard]] std::string name_of(std::string name) const {
-    if (model_.head == Head::kEmbedding && config_.model_type != "bert") {
+    if (model_.head == Head::kEmbedding && !is_like_bert()) {
       name = (config_.model_type == "gpt2" ? "transformer." : "model.") + name;
     }
-    const size_t last = name.rfind('.');
-    const std::string module = name.substr(0, last);
-    const std::string end = name.substr(last);
-    if (const auto found = global_names().find(module); found != global_names().end()) {
-      return found->second + end;
-    }
-    for (const std::string_view start : {"model.layers.", "transformer.h.", "encoder.layer."}) {
-      if (!module.starts_with(start)) continue;
-      const size_t dot = module.find('.', start.size());
-      if (dot == std::string::npos) break;
-      const std::string layer = module.substr(start.size(), dot - start.size());
-      const std::string part = module.substr(dot + 1);
-      auto found = family_.others.find(part);
-      if (found == family_.others.end()) {
-        found = layer_names().find(part);
-        if (found == layer_names().end()) break;
-      }
-      return "blk." + layer + "." + found->second + end;
-    }
+    if (std::string found = gguf_name(family_, name); !found.empty()) return found;
     throw Error(ErrorKind::kData, "GGUF has no name for the tensor '" + name + "' of a " +
                                       config_.model_type + "; export a folder instead");
   }
 
+  // No embedding is made of it.
+  static bool is_left_out(const MergedTensor& tensor) { return tensor.name.starts_with("pooler."); }
+
   void add(const MergedTensor& source) {
-    if (source.name.starts_with("pooler.")) return;  // no embedding is made of it
+    if (is_left_out(source)) return;
     GgufTensor tensor{.name = name_of(source.name),
                       .shape = source.shape,
                       .rows = source.rows,
                       .source = source.name,
                       .restored = [](const Tensor& values) { return values; }};
-    const bool is_norm = tensor.name.ends_with("norm.weight");
-    if (family_.adds_one_to_norms && is_norm) {
-      tensor.rows = [rows = source.rows](int64_t first, int64_t count) {
-        return rows(first, count) + 1.0F;
-      };
-      tensor.restored = [](const Tensor& values) { return values - 1.0F; };
+    if (family_.adds_one_to_norms && tensor.name.ends_with("norm.weight") &&
+        !tensor.name.ends_with("ssm_norm.weight")) {
+      add_one(tensor);
     }
     const bool is_transposed = has_transposed_linear(config_) && tensor.shape.size() == 2 &&
                                !tensor.name.starts_with("token_embd") &&
@@ -484,11 +479,20 @@ class GgufBuilder {
     if (is_transposed) transpose(tensor);
     if (family_.permutes) {
       const std::string& name = source.name;
-      if (name.find(".q_proj.") != std::string::npos) permute(tensor, config_.num_attention_heads);
-      if (name.find(".k_proj.") != std::string::npos) permute(tensor, kv_heads());
+      if (name.find(".q_proj.") != std::string::npos) {
+        interleave_halves(tensor, config_.num_attention_heads);
+      }
+      if (name.find(".k_proj.") != std::string::npos) interleave_halves(tensor, kv_heads());
     }
+    if (config_.model_type == "gpt_neox" &&
+        source.name.find(".query_key_value.") != std::string::npos) {
+      exchange_row_groups(tensor, 0, config_.num_attention_heads, 3, head_dim());
+    }
+    const bool is_convolution = tensor.shape.size() == 3;
+    if (is_convolution) remove_middle(tensor);
+    if (source.name.find(".linear_attn.") != std::string::npos) change_delta_net(tensor);
     const bool is_narrow = tensor.shape.size() >= 2 && !tensor.name.starts_with("position_embd") &&
-                           !tensor.name.starts_with("token_types") &&
+                           !tensor.name.starts_with("token_types") && !is_convolution &&
                            tensor.name.ends_with(".weight");
     if (is_narrow) tensor.type = type_;
     const auto blocks = static_cast<int64_t>(traits_of(tensor.type).block_values);
@@ -496,54 +500,36 @@ class GgufBuilder {
     result_.tensors.push_back(std::move(tensor));
   }
 
-  // GPT-2's matrices are small enough to be in memory one at a time.
-  static void transpose(GgufTensor& tensor) {
-    std::swap(tensor.shape[0], tensor.shape[1]);
-    tensor.restored = [](const Tensor& values) { return values.t(); };
-    tensor.rows = [rows = tensor.rows, all = tensor.shape[0], inputs = tensor.shape[1],
-                   turned = Tensor()](int64_t first, int64_t count) mutable {
-      if (!turned.defined()) turned = rows(0, inputs).t().contiguous();
-      Tensor result = turned.narrow(0, first, count);
-      if (first + count == all) turned.reset();
-      return result;
-    };
-  }
-
-  // transformers rotates the halves of a head, llama.cpp neighbours: of each head the row i of the
-  // first half is followed by the row i of the second.
-  static void permute(GgufTensor& tensor, int64_t heads) {
-    const int64_t half = tensor.shape[0] / heads / 2;
-    tensor.rows = [rows = tensor.rows, half](int64_t first, int64_t count) {
-      std::vector<Tensor> parts;
-      for (int64_t row = first; row < first + count;) {
-        const int64_t head = row / (2 * half) * (2 * half);
-        const int64_t end = std::min(first + count, head + 2 * half);
-        const int64_t pair = (row - head) / 2;
-        const int64_t pairs = (end - head + 1) / 2 - pair;
-        const Tensor both =
-            at::stack({rows(head + pair, pairs), rows(head + half + pair, pairs)}, 1).flatten(0, 1);
-        parts.push_back(both.narrow(0, row - head - 2 * pair, end - row));
-        row = end;
-      }
-      return parts.size() == 1 ? parts.front() : at::cat(parts, 0);
-    };
-    tensor.restored = [heads, half](const Tensor& values) {
-      std::vector<int64_t> shape = values.sizes().vec();
-      const Tensor pairs = values.reshape({heads, half, 2, values.numel() / values.size(0)});
-      return pairs.transpose(1, 2).reshape(shape);
-    };
+  // llama.cpp repeats the key heads of a delta net as a whole for its value heads, transformers
+  // each of them.
+  void change_delta_net(GgufTensor& tensor) const {
+    const DecoderConfig& decoder = config_.decoder;
+    const int64_t keys = decoder.linear_num_key_heads;
+    const int64_t values = decoder.linear_num_value_heads / keys;  // of each key head
+    const int64_t size = decoder.linear_value_head_dim;
+    const auto is = [&](const char* name) { return tensor.source.find(name) != std::string::npos; };
+    if (is(".in_proj_qkv.") || is(".conv1d.")) {
+      exchange_row_groups(tensor, 2 * keys * decoder.linear_key_head_dim, keys, values, size);
+    } else if (is(".in_proj_z.")) {
+      exchange_row_groups(tensor, 0, keys, values, size);
+    } else if (is(".in_proj_a.") || is(".in_proj_b.") || is(".dt_bias") || is(".A_log")) {
+      exchange_row_groups(tensor, 0, keys, values, 1);
+    } else if (is(".out_proj.")) {
+      exchange_column_groups(tensor, keys, values, size);
+    }
+    if (is(".A_log")) negate_exponential(tensor);
   }
 
   const MergedModel& model_;
   const ModelConfig& config_;
-  const Family& family_;
+  const GgufFamily& family_;
   GgmlType type_;
   GgufModel result_;
 };
 
 }  // namespace
 
-bool is_exported_as_gguf(const ModelConfig& config) { return find_family(config) != nullptr; }
+bool is_exported_as_gguf(const ModelConfig& config) { return find_gguf_family(config) != nullptr; }
 
 GgufModel gguf_model(const MergedModel& model, GgmlType type) {
   return GgufBuilder(model, type).build();

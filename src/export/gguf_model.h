@@ -15,7 +15,7 @@ struct GgufModel {
 };
 
 // Names, shapes and hyperparameters as llama.cpp's converter writes them: query and key rows in the
-// order of its rotation for llama, mistral and smollm3, norms of gemma with their one, GPT-2's
+// order of its rotation for llama and those like it, norms of gemma with their one, GPT-2's
 // matrices as [out, in], factors of scaled rotary positions as tensors. Matrices have `type`, where
 // their rows are whole blocks (else float16); norms, biases and positions stay float32. Throws
 // Error(kData) for a family or a field that llama.cpp has not.

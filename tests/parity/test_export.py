@@ -2,6 +2,7 @@
 """Compares exports with PEFT's merge_and_unload() and with the gguf package: names, values, logits."""
 
 import json
+import re
 import shutil
 
 import torch
@@ -240,7 +241,8 @@ class Export(ParityTest):
         return GGUFReader(file)
 
     # What transformers 5.23 reads.
-    READ_BY_TRANSFORMERS = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2")
+    READ_BY_TRANSFORMERS = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2",
+                            "stablelm", "starcoder2", "lfm2")  # fmt: skip
 
     def test_gguf_gives_the_logits_of_the_folder(self):
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -251,9 +253,7 @@ class Export(ParityTest):
                 self.gguf(base, "f32")
                 # Its config comes from the folder: the loader of GGUF leaves fields at their defaults.
                 config = {} if family == "mistral" else {"config": AutoConfig.from_pretrained(base)}
-                loaded = AutoModelForCausalLM.from_pretrained(
-                    self.folder, gguf_file="model.gguf", dtype=torch.float32, **config
-                )
+                loaded = AutoModelForCausalLM.from_pretrained(self.folder, gguf_file="model.gguf", dtype=torch.float32, **config)
                 gold = self.logits(AutoModelForCausalLM.from_pretrained(base))
                 self.assertLess((self.logits(loaded) - gold).abs().max(), LOGITS)
 
@@ -288,6 +288,62 @@ class Export(ParityTest):
                     if permutes and parts[-2] in heads:
                         value = value.view(heads[parts[-2]], 2, -1, value.shape[1]).transpose(1, 2).reshape(value.shape)
                     self.assertTrue(torch.equal(mine, value), name)
+
+    def test_gguf_orders_heads_as_its_readers_have_them(self):
+        """By the formulas of llama.cpp's converter, of which transformers has no reader."""
+
+        def files(family):
+            file = {tensor.name: torch.tensor(tensor.data.copy()) for tensor in self.gguf(self.bases[family], "f32").tensors}
+            return file, load_file(self.bases[family] / "model.safetensors")
+
+        file, source = files("gpt_neox")
+        for end in ("weight", "bias"):
+            value = source[f"gpt_neox.layers.1.attention.query_key_value.{end}"]
+            by_head = value.view(4, 3, 8, -1)  # heads, then queries, keys and values
+            self.assertTrue(torch.equal(file[f"blk.1.attn_qkv.{end}"], by_head.transpose(0, 1).reshape(value.shape)))
+
+        file, source = files("qwen3_5_text")
+        name = "model.layers.0.linear_attn."
+        tiled = lambda value, size: value.view(2, 2, size, -1).transpose(0, 1).reshape(value.shape)
+        after_keys = lambda value: torch.cat([value[:32], tiled(value[32:], 8)])
+        for theirs, expected in {
+            "attn_qkv.weight": after_keys(source[name + "in_proj_qkv.weight"]),
+            "ssm_conv1d.weight": after_keys(source[name + "conv1d.weight"].squeeze(1)),
+            "attn_gate.weight": tiled(source[name + "in_proj_z.weight"], 8),
+            "ssm_alpha.weight": tiled(source[name + "in_proj_a.weight"], 1),
+            "ssm_beta.weight": tiled(source[name + "in_proj_b.weight"], 1),
+            "ssm_dt.bias": tiled(source[name + "dt_bias"], 1),
+            "ssm_out.weight": tiled(source[name + "out_proj.weight"].T, 8).T,
+            "ssm_norm.weight": source[name + "norm.weight"],
+            "attn_norm.weight": source["model.layers.0.input_layernorm.weight"] + 1,
+        }.items():
+            self.assertTrue(torch.equal(file["blk.0." + theirs], expected), theirs)
+        decays = -tiled(source[name + "A_log"], 1).exp()
+        torch.testing.assert_close(file["blk.0.ssm_a"], decays, rtol=1e-6, atol=0.0)  # two exp() of float32
+
+    WITHOUT_GGUF = {"helium", "ministral", "modernbert-decoder", "nanochat"}
+
+    def test_gguf_restores_each_family_that_its_readers_have(self):
+        """What a file holds, put back into the order of the folder; tests/llama_cpp/run.py asks llama.cpp itself."""
+        for family, base in self.bases.items():
+            with self.subTest(family):
+                change = {
+                    "exaone4": {"sliding_window": None, "layer_types": ["full_attention"] * 2},  # which its readers have
+                    "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 4},
+                    "gemma3_text": {"layer_types": ["sliding_attention"] * 2},
+                    "ministral3": {}, "starcoder2": {},
+                }.get(family, {})  # fmt: skip
+                config = json.loads((base / "config.json").read_text()) | change
+                (base / "config.json").write_text(json.dumps(config))
+                done = run_for_code(
+                    "export", base, self.folder / "model.gguf", "--outtype", "f32", "--overwrite", "--verify", "logits"
+                )
+                if family in self.WITHOUT_GGUF:
+                    self.assertIn("cannot be written as GGUF", done.stderr)
+                    continue
+                self.assertEqual(done.returncode, 0, done.stderr)
+                apart = float(re.search(r"tokens: (\S+) apart", done.stdout + done.stderr).group(1))
+                self.assertLess(apart, LOGITS)
 
     def test_types_of_gguf_are_those_of_the_gguf_package(self):
         import numpy
@@ -360,7 +416,9 @@ class Export(ParityTest):
         generation = {"eos_token_id": [2, 5, 7]}
         (folder / "generation_config.json").write_text(json.dumps(generation))
         fields = self.gguf(folder, "f32").fields
-        found = {name: fields[f"tokenizer.{name}"].contents() for name in ("chat_template", "chat_template.tool_use", "chat_templates")}
+        found = {
+            name: fields[f"tokenizer.{name}"].contents() for name in ("chat_template", "chat_template.tool_use", "chat_templates")
+        }
         self.assertEqual(
             found, {"chat_template": "default", "chat_template.tool_use": "with tools", "chat_templates": ["tool_use"]}
         )

@@ -35,9 +35,7 @@ def make_model(folder):
         eos_token_id=2,
         pad_token_id=1,
     )
-    vision = Qwen3_5VisionConfig(
-        depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32, patch_size=4
-    )
+    vision = Qwen3_5VisionConfig(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32, patch_size=4)
     config = Qwen3_5Config(text_config=text.to_dict(), vision_config=vision.to_dict())
     Qwen3_5ForConditionalGeneration(config).save_pretrained(folder)
     for path in TOKENIZER.glob("*.json"):
@@ -80,9 +78,7 @@ class LanguageModel(ParityTest):
 
         out = self.train_text("out", use_peft="true", lora_r=4)
         run_binary("export", out, self.folder / "merged")
-        whole, info = Qwen3_5ForConditionalGeneration.from_pretrained(
-            self.folder / "merged", output_loading_info=True
-        )
+        whole, info = Qwen3_5ForConditionalGeneration.from_pretrained(self.folder / "merged", output_loading_info=True)
         self.assertEqual({k: v for k, v in info.items() if v}, {})
         before = load_file(self.model / "model.safetensors")
         after = load_file(self.folder / "merged" / "model.safetensors")
@@ -97,6 +93,15 @@ class LanguageModel(ParityTest):
         with torch.no_grad():
             ours, wanted = whole.eval()(input_ids=ids).logits, theirs(input_ids=ids).logits
         self.assertLess((ours - wanted).abs().max().item(), 1e-5)  # float32 sums in another order
+
+    def test_gguf_of_an_adapter_holds_the_language_model(self):
+        from gguf import GGUFReader
+
+        out = self.train_text("out", use_peft="true", lora_r=4)
+        run_binary("export", out, self.folder / "m.gguf", "--outtype", "f32", "--verify", "logits")
+        names = {tensor.name for tensor in GGUFReader(self.folder / "m.gguf").tensors}
+        self.assertIn("blk.0.ssm_a", names)
+        self.assertFalse([name for name in names if not name.startswith(("blk.", "output", "token_embd"))])
 
 
 if __name__ == "__main__":
