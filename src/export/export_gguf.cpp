@@ -67,7 +67,10 @@ void load_gguf(Model& model, const GgufModel& gguf, const std::string& path) {
     positions[gguf.tensors[i].source] = i;
     names.push_back(gguf.tensors[i].source);
   }
+  for (const auto& [name, value] : gguf.in_metadata) names.push_back(name);
   const auto read = [&](const std::string& name) {
+    const auto found = gguf.in_metadata.find(name);
+    if (found != gguf.in_metadata.end()) return found->second;
     const size_t position = positions.at(name);
     const GgufTensor& tensor = gguf.tensors[position];
     return tensor.restored(read_gguf_tensor(*file, tensor, offsets[position]));

@@ -39,6 +39,8 @@ const GgufNames& layer_names() {
                                   {"feed_forward.w3", "ffn_up"},
                                   {"feed_forward.w2", "ffn_down"},
                                   {"input_layernorm", "attn_norm"},
+                                  {"attention_layernorm", "attn_norm"},
+                                  {"feedforward_layernorm", "ffn_norm"},
                                   {"post_attention_layernorm", "ffn_norm"},
                                   {"pre_feedforward_layernorm", "ffn_norm"},
                                   {"post_feedforward_layernorm", "post_ffw_norm"},
@@ -128,6 +130,9 @@ std::vector<GgufFamily> make_families() {
   GgufFamily smollm3 = like_llama("smollm3", "smollm3");
   smollm3.biases = Biases::kNone;
   smollm3.has_llama3_rope = false;
+  GgufFamily apertus = like_llama("apertus", "apertus");
+  apertus.activation = "xielu";
+  apertus.permutes = false;
   GgufFamily arcee = like_llama("arcee", "arcee");
   arcee.activation = "relu2";
   const GgufFamily bert = {.model_type = "bert",
@@ -176,6 +181,7 @@ std::vector<GgufFamily> make_families() {
           like_llama("mistral", "llama"),
           like_llama("ministral3", "mistral3"),
           like_llama("granite", "granite"),
+          apertus,
           arcee,
           smollm3,
           {.model_type = "ernie4_5", .architecture = "ernie4_5"},

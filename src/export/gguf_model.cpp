@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "export/gguf_model.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -187,6 +190,8 @@ class GgufBuilder {
       set("embedding_scale", static_cast<float>(decoder.embedding_multiplier));
       set("residual_scale", static_cast<float>(decoder.residual_multiplier));
       set("logit_scale", static_cast<float>(decoder.logits_scaling));
+    } else if (type == "apertus") {
+      add_xielu();
     } else if (type == "gpt_neox") {
       set("use_parallel_residual", decoder.use_parallel_residual);
     } else if (type == "stablelm") {
@@ -200,6 +205,23 @@ class GgufBuilder {
       add_lfm2();
     } else if (type == "qwen3_5_text") {
       add_qwen3_5();
+    }
+  }
+
+  // One value for each layer.
+  void add_xielu() {
+    for (const char* name : {"alpha_n", "alpha_p", "beta", "eps"}) {
+      std::vector<float> values;
+      for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+        const std::string end = "layers." + std::to_string(layer) + ".mlp.act_fn." + name;
+        for (const MergedTensor& tensor : model_.tensors) {
+          if (!tensor.name.ends_with(end)) continue;
+          const Tensor value = tensor.rows(0, 1).contiguous();
+          values.push_back(value.item<float>());
+          result_.in_metadata[tensor.name] = value.reshape(tensor.shape);
+        }
+      }
+      result_.metadata.set(std::string("xielu.") + name, values);
     }
   }
 
@@ -336,22 +358,23 @@ class GgufBuilder {
 
   // The factors by which Llama 3 lengthens each wave, transformers' _compute_llama3_parameters.
   void add_llama3_factors(const RopeParameters& rope) {
-    const double factor = rope.factor.value_or(8.0);
-    const double low = rope.low_freq_factor.value_or(1.0);
-    const double high = rope.high_freq_factor.value_or(4.0);
-    const auto old_length = static_cast<double>(original_length(rope));
+    // In float32, with divisions by a tensor as torch has them.
+    const auto factor = static_cast<float>(rope.factor.value_or(8.0));
+    const auto low = static_cast<float>(rope.low_freq_factor.value_or(1.0));
+    const auto high = static_cast<float>(rope.high_freq_factor.value_or(4.0));
+    const auto old_length = static_cast<float>(original_length(rope));
+    const Tensor powers = at::arange(0, head_dim(), 2, at::kFloat) / head_dim();
+    const Tensor frequencies = 1.0 / at::pow(rope.rope_theta, powers);
     std::vector<float> factors;
-    for (int64_t i = 0; i < head_dim(); i += 2) {
-      const auto power = static_cast<float>(i) / static_cast<float>(head_dim());
-      const float frequency = 1.0F / std::pow(static_cast<float>(rope.rope_theta), power);
-      const double length = 2.0 * std::numbers::pi / static_cast<double>(frequency);
+    for (int64_t i = 0; i < frequencies.numel(); ++i) {
+      const float length = 1.0F / frequencies[i].item<float>() * (2.0F * std::numbers::pi_v<float>);
       if (length < old_length / high) {
         factors.push_back(1.0F);
       } else if (length > old_length / low) {
-        factors.push_back(static_cast<float>(factor));
+        factors.push_back(factor);
       } else {
-        const double smooth = (old_length / length - low) / (high - low);
-        factors.push_back(static_cast<float>(1.0 / ((1.0 - smooth) / factor + smooth)));
+        const float smooth = (1.0F / length * old_length - low) / (high - low);
+        factors.push_back(1.0F / ((1.0F - smooth) / factor + smooth));
       }
     }
     add_vector("rope_freqs.weight", factors);
@@ -458,8 +481,10 @@ class GgufBuilder {
                                       config_.model_type + "; export a folder instead");
   }
 
-  // No embedding is made of it.
-  static bool is_left_out(const MergedTensor& tensor) { return tensor.name.starts_with("pooler."); }
+  // No embedding is made of it, or the metadata have it.
+  static bool is_left_out(const MergedTensor& tensor) {
+    return tensor.name.starts_with("pooler.") || tensor.name.find(".act_fn.") != std::string::npos;
+  }
 
   void add(const MergedTensor& source) {
     if (is_left_out(source)) return;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "export/gguf_file.h"
@@ -12,6 +14,8 @@ namespace finetune {
 struct GgufModel {
   GgufMetadata metadata;
   std::vector<GgufTensor> tensors;
+  // Values that the metadata have instead of a tensor, by transformers' names.
+  std::map<std::string, Tensor> in_metadata = {};
 };
 
 // Names, shapes and hyperparameters as llama.cpp's converter writes them: query and key rows in the

@@ -93,6 +93,13 @@ class Architecture {
   }
   // Initial weight of a norm: zero in Gemma, which adds one to it.
   [[nodiscard]] virtual double fresh_norm() const { return 1.0; }
+  // Whether hidden_act may be "xielu", which has weights.
+  [[nodiscard]] virtual bool has_xielu() const { return false; }
+  // Where a new weight has certain values: a ParameterRole::kConstant, or a table of a formula.
+  [[nodiscard]] virtual std::optional<Tensor> fresh_values(const ModelConfig& /*config*/,
+                                                           const Weight& /*weight*/) const {
+    return std::nullopt;
+  }
   // What files of the family may call tensors, as transformers' conversion_mapping.py has it.
   [[nodiscard]] virtual StoredNames stored_names() const { return {}; }
   [[nodiscard]] virtual TiedNames tied_names(const ModelConfig& config) const;

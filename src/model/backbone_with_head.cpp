@@ -136,11 +136,13 @@ std::vector<ParameterFormat> parameter_formats(const ModelParts& parts, const Mo
   std::vector<ParameterFormat> formats;
   for (const Weight& weight : parts.weights) {
     ParameterFormat format{.weight = options.weights, .gradient = options.gradients};
-    format.trainable = parts.is_trained[weight.id()] && !frozen.has(weight.name());
+    format.trainable = parts.is_trained[weight.id()] && !frozen.has(weight.name()) &&
+                       weight.role() != ParameterRole::kConstant;
     if (config.lora && !parts.is_trained[weight.id()]) {
       format.weight = options.base.of(weight.name(), weight.role());
       format.home = WeightHome::kBase;
     }
+    if (weight.role() == ParameterRole::kConstant) format.weight = WeightFormat::kFloat32;
     formats.push_back(format);
   }
   return formats;

@@ -39,23 +39,46 @@ BertLayerScopes bert_layer_scopes(const nn::Scope& layer) {
 
 BertLayer::BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer,
                      const BertOptions& options)
-    : BertLayer(options.layer(scope), config, layer, options.drops_attention_output) {}
+    : BertLayer(options.layer(scope), config, layer, options) {}
 
 BertLayer::BertLayer(const BertLayerScopes& scopes, const ModelConfig& config, int64_t layer,
-                     bool drops_attention_output)
+                     const BertOptions& options)
     : attention_{.heads = config.num_attention_heads,
                  .layer = layer,
                  .dropout = config.attention_probs_dropout_prob,
                  .block_sparse = block_sparse_options(config)},
+      rotates_(options.rotates),
       query_(scopes.query, config.hidden_size, config.hidden_size, config.use_bias),
       key_(scopes.key, config.hidden_size, config.hidden_size, config.use_bias),
       value_(scopes.value, config.hidden_size, config.hidden_size, config.use_bias),
-      post_norm_(scopes.post_norm, post_norm_options(config, layer, drops_attention_output)) {}
+      post_norm_(scopes.post_norm,
+                 post_norm_options(config, layer, options.drops_attention_output)) {}
+
+nn::Projections BertLayer::rotated(nn::Projections all, nn::Pass& p) const {
+  const int64_t size = query_.weight().size(0) / attention_.heads;
+  all.key = nn::in_halves(std::move(all.key), size, size, p);
+  all.query = nn::in_halves(std::move(all.query), size, size, p);
+  return nn::rope(std::move(all), size, p.options().rotations.front(), p);
+}
 
 BertEncoder::BertEncoder(const nn::Scope& scope, const ModelConfig& config,
                          const BertOptions& options)
-    : layers_(make_layers<BertLayer>(scope / "layer", config, options)),
-      block_sparse_(block_sparse_options(config)) {}
+    : block_sparse_(block_sparse_options(config)) {
+  if (options.rotates) {
+    const int64_t size = config.hidden_size / config.num_attention_heads;
+    angles_ = scope.parameter("embed_positions.weight", {config.max_position_embeddings, size},
+                              ParameterRole::kEmbedding);
+    rotated_ = config;
+  }
+  layers_ = make_layers<BertLayer>(scope / "layer", config, options);
+}
+
+std::vector<nn::Rotation> BertEncoder::rotations(const ModelInput& input,
+                                                 const TokenLayout* layout) const {
+  if (!rotated_) return {};
+  const int64_t size = rotated_->hidden_size / rotated_->num_attention_heads;
+  return rope_rotations(*rotated_, size, input, layout);
+}
 
 void BertEncoder::announce_attention(int64_t tokens) {
   if (!block_sparse_) return;

@@ -33,6 +33,7 @@ struct BertOptions {
   BertLayerScopes (*layer)(const nn::Scope& layer) = bert_layer_scopes;
   bool drops_attention_output = true;
   int64_t embedding_size = 0;  // projected to hidden_size by "embeddings_project"; 0: hidden_size
+  bool rotates = false;        // queries and keys, values 2 i and 2 i + 1 together
 };
 
 // One encoder layer: h = LN(x + O Attention(x)); y = LN(h + W2 f(W1 h)), with dropout before each
@@ -43,16 +44,18 @@ class BertLayer {
             const BertOptions& options);
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
-    return post_norm_(
-        attend({.value = value_(x, p), .key = key_(x, p), .query = query_(x, p)}, attention_, p), x,
-        p);
+    nn::Projections all = {.value = value_(x, p), .key = key_(x, p), .query = query_(x, p)};
+    if (rotates_) all = rotated(std::move(all), p);
+    return post_norm_(attend(std::move(all), attention_, p), x, p);
   }
 
  private:
   BertLayer(const BertLayerScopes& scopes, const ModelConfig& config, int64_t layer,
-            bool drops_attention_output);
+            const BertOptions& options);
+  [[nodiscard]] nn::Projections rotated(nn::Projections all, nn::Pass& p) const;
 
   nn::AttentionOptions attention_;
+  bool rotates_;
   nn::Linear query_, key_, value_;
   nn::PostNorm post_norm_;
 };
@@ -62,10 +65,14 @@ class BertEncoder {
  public:
   BertEncoder(const nn::Scope& scope, const ModelConfig& config, const BertOptions& options = {});
   nn::Value operator()(nn::Value x, nn::Pass& p);
+  [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
+                                                    const TokenLayout* layout) const;
 
  private:
   void announce_attention(int64_t tokens);  // logs once which kind a big_bird uses
 
+  Weight angles_;  // roformer: a table that files have; it never gets a gradient
+  std::optional<ModelConfig> rotated_;
   std::vector<BertLayer> layers_;
   std::optional<BlockSparseOptions> block_sparse_;
   bool reported_sparse_ = false;
@@ -116,6 +123,10 @@ class EncoderModel final : public Backbone {
   }
   [[nodiscard]] nn::Value pool(const nn::Value& hidden, nn::Pass& p) const override {
     return (*pooler_)(hidden, p);
+  }
+  [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
+                                                    const TokenLayout* layout) const override {
+    return encoder_.rotations(input, layout);
   }
   [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_->word_embedding();

@@ -48,6 +48,7 @@ std::variant<nn::GatedFeedForward, nn::FeedForward> make_feed_forward(const nn::
     return nn::FeedForward(scope, {.size = o.hidden,
                                    .intermediate = o.intermediate,
                                    .activation = o.activation,
+                                   .has_xielu = o.has_xielu,
                                    .has_bias = o.feed_forward_bias,
                                    .up = o.ungated_up,
                                    .down = o.ungated_down});
@@ -80,18 +81,19 @@ TokenMixer make_mixer(const nn::Scope& scope, const DecoderOptions& o, int64_t l
 
 DecoderOptions decoder_options(const ModelConfig& config) {
   const DecoderConfig& own = config.decoder;
-  DecoderOptions options = {.hidden = config.hidden_size,
-                            .intermediate = config.intermediate_size,
-                            .layers = config.num_hidden_layers,
-                            .heads = config.num_attention_heads,
-                            .kv_heads = *own.num_key_value_heads,
-                            .head_dim = *own.head_dim,
-                            .epsilon = own.rms_norm_eps,
-                            .qkv_bias = own.attention_bias,
-                            .output_bias = own.attention_bias,
-                            .feed_forward_bias = own.mlp_bias,
-                            .activation = find_activation(config.hidden_act),
-                            .attention_dropout = own.attention_dropout};
+  DecoderOptions options = {
+      .hidden = config.hidden_size,
+      .intermediate = config.intermediate_size,
+      .layers = config.num_hidden_layers,
+      .heads = config.num_attention_heads,
+      .kv_heads = *own.num_key_value_heads,
+      .head_dim = *own.head_dim,
+      .epsilon = own.rms_norm_eps,
+      .qkv_bias = own.attention_bias,
+      .output_bias = own.attention_bias,
+      .feed_forward_bias = own.mlp_bias,
+      .activation = config.hidden_act == "xielu" ? nullptr : find_activation(config.hidden_act),
+      .attention_dropout = own.attention_dropout};
   options.rope_of_layer.assign(static_cast<size_t>(options.layers), 0);
   options.window_of_layer.assign(static_cast<size_t>(options.layers), 0);
   FT_CHECK(own.layer_types.empty() || own.layer_types.size() == options.window_of_layer.size(),

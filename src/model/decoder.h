@@ -69,6 +69,7 @@ struct DecoderOptions {
   bool norms_embeddings = false;       // by a norm without weights
   const char* ungated_up = nullptr;    // the feed-forward network has no gate, but these two
   const char* ungated_down = nullptr;  // products
+  bool has_xielu = false;              // between them, instead of `activation`
   // Attention and feed-forward network read the same hidden states; without a norm before the
   // latter they share the first.
   bool is_parallel = false;

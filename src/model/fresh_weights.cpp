@@ -74,6 +74,8 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
   const bool is_weight = parameter.name().ends_with("weight");
   if (parameter.name().ends_with(kMagnitude)) {
     values.copy_(fresh_magnitude(parameter, store, config));
+  } else if (const auto certain = architecture.fresh_values(config, parameter.handle)) {
+    values.copy_(*certain);
   } else if (parameter.role() == ParameterRole::kAdapter) {
     // As PEFT: A by Kaiming's rule with a = sqrt(5), B zero, so that the model starts as the base.
     const double inputs = static_cast<double>(values.size(1));

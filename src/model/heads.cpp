@@ -108,14 +108,16 @@ nn::Value LmHead::operator()(const HeadInput& in, nn::Pass& p) const {
 }
 
 DenseLmHead::DenseLmHead(const nn::Scope& scope, const Names& names, const ModelConfig& config,
-                         const std::string& activation)
+                         const std::string& activation, std::optional<int64_t> size)
     : bias_(scope.parameter("bias", {config.vocab_size})),
-      transform_{{names.dense, config.hidden_size, config.hidden_size},
-                 find_activation(activation),
-                 nn::LayerNorm(names.norm, config.hidden_size, config.layer_norm_eps)} {
+      transform_{
+          {names.dense, config.hidden_size, size.value_or(config.hidden_size)},
+          find_activation(activation),
+          nn::LayerNorm(names.norm, size.value_or(config.hidden_size), config.layer_norm_eps)} {
   if (config.tie_word_embeddings) return;
   // An untied decoder has its own bias; transformers then does not use `bias`.
-  const nn::Linear decoder((scope / "decoder").of_output(), config.hidden_size, config.vocab_size);
+  const nn::Linear decoder((scope / "decoder").of_output(), size.value_or(config.hidden_size),
+                           config.vocab_size);
   weight_ = decoder.weight();
   bias_ = decoder.bias();
 }

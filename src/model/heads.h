@@ -113,8 +113,9 @@ class DenseLmHead : public LmHead {
   struct Names {
     nn::Scope dense, norm;
   };
+  // `size`: C, if it is not the backbone's.
   DenseLmHead(const nn::Scope& scope, const Names& names, const ModelConfig& config,
-              const std::string& activation);
+              const std::string& activation, std::optional<int64_t> size = std::nullopt);
   // `decoder` is the scope of the bias, if there is one, and of the weight of an untied decoder.
   DenseLmHead(HeadTransform transform, const nn::Scope& decoder, const ModelConfig& config,
               bool has_bias);

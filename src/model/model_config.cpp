@@ -108,11 +108,12 @@ void check_names(const ModelConfig& config, const std::string& where, ErrorKind 
     throw Error(
         kind, where + ": " + field + " '" + value + "' is not known" + did_you_mean(value, known));
   };
-  if (config.hidden_act == "prelu" || config.hidden_act == "xielu") {
+  const bool is_xielu = config.hidden_act == "xielu";
+  if (config.hidden_act == "prelu" || (is_xielu && !architecture_of(config).has_xielu())) {
     throw Error(kind, where + ": hidden_act '" + config.hidden_act +
                           "' has weights and is not available in this version");
   }
-  check("hidden_act", config.hidden_act, activation_names());
+  if (!is_xielu) check("hidden_act", config.hidden_act, activation_names());
   check("attention_type", config.attention_type, {"original_full", "block_sparse"});
   if (config.bigbird_compat) check("bigbird_compat", *config.bigbird_compat, {"huggingface"});
   if (!config.problem_type) return;

@@ -87,6 +87,35 @@ Value GatedFeedForward::operator()(Value x, Pass& p) const {
   return (*down_)(dropout(std::move(product), dropout_, p), p);
 }
 
+Xielu::Xielu(const Scope& scope)
+    : alpha_p_(scope.parameter("alpha_p", {1})),
+      alpha_n_(scope.parameter("alpha_n", {1})),
+      beta_(scope.parameter("beta", {}, ParameterRole::kConstant)),
+      eps_(scope.parameter("eps", {}, ParameterRole::kConstant)) {}
+
+Value Xielu::operator()(Value x, Pass& p) const {
+  if (p.is_plain()) {
+    return {.tensor = kernels::xielu_plainly(
+                x.tensor, {.alpha_p = p.leaf(alpha_p_), .alpha_n = p.leaf(alpha_n_)})};
+  }
+  const auto factors = [this, &p] {
+    return kernels::Xielu{.alpha_p = p.values(alpha_p_), .alpha_n = p.values(alpha_n_)};
+  };
+  const auto activated = [factors, of = x.tensor] { return kernels::fused_xielu(of, factors()); };
+  const bool trains = p.trains(alpha_p_) || p.trains(alpha_n_);
+  Value y = p.result(activated(), trains || x.slot != nullptr);
+  if (p.options().checkpointing.keeps_products()) y.rebuild = activated;
+  p.record(y, [this, &p, factors, x = std::move(x)](Tensor gradient) {
+    const Tensor dx = to_overwrite(std::move(gradient));
+    const kernels::XieluGradients of = kernels::fused_xielu_backward(dx, x.tensor, factors());
+    p.add(alpha_p_, of.alpha_p);
+    p.add(alpha_n_, of.alpha_n);
+    give(x.slot, dx);
+    p.complete({alpha_p_, alpha_n_});
+  });
+  return y;
+}
+
 FeedForward::FeedForward(const Scope& scope, const FeedForwardOptions& o)
     : activation_(o.activation) {
   if (o.has_bias) {
@@ -95,11 +124,14 @@ FeedForward::FeedForward(const Scope& scope, const FeedForwardOptions& o)
     up_.emplace(scope / o.up, o.size, o.intermediate, /*has_bias=*/false);
   }
   down_.emplace(scope / o.down, o.intermediate, o.size, o.has_bias);
+  if (o.has_xielu) xielu_.emplace(scope / "act_fn");
 }
 
 Value FeedForward::operator()(Value x, Pass& p) const {
   if (fused_) return (*down_)((*fused_)(x, p), p);
-  return (*down_)(activate((*up_)(std::move(x), p), activation_, p), p);
+  Value h = (*up_)(std::move(x), p);
+  h = xielu_ ? (*xielu_)(std::move(h), p) : activate(std::move(h), activation_, p);
+  return (*down_)(std::move(h), p);
 }
 
 }  // namespace finetune::nn

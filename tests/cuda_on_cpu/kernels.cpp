@@ -27,6 +27,7 @@
 #include "kernels/cuda/device/short_convolution.cu"
 #include "kernels/cuda/device/sum_of_squares.cu"
 #include "kernels/cuda/device/tiled_attention.cu"
+#include "kernels/cuda/device/xielu.cu"
 
 namespace cuda_on_cpu {
 namespace {

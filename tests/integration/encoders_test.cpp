@@ -11,9 +11,10 @@ namespace {
 // Windows and distance buckets are shorter than the samples.
 TinyRun::Keys encoder(const std::string& type, const TinyRun::Keys& more = {}) {
   if (type == "distilbert" || type == "electra" || type == "mpnet" || type == "eurobert" ||
-      type == "nomic_bert") {
-    const std::string own =
-        type == "electra" ? "embedding_size: 16, intermediate_size: 48" : "intermediate_size: 48";
+      type == "nomic_bert" || type == "roformer") {
+    const std::string own = type == "electra" || type == "roformer"
+                                ? "embedding_size: 16, intermediate_size: 48"
+                                : "intermediate_size: 48";
     TinyRun::Keys keys = {{"model_type", type},
                           {"config_overrides",
                            "{num_hidden_layers: 2, num_attention_heads: 4, hidden_size: 32, "
@@ -40,7 +41,7 @@ TinyRun::Keys encoder(const std::string& type, const TinyRun::Keys& more = {}) {
 class Encoders : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, Encoders,
                          ::testing::Values("modernbert", "deberta-v2", "distilbert", "electra",
-                                           "mpnet", "eurobert", "nomic_bert"),
+                                           "mpnet", "eurobert", "nomic_bert", "roformer"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');

@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/logspace.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
@@ -227,6 +228,33 @@ TEST_P(EveryTable, MultipliesWithAGateOfAnySize) {
   kernels().gated_product_backward(gate, up, silu, at::ones({7}));
   EXPECT_TRUE(gate.isfinite().all().item<bool>()) << gate;
   EXPECT_TRUE(up.isfinite().all().item<bool>()) << up;
+}
+
+TEST_P(EveryTable, ComputesXielu) {
+  const Tensor x = at::randn({3, 50, 71}) * 2;
+  x.view(-1).slice(0, 0, 6).copy_(at::tensor({0.0F, -1e-7F, -2e-6F, -1e-4F, -30.0F, 1e-7F}));
+  const Tensor gradient = at::randn({3, 50, 71});
+  for (const float alpha : {-1.5F, 0.2F, 25.0F}) {
+    const Tensor alpha_p = at::full({1}, alpha), alpha_n = at::full({1}, 0.5F - alpha);
+    expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+      const Xielu f = {.alpha_p = weight(alpha_p, in(x)), .alpha_n = weight(alpha_n, in(x))};
+      const Tensor y = k.xielu(in(x), f);
+      const Tensor dy = in(gradient);
+      const XieluGradients gradients = k.xielu_backward(dy, in(x), f);
+      return {y, dy, whole(gradients.alpha_p), whole(gradients.alpha_n)};
+    });
+  }
+}
+
+// exp(x) - 1 - x cancels near zero.
+TEST(CpuKernels, ComputeXieluToTheBitsOfFloat32NearZero) {
+  const Tensor x = -at::logspace(-7, 0.5, 400, 10.0, at::kDouble);
+  const Xielu f = {.alpha_p = at::full({1}, 0.2F), .alpha_n = at::full({1}, -1.0F)};
+  const Xielu wide = {.alpha_p = f.alpha_p.to(at::kDouble), .alpha_n = f.alpha_n.to(at::kDouble)};
+  const Tensor narrow = x.to(at::kFloat);
+  const Tensor expected = plain::xielu(narrow.to(at::kDouble), wide);
+  const Tensor error = (cpu::xielu(narrow, f).to(at::kDouble) - expected).abs();
+  EXPECT_LT((error / narrow.abs()).max().item<double>(), 1e-6);
 }
 
 TEST_P(EveryTable, RotatesHeads) {

@@ -127,6 +127,7 @@ class Tests:
         "qwen3": {"tie_word_embeddings": True},
         # llama.cpp knows gemma2's sizes by their layers.
         "gemma2": {"tie_word_embeddings": True, "query_pre_attn_scalar": 32, "num_hidden_layers": 26},
+        "apertus": {},
         "arcee": {},
         "ernie4_5": {"tie_word_embeddings": True},
         # It knows the windows of exaone4 by 64 layers.

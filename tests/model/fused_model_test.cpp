@@ -20,6 +20,7 @@ constexpr DropoutStream kDropout{.seed = 5, .update = 3, .first_position = 8};
 
 // As in transformers.
 bool has_head(const std::string& type, Head head) {
+  if (type == "roformer") return head != Head::kMultipleChoice;
   return (type != "eurobert" && type != "nomic_bert" && type != "gte") ||
          (head != Head::kMultipleChoice && head != Head::kQuestionAnswering);
 }
@@ -50,7 +51,7 @@ ModelConfig tiny(const std::string& type, double dropout) {
     config.classifier_dropout = dropout;
   }
   if (type == "nomic_bert" || type == "gte") config.decoder.head_dim = 8;
-  if (type == "electra") config.encoder.embedding_size = 12;
+  if (type == "electra" || type == "roformer") config.encoder.embedding_size = 12;
   if (type == "deberta-v2") {  // distances from 2 on share rows
     config.type_vocab_size = 0;
     config.encoder.relative_attention = config.encoder.share_att_key.emplace(true);
@@ -142,7 +143,8 @@ class FusedModel : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, FusedModel,
                          testing::Values("roberta", "bert", "xlm-roberta", "big_bird", "modernbert",
                                          "deberta-v2", "distilbert", "electra", "ernie", "mpnet",
-                                         "eurobert", "nomic_bert", "gte", "xlm-roberta-xl"),
+                                         "eurobert", "nomic_bert", "gte", "xlm-roberta-xl",
+                                         "roformer"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');
@@ -334,7 +336,8 @@ TEST_P(FusedModel, FrozenParametersChangeNoOtherGradient) {
       EXPECT_LT(model->trained_weights().size(), parameters.size()) << freeze.front();
       for (size_t i = 0; i < parameters.size(); ++i) {
         const Parameter& parameter = parameters[i];
-        const bool is_frozen = frozen.has(parameter.name());
+        const bool is_frozen =
+            frozen.has(parameter.name()) || parameter.role() == ParameterRole::kConstant;
         EXPECT_EQ(parameter.format.trainable, !is_frozen);
         ASSERT_EQ(parameter.gradient.defined(), !is_frozen && everything.gradients[i].defined())
             << parameter.name() << " with " << freeze.front();

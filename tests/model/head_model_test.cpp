@@ -43,13 +43,14 @@ ModelConfig tiny_head(const std::string& model_type) {
 
 bool has_all_heads(const std::string& type) {
   return !is_causal(default_model_config(type)) && type != "eurobert" && type != "nomic_bert" &&
-         type != "gte";
+         type != "gte" && type != "roformer";
 }
 
 // Whether heads of the family read classifier_dropout as BERT's do.
 bool is_of_berts_kin(const std::string& type) {
-  const std::set<std::string> others = {"modernbert", "deberta-v2", "distilbert", "electra",
-                                        "mpnet",      "eurobert",   "nomic_bert", "gte"};
+  const std::set<std::string> others = {"modernbert", "deberta-v2", "distilbert",
+                                        "electra",    "mpnet",      "eurobert",
+                                        "nomic_bert", "gte",        "roformer"};
   return !is_causal(default_model_config(type)) && !others.contains(type);
 }
 
@@ -192,7 +193,8 @@ ModelConfig tiny_decoder_head(const std::string& type) {
 
 // As in transformers.
 bool has_sequence_classifier(const std::string& type) {
-  return type != "granite" && type != "ernie4_5" && type != "nanochat" && type != "lfm2";
+  return type != "granite" && type != "ernie4_5" && type != "nanochat" && type != "lfm2" &&
+         type != "apertus";
 }
 bool has_token_classifier(const std::string& type) {
   return has_sequence_classifier(type) && type != "olmo2" && type != "olmo3" &&

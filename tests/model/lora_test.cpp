@@ -33,10 +33,10 @@ using ::testing::Pair;
 
 const c10::Device kLoraDevice(c10::kCPU);
 const std::vector<std::string> kDecoders = {
-    "llama",    "llama-tied", "llama-biased", "mistral",  "qwen2",      "qwen3",
-    "gemma",    "gemma2",     "gemma3_text",  "phi3",     "olmo2",      "smollm3",
-    "gpt2",     "granite",    "glm4",         "ernie4_5", "starcoder2", "arcee",
-    "gpt_neox", "phi",        "stablelm",     "nanochat", "lfm2",       "qwen3_5_text"};
+    "llama",    "llama-tied",  "llama-biased", "mistral", "qwen2",    "qwen3", "gemma",
+    "gemma2",   "gemma3_text", "phi3",         "olmo2",   "smollm3",  "gpt2",  "granite",
+    "glm4",     "ernie4_5",    "starcoder2",   "arcee",   "gpt_neox", "phi",   "stablelm",
+    "nanochat", "lfm2",        "qwen3_5_text", "apertus"};
 
 ModelConfig config_of(const std::string& name, const nn::LoraConfig& lora, double dropout = 0.0) {
   ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);
@@ -247,7 +247,9 @@ void expect_values_alone_to_matter(const ModelConfig& config, WeightFormat forma
     Parameter& parameter = wide->store().parameters()[i];
     wide->store().assign(parameter, narrow->store().values(narrow->weights()[i]));
     EXPECT_EQ(narrow->store().parameters()[i].weight.scalar_type(),
-              parameter.format.trainable ? at::kFloat : traits_of(format).type);
+              parameter.format.trainable || parameter.role() == ParameterRole::kConstant
+                  ? at::kFloat
+                  : traits_of(format).type);
   }
   for (Model* model : {static_cast<Model*>(narrow.get()), static_cast<Model*>(wide.get())}) {
     draw_second_factors(*model);

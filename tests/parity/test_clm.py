@@ -106,6 +106,7 @@ FAMILIES = {
                      attention_multiplier=0.25),
     "seed_oss": maker("seed_oss", head_dim=8, attention_dropout=0.0, residual_dropout=0.0),
     "glm4": maker("glm4", head_dim=8),
+    "apertus": maker("apertus"),
     "helium": maker("helium", head_dim=8),
     "ernie4_5": maker("ernie4_5", head_dim=8),
     "starcoder2": maker("starcoder2", sliding_window=8),

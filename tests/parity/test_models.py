@@ -35,6 +35,7 @@ FAMILIES = {
     "xlm-roberta-xl": dict(prefix="XLMRobertaXL"),
     "nomic_bert": dict(prefix="NomicBert", hidden_act="gelu"),
     "gte": dict(prefix="Gte"),
+    "roformer": dict(prefix="RoFormer", embedding_size=16),
     "eurobert": dict(prefix="EuroBert", num_key_value_heads=2, mask_token_id=4),
 }
 # Rows of different lengths, so that there is padding.

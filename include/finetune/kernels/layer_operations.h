@@ -96,6 +96,21 @@ void fused_activation(const Tensor& input, const Tensor& bias, Activation f, con
 void fused_gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
                                   const Tensor& gradient);
 
+// xIELU (Huang and Schlag 2024, eq. 9), elementwise: a x^2 + x / 2 for x > 0, else
+// b (exp(min(x, -1e-6)) - 1 - x) + x / 2, with a = softplus(alpha_p), b = 1/2 + softplus(alpha_n).
+struct Xielu {
+  Tensor alpha_p, alpha_n;  // [1], float32
+};
+struct XieluGradients {
+  Tensor alpha_p, alpha_n;  // partial sums [P, 1]
+};
+[[nodiscard]] Tensor fused_xielu(const Tensor& x, const Xielu& f);
+// By ATen's operators, under autograd: the reference.
+[[nodiscard]] Tensor xielu_plainly(const Tensor& x, const Xielu& f);
+// `gradient`, of the output, becomes that of x.
+[[nodiscard]] XieluGradients fused_xielu_backward(const Tensor& gradient, const Tensor& x,
+                                                  const Xielu& f);
+
 // y = x / sqrt(mean(x^2) + epsilon) * f over the last dimension, with f = weight or 1 + weight
 // (Zhang and Sennrich 2019).
 struct RmsNorm {

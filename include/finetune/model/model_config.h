@@ -112,6 +112,7 @@ struct EncoderConfig {
   double pooler_dropout = 0.0;
   std::string pooler_hidden_act = "gelu";
   std::optional<double> cls_dropout;  // of pooled classifiers; unset: hidden_dropout_prob
+  bool rotary_value = false;          // roformer; true is not available
   // distilbert, electra
   bool sinusoidal_pos_embds = false;
   double qa_dropout = 0.1, seq_classif_dropout = 0.2;

@@ -50,9 +50,22 @@ class GatedFeedForward {
   DropoutPoint dropout_;
 };
 
+// An activation with two parameters, "alpha_p" and "alpha_n" (kernels::Xielu). Files have its
+// constants "beta" and "eps", too.
+class Xielu {
+ public:
+  explicit Xielu(const Scope& scope);
+  // Keeps its input, and can be computed again from it.
+  Value operator()(Value x, Pass& p) const;
+
+ private:
+  Weight alpha_p_, alpha_n_, beta_, eps_;
+};
+
 struct FeedForwardOptions {
   int64_t size = 0, intermediate = 0;
   Activation activation = nullptr;
+  bool has_xielu = false;  // instead: "act_fn"
   bool has_bias = false;
   const char* up = "up_proj";
   const char* down = "down_proj";
@@ -68,6 +81,7 @@ class FeedForward {
   std::optional<DenseActivation> fused_;  // with biases
   std::optional<Linear> up_;
   std::optional<Linear> down_;
+  std::optional<Xielu> xielu_;
   Activation activation_;
 };
 

@@ -18,9 +18,10 @@ enum class ParameterRole {
   kEmbedding,      // another table whose rows are looked up: positions, token types, distances
   kLinear,         // the matrix of a linear layer other than a language model's output layer
   kAdapter,        // a factor of an adapter's low-rank update
+  kConstant,       // in files, and never trained: a buffer of transformers' module
 };
 
-// Neither looked up nor of an adapter.
+// Neither looked up nor of an adapter, and no constant.
 [[nodiscard]] constexpr bool is_ordinary(ParameterRole role) {
   return role == ParameterRole::kOther || role == ParameterRole::kLinear;
 }

@@ -24,6 +24,8 @@ FunctionOf<decltype(Kernels::bias_activation_backward)> bias_activation_backward
 FunctionOf<decltype(Kernels::dropout)> dropout;
 FunctionOf<decltype(Kernels::gated_product)> gated_product;
 FunctionOf<decltype(Kernels::gated_product_backward)> gated_product_backward;
+FunctionOf<decltype(Kernels::xielu)> xielu;
+FunctionOf<decltype(Kernels::xielu_backward)> xielu_backward;
 FunctionOf<decltype(Kernels::rms_norm)> rms_norm;
 FunctionOf<decltype(Kernels::add_rms_norm)> add_rms_norm;
 FunctionOf<decltype(Kernels::rms_norm_backward)> rms_norm_backward;

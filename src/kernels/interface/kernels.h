@@ -73,6 +73,8 @@ struct Kernels {
   decltype(kernels::fused_rms_norm_backward)& rms_norm_backward;
   decltype(kernels::fused_gated_product)& gated_product;
   decltype(kernels::fused_gated_product_backward)& gated_product_backward;
+  decltype(kernels::fused_xielu)& xielu;
+  decltype(kernels::fused_xielu_backward)& xielu_backward;
   decltype(kernels::fused_rotation)& rotate_heads;
 
   // The functions of delta_rule.h.

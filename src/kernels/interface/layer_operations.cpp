@@ -106,6 +106,18 @@ void fused_gated_product_backward(const Tensor& gate, const Tensor& up, Activati
   kernels_for(gate).gated_product_backward(gate, up, f, gradient);
 }
 
+Tensor fused_xielu(const Tensor& x, const Xielu& f) {
+  FT_CHECK(x.is_contiguous(), "values are contiguous");
+  return kernels_for(x).xielu(x, f);
+}
+
+XieluGradients fused_xielu_backward(const Tensor& gradient, const Tensor& x, const Xielu& f) {
+  FT_CHECK(x.is_contiguous() && gradient.is_contiguous() && x.numel() == gradient.numel() &&
+               x.scalar_type() == gradient.scalar_type(),
+           "values and gradients are contiguous, of one type and one size");
+  return kernels_for(x).xielu_backward(gradient, x, f);
+}
+
 Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm, at::ScalarType type) {
   FT_CHECK(x.is_contiguous() && norm.weight.is_contiguous() && norm.weight.numel() == x.size(-1),
            "rows are contiguous, with a factor for each column");

@@ -97,6 +97,12 @@ void gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
   if (f != silu) plain::gated_product_backward(gate, up, f, gradient);
 }
 
+Tensor xielu(const Tensor& x, const Xielu& /*f*/) { return at::empty_like(x); }
+
+XieluGradients xielu_backward(const Tensor& /*gradient*/, const Tensor& /*x*/, const Xielu& f) {
+  return {.alpha_p = row_like(f.alpha_p).view({1, 1}), .alpha_n = row_like(f.alpha_n).view({1, 1})};
+}
+
 std::vector<Tensor> rotate_heads(const std::vector<Tensor>& x, const HeadRotation& /*rotation*/) {
   return x;
 }

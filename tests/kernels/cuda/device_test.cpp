@@ -9,6 +9,7 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -296,6 +297,20 @@ TEST_F(CudaKernels, MultiplyWithAGateAsTheCpu) {
         return {product, gate, up};
       });
     }
+  }
+}
+
+TEST_F(CudaKernels, ComputeXieluAsTheCpu) {
+  const Xielu f = {.alpha_p = at::full({1}, 0.3F), .alpha_n = at::full({1}, -0.9F)};
+  for (const int64_t columns : {71, 80}) {
+    const Tensor x = at::randn({3, 50, columns}) * 2;
+    const Tensor gradient = at::randn({3, 50, columns});
+    expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
+      const Tensor dy = gradient.clone();
+      const Tensor y = k.xielu(x, f);
+      const XieluGradients gradients = k.xielu_backward(dy, x, f);
+      return {y, dy, gradients.alpha_p.sum(0), gradients.alpha_n.sum(0)};
+    });
   }
 }
 

@@ -27,6 +27,19 @@ FT_INLINE Float exponential_of(Float x) {
   return x < -87.0F ? Float{} : p * std::bit_cast<Float>(power);
 }
 
+// exp(x) - 1 - x for x <= 0, which cancels near zero: there it is the polynomial without its line.
+template <int W>
+FT_INLINE typename Vector<W>::Float remainder_of_exponential(typename Vector<W>::Float x) {
+  using Float = typename Vector<W>::Float;
+  Float p = x * 1.9875691500e-4F + 1.3981999507e-3F;
+  p = p * x + 8.3334519073e-3F;
+  p = p * x + 4.1665795894e-2F;
+  p = p * x + 1.6666665459e-1F;
+  p = p * x + 5.0000001201e-1F;
+  const Float far = exponential_of<Float, typename Vector<W>::Bits>(x) - 1.0F - x;
+  return x > -0.34F ? p * (x * x) : far;
+}
+
 FT_INLINE float exponential(float x) { return exponential_of<float, uint32_t>(x); }
 
 template <int W>

@@ -121,6 +121,18 @@ struct GatedProductArguments {
   int is_aligned;
 };
 
+struct XieluArguments {
+  const void* x;
+  void* output;          // forward; backward: the gradient, in place
+  const float* alpha_p;  // of one value
+  const float* alpha_n;
+  float* parts_p;  // backward: a sum for each block
+  float* parts_n;
+  i64 count;
+  i64 values_of_block;
+  int is_aligned;
+};
+
 // Variants of rms_norm(): rows in warps, then in blocks; then the same with float32 rows.
 constexpr int kRmsNormWarpShapes = 2;
 constexpr int kRmsNormShapes = 6;
