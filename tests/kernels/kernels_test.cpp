@@ -327,7 +327,8 @@ struct DeltaCase {
 
 TEST_P(EveryTable, FollowsTheGatedDeltaRule) {
   for (const int64_t key_size : {20, 100, 200, 300}) {
-    const DeltaCase all = {.key_size = key_size};
+    DeltaCase all = {.key_size = key_size};
+    if (key_size == 100) all.a *= 20.0;  // some tokens forget all that is before them
     const Tensor gradient = at::randn({1, 58, 4 * 24});
     expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
       const DeltaRule rule = all.rule(in);

@@ -14,6 +14,26 @@ namespace {
 
 static_assert(kDeltaChunk == 16 && kDeltaEpsilon == 1e-6, "loops/delta_rule.cpp has both");
 
+// Products of decays soon are denormal numbers, with which x86 computes a hundred times slower: in
+// this scope they are zero.
+class WithoutDenormals {
+ public:
+  WithoutDenormals(const WithoutDenormals&) = delete;
+#ifdef __SSE2__
+  WithoutDenormals() : before_(__builtin_ia32_stmxcsr()) {
+    constexpr unsigned kFlushResults = 1U << 15U, kInputsAreZero = 1U << 6U;
+    __builtin_ia32_ldmxcsr(before_ | kFlushResults | kInputsAreZero);
+  }
+  ~WithoutDenormals() { __builtin_ia32_ldmxcsr(before_); }
+
+ private:
+  unsigned before_;
+#else
+  WithoutDenormals() {}
+  ~WithoutDenormals() {}
+#endif
+};
+
 // A rule with values in float32, and the addresses of its sequences and key heads.
 struct FloatRule {
   explicit FloatRule(const DeltaRule& own)
@@ -81,6 +101,7 @@ Tensor delta_rule(const DeltaRule& rule, const Tensor& state) {
   sizes.back() = rule.heads() * rule.value_size();
   const Tensor output = at::empty(sizes, all.mixed.options());
   at::parallel_for(0, all.tasks(), 1, [&](int64_t begin, int64_t end) {
+    const WithoutDenormals scope;
     for (int64_t task = begin; task < end; ++task) {
       DeltaRuleRows rows = all.rows(task, output);
       const Tensor memory = scratch(delta_rule_scratch(rows));
@@ -102,6 +123,7 @@ DeltaRuleGradients delta_rule_backward(const DeltaRule& rule, const Tensor& grad
   const Tensor of_decay = at::empty_like(all.decay);
   const Tensor of_beta = at::empty_like(all.decay);
   at::parallel_for(0, all.tasks(), 1, [&](int64_t begin, int64_t end) {
+    const WithoutDenormals scope;
     for (int64_t task = begin; task < end; ++task) {
       DeltaRuleBackwardRows rows = {.forward = all.rows(task, of_output),
                                     .of_query = nullptr,
