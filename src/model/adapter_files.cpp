@@ -169,7 +169,15 @@ class AdapterReader {
   }
   // A text is a regular expression, a list holds names.
   [[nodiscard]] nn::ModuleNames modules(const Json& value, const char* name) const {
-    if (!value.is_string()) return {.names = names(value, name)};
+    if (!value.is_string()) {
+      nn::ModuleNames modules = {.names = names(value, name)};
+      // Of an adapter of a model of images and text: its language model is trained here.
+      constexpr std::string_view kInWhole = "model.language_model.";
+      for (std::string& module : modules.names) {
+        if (module.starts_with(kInWhole)) module = "model." + module.substr(kInWhole.size());
+      }
+      return modules;
+    }
     return {.names = {value.get<std::string>()}, .is_pattern = true};
   }
   [[nodiscard]] std::vector<int64_t> layers() const {
@@ -303,19 +311,35 @@ std::set<std::string> adapted_modules(const Weights& weights) {
   return modules;
 }
 
+namespace {
+
+// A name of the model as the class that PEFT adapts has it.
+std::string name_for_peft(const std::string& name_in_whole, const std::string& name) {
+  constexpr std::string_view kOwn = "model.";
+  if (name_in_whole.empty() || !name.starts_with(kOwn)) return name;
+  return name_in_whole + name.substr(kOwn.size());
+}
+
+}  // namespace
+
 AdapterNames::AdapterNames(const Model& model)
-    : modules_(adapted_modules(model.weights())), tied_(tied_names(model.config())) {}
+    : name_in_whole_(model.config().name_in_whole),
+      modules_(adapted_modules(model.weights())),
+      tied_(tied_names(model.config())) {}
 
 std::vector<std::string> AdapterNames::of(const std::string& parameter) const {
   constexpr std::string_view kBias = ".bias";
   if (!module_folder(parameter).empty()) return {parameter};  // no module of PEFT's model
-  std::vector<std::string> names = {kAdapterPrefix + parameter};
+  const auto named = [&](const std::string& name) {
+    return kAdapterPrefix + name_for_peft(name_in_whole_, name);
+  };
+  std::vector<std::string> names = {named(parameter)};
   if (parameter.ends_with(kBias)) {
     const std::string module = parameter.substr(0, parameter.size() - kBias.size());
-    if (modules_.contains(module)) names = {kAdapterPrefix + module + ".base_layer.bias"};
+    if (modules_.contains(module)) names = {named(module) + ".base_layer.bias"};
   }
   for (const auto& [own, other] : tied_) {
-    if (own == parameter) names.push_back(kAdapterPrefix + other);
+    if (own == parameter) names.push_back(named(other));
   }
   return names;
 }
@@ -351,7 +375,11 @@ std::string adapter_config_json(const Model& model) {
   json["rank_pattern"] = Json::object();
   for (const auto& [pattern, rank] : lora.rank_pattern) json["rank_pattern"][pattern] = rank;
   json["revision"] = nullptr;
-  json["target_modules"] = adapted_modules(model.weights());
+  std::set<std::string> targets;
+  for (const std::string& name : adapted_modules(model.weights())) {
+    targets.insert(name_for_peft(model.config().name_in_whole, name));
+  }
+  json["target_modules"] = targets;
   json["task_type"] = task_type_of(model.architecture());
   json["use_dora"] = lora.use_dora;
   json["use_rslora"] = lora.use_rslora;

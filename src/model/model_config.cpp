@@ -17,6 +17,8 @@
 #include "finetune/base/printable.h"
 #include "finetune/model/embedding_files.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/tensor/model_tensors.h"
+#include "finetune/tensor/weight_files.h"
 #include "model/activation_names.h"
 #include "model/adapter_files.h"
 #include "model/architecture.h"
@@ -27,15 +29,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The language model of a model of images and text, by the model_type of the whole.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 1> kLanguageModels = {
-    {{"qwen3_5", "qwen3_5_text"}}};
+// A model of images and text, and its language model.
+struct LanguageModel {
+  std::string_view whole, model_type;
+  const char* name_in_whole;  // ModelConfig's
+};
+constexpr const char* kInWhole = "model.language_model.";
+constexpr std::array<LanguageModel, 4> kLanguageModels = {
+    {{"gemma3", "gemma3_text", kInWhole},
+     {"lfm2_vl", "lfm2", kInWhole},
+     {"mistral3", "mistral", kInWhole},
+     // AutoModelForCausalLM has a class for it alone.
+     {"qwen3_5", "qwen3_5_text", ""}}};
 
-// Returns the model_type of the language model in one of images and text; empty for other models.
-std::string_view language_model_in(std::string_view model_type) {
-  const auto* found =
-      std::ranges::find(kLanguageModels, model_type, [](const auto& entry) { return entry.first; });
-  return found == kLanguageModels.end() ? std::string_view() : found->second;
+// Null for other models.
+const LanguageModel* language_model_in(std::string_view model_type) {
+  const auto* found = std::ranges::find(kLanguageModels, model_type, &LanguageModel::whole);
+  return found == kLanguageModels.end() ? nullptr : found;
 }
 
 constexpr int64_t kMaxLabels = 1 << 20;
@@ -269,7 +279,7 @@ bool is_of_other_part(const std::string& name) {
 bool has_other_parts(const nlohmann::ordered_json& json) {
   const auto type = json.find("model_type");
   return type != json.end() && type->is_string() &&
-         !language_model_in(type->get<std::string>()).empty();
+         language_model_in(type->get<std::string>()) != nullptr;
 }
 
 StoredNames stored_names(const ModelConfig& config) {
@@ -321,8 +331,8 @@ void keep_scaling_of_class(const RopeByLayerType& of_class, ModelConfig& config)
 // Returns the configuration of the language model, as transformers' AutoModelForCausalLM takes it;
 // `json` itself where that is of a language model alone.
 Json language_model_of(const Json& json, const std::string& model_type, const std::string& where) {
-  const std::string_view language_model = language_model_in(model_type);
-  if (language_model.empty()) return json;
+  const LanguageModel* language_model = language_model_in(model_type);
+  if (language_model == nullptr) return json;
   const auto text = json.find("text_config");
   if (text == json.end() || !text->is_object()) {
     throw Error(ErrorKind::kData, where + ": model_type '" + model_type +
@@ -330,7 +340,7 @@ Json language_model_of(const Json& json, const std::string& model_type, const st
                                       "with its language model");
   }
   Json own = *text;
-  if (!own.contains("model_type")) own["model_type"] = std::string(language_model);
+  if (!own.contains("model_type")) own["model_type"] = std::string(language_model->model_type);
   for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings",
                            "quantization_config"}) {
     if (!own.contains(name) && json.contains(name)) own[name] = json.at(name);
@@ -349,7 +359,9 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
     throw Error(ErrorKind::kData, where + ": has no 'model_type'; is this a Hugging Face model?");
   }
   if (const Json own = language_model_of(json, model_type, where); own != json) {
-    return parse_model_config(own, where + ": text_config");
+    ModelConfig config = parse_model_config(own, where + ": text_config");
+    config.name_in_whole = language_model_in(model_type)->name_in_whole;
+    return config;
   }
   ModelConfig config = defaults_of(model_type, where, ErrorKind::kData);
   refuse_unsupported(architecture_of(config), json, where);
@@ -364,6 +376,19 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
 }
 
 namespace {
+
+// Of a whole whose two configurations may disagree about a shared output layer, and which leaves
+// out what is a default of its class: it is shared if the files have none.
+void read_sharing(const std::string& folder, ModelConfig& config) {
+  FileSystem& files = FileSystem::local();
+  if (!files.exists(join_path(folder, kModelFile)) &&
+      !files.exists(join_path(folder, kModelIndexFile))) {
+    return;
+  }
+  const ModelTensors tensors =
+      load_model_tensors(files, folder, /*maps=*/false, stored_names(config));
+  config.tie_word_embeddings = !tensors.has("lm_head.weight");
+}
 
 // The modules of sentence-transformers in a folder, if it has some.
 void read_modules(const std::string& folder, ModelConfig& config) {
@@ -397,6 +422,7 @@ ModelConfig read_model_config(const std::string& folder) {
   ModelConfig config =
       parse_model_config(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}), path);
   read_modules(folder, config);
+  if (!config.name_in_whole.empty()) read_sharing(folder, config);
   return config;
 }
 

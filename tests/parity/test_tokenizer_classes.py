@@ -56,6 +56,8 @@ EQUAL = (
     ("llama", "", "unigram"),
     ("xmod", "", "unigram"),
     ("nezha", "", "wordpiece"),
+    ("modernbert", "GemmaTokenizer", "spaced"),  # mmBERT
+    ("modernbert", "GemmaTokenizerFast", "spaced"),
 )
 REFUSED = (
     ("roberta", "", "wordpiece", "RobertaTokenizer"),

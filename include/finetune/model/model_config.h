@@ -207,6 +207,10 @@ struct ModelConfig {
   // model, or describes one, reads it here.
   std::optional<nn::LoraConfig> lora;
 
+  // Not in config.json: of a language model in a folder for images and text, how names of the class
+  // that PEFT adapts begin instead of "model."; empty: as here.
+  std::string name_in_whole = {};
+
   // Not in config.json: Head::kEmbedding, see embedding_files.h.
   EmbeddingConfig embedding = {};
 

@@ -39,6 +39,7 @@ class AdapterNames {
   [[nodiscard]] std::vector<std::string> of(const std::string& parameter) const;
 
  private:
+  std::string name_in_whole_;      // ModelConfig's
   std::set<std::string> modules_;  // with an adapter
   std::vector<std::pair<std::string, std::string>> tied_;
 };

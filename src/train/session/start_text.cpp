@@ -263,8 +263,10 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     lines.push_back("  python:        " + std::string(pipeline.library_class) + "(\"" +
                     run.storage.folder().shown() + "\")");
   } else if (!pipeline.class_suffix.empty()) {
-    const bool has_class = run.args.use_peft && pipeline.has_peft_class;
-    const std::string suffix(pipeline.class_suffix);
+    const bool is_of_whole = !run.parts.model->config().name_in_whole.empty();
+    const bool has_class = run.args.use_peft && pipeline.has_peft_class && !is_of_whole;
+    const std::string suffix(is_of_whole && run.args.use_peft ? "ForImageTextToText"
+                                                              : pipeline.class_suffix);
     const std::string shown = "\"" + run.storage.folder().shown() + "\"";
     const std::string whole = "AutoModel" + suffix + ".from_pretrained(";
     if (has_class) {
