@@ -135,6 +135,7 @@ std::vector<GgufFamily> make_families() {
   apertus.permutes = false;
   GgufFamily arcee = like_llama("arcee", "arcee");
   arcee.activation = "relu2";
+  arcee.biases = Biases::kNone;
   const GgufFamily bert = {.model_type = "bert",
                            .architecture = "bert",
                            .activation = "gelu",
@@ -176,6 +177,7 @@ std::vector<GgufFamily> make_families() {
            .activation = "gelu",
            .biases = Biases::kAll,
            .has_layer_norms = true,
+           .needs_biases = true,
            .needs_output = true},
           llama,
           like_llama("mistral", "llama"),
@@ -228,7 +230,8 @@ std::vector<GgufFamily> make_families() {
            .architecture = "starcoder2",
            .activation = "gelu",
            .biases = Biases::kAll,
-           .has_layer_norms = true}};
+           .has_layer_norms = true,
+           .needs_biases = true}};
 }
 
 const std::vector<GgufFamily>& families() {

@@ -28,6 +28,7 @@ struct GgufFamily {
   bool has_layer_norms = false;      // instead of RMS norms
   bool has_rope_dimensions = false;  // and vocab_size
   bool has_llama3_rope = false;      // reads the factors of rope_type llama3
+  bool needs_biases = false;         // asks for them
   bool needs_output = false;         // asks for an output layer also where it is shared
   bool has_windows = false;          // and their pattern: which layers have one
   GgufNames others = {};             // that differ from those of most families

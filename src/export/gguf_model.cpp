@@ -80,6 +80,7 @@ class GgufBuilder {
 
   void check_biases() const {
     using Kind = GgufFamily::Biases;
+    if (family_.needs_biases && !config_.decoder.attention_bias) refuse("no biases");
     if (family_.biases == Kind::kAll) return;
     for (const MergedTensor& tensor : model_.tensors) {
       if (!tensor.name.ends_with(".bias") || is_left_out(tensor)) continue;
@@ -199,6 +200,8 @@ class GgufBuilder {
     } else if (type == "exaone4") {
       set_number("vocab_size", config_.vocab_size);
     } else if (type == "eurobert") {
+      if (decoder.rope_parameters.begin()->second.rope_type != "default")
+        refuse("scaled positions");
       set("attention.causal", false);
       set("rope.scaling.type", std::string("none"));
     } else if (type == "lfm2") {
@@ -294,6 +297,9 @@ class GgufBuilder {
     if (const auto sliding = all.find("sliding_attention"); sliding != all.end()) {
       set("rope.freq_base_swa", static_cast<float>(sliding->second.rope_theta));
       if (sliding->second.rope_type != "default") refuse("scaled positions of sliding layers");
+      if (config_.model_type == "olmo3" && sliding->second.rope_theta != rope.rope_theta) {
+        refuse("another rope_theta of sliding layers");
+      }
     }
     const double share = rope.partial_rotary_factor.value_or(1.0);
     if (has_rotated_share() && config_.model_type != "phi3") {
@@ -417,13 +423,7 @@ class GgufBuilder {
       if (config_.model_type == "exaone4" && has_windows != (config_.num_hidden_layers == 64)) {
         refuse(has_windows ? "sliding_attention and not 64 layers" : "64 layers without windows");
       }
-      if (!decoder.sliding_window || !has_windows) return;
-      set_number("attention.sliding_window", *decoder.sliding_window);
-      std::vector<bool> pattern;
-      for (const std::string& layer : decoder.layer_types) {
-        pattern.push_back(layer == "sliding_attention");
-      }
-      set("attention.sliding_window_pattern", pattern);
+      if (has_windows) add_pattern();
     } else if (config_.model_type == "phi3") {
       set_number("attention.sliding_window", decoder.sliding_window.value_or(0));
     } else if (has_windows || (decoder.layer_types.empty() && decoder.sliding_window &&
@@ -442,6 +442,16 @@ class GgufBuilder {
         }
       }
     }
+  }
+
+  void add_pattern() {
+    check_pattern(4);
+    set_number("attention.sliding_window", *config_.decoder.sliding_window);
+    std::vector<bool> pattern;
+    for (const std::string& layer : config_.decoder.layer_types) {
+      pattern.push_back(layer == "sliding_attention");
+    }
+    set("attention.sliding_window_pattern", pattern);
   }
 
   // llama.cpp has one pattern for each of these families: every n-th layer attends to all tokens.

@@ -22,6 +22,7 @@
 #include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/model/nf4_files.h"
+#include "finetune/model/parameter_shapes.h"
 #include "finetune/tensor/model_tensors.h"
 
 namespace finetune {
@@ -362,6 +363,11 @@ class Merger {
     std::vector<std::string> missing;
     for (size_t i = 0; i < sources.size(); ++i) {
       const Weight& weight = model_->weights()[i];
+      if (const auto fixed =
+              sources[i].empty() ? fixed_values(result_.config, weight) : std::nullopt) {
+        add_fixed(weight, *fixed);
+        continue;
+      }
       if (sources[i].empty() && !(adapter_ && adapter_->replaces(weight.name()))) {
         missing.push_back(weight.name());
         continue;
@@ -378,6 +384,15 @@ class Merger {
   }
 
  private:
+  void add_fixed(const Weight& weight, const Tensor& values) {
+    const Tensor rows = values.dim() == 0 ? values.view({1}) : values;
+    result_.tensors.push_back(
+        {.name = weight.name(),
+         .shape = weight.sizes().vec(),
+         .stored = result_.dtype,
+         .rows = [rows](int64_t first, int64_t count) { return rows.narrow(0, first, count); }});
+  }
+
   // What a base for images and text has besides its language model.
   void add_other_parts() {
     const std::string path = join_path(result_.base, kConfigFile);

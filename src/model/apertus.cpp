@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/full.h>
 
-#include <cmath>
-
 #include "finetune/base/error.h"
 #include "model/decoder.h"
 
@@ -15,16 +13,10 @@ class Apertus final : public DecoderFamily {
   [[nodiscard]] std::string model_type() const override { return "apertus"; }
   [[nodiscard]] std::string class_prefix() const override { return "Apertus"; }
   [[nodiscard]] bool has_xielu() const override { return true; }
-  // alpha_p and alpha_n begin as 0.8, after softplus.
-  [[nodiscard]] std::optional<Tensor> fresh_values(const ModelConfig& /*config*/,
+  [[nodiscard]] std::optional<Tensor> fixed_values(const ModelConfig& /*config*/,
                                                    const Weight& weight) const override {
-    const auto is = [&](const char* end) { return weight.name().ends_with(end); };
-    constexpr double kAlpha = 0.8, kBeta = 0.5;
-    if (is(".act_fn.alpha_p")) return at::full({1}, std::log(std::expm1(kAlpha)));
-    if (is(".act_fn.alpha_n")) return at::full({1}, std::log(std::expm1(kAlpha - kBeta)));
-    if (is(".act_fn.beta")) return at::full({}, kBeta);
-    if (is(".act_fn.eps")) return at::full({}, -1e-6);
-    return std::nullopt;
+    if (weight.role() != ParameterRole::kConstant) return std::nullopt;
+    return at::full({}, weight.name().ends_with(".beta") ? 0.5 : -1e-6);
   }
 
   void set_defaults(ModelConfig& config) const override {

@@ -95,8 +95,9 @@ class Architecture {
   [[nodiscard]] virtual double fresh_norm() const { return 1.0; }
   // Whether hidden_act may be "xielu", which has weights.
   [[nodiscard]] virtual bool has_xielu() const { return false; }
-  // Where a new weight has certain values: a ParameterRole::kConstant, or a table of a formula.
-  [[nodiscard]] virtual std::optional<Tensor> fresh_values(const ModelConfig& /*config*/,
+  // The values of a weight that is never trained and whose formula is computed, whatever a file
+  // has: constants and tables.
+  [[nodiscard]] virtual std::optional<Tensor> fixed_values(const ModelConfig& /*config*/,
                                                            const Weight& /*weight*/) const {
     return std::nullopt;
   }

@@ -74,8 +74,12 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
   const bool is_weight = parameter.name().ends_with("weight");
   if (parameter.name().ends_with(kMagnitude)) {
     values.copy_(fresh_magnitude(parameter, store, config));
-  } else if (const auto certain = architecture.fresh_values(config, parameter.handle)) {
-    values.copy_(*certain);
+  } else if (const auto fixed = architecture.fixed_values(config, parameter.handle)) {
+    values.copy_(*fixed);
+  } else if (parameter.name().ends_with(".act_fn.alpha_p")) {  // of xIELU, and the next
+    values.fill_(std::log(std::expm1(0.8)));
+  } else if (parameter.name().ends_with(".act_fn.alpha_n")) {
+    values.fill_(std::log(std::expm1(0.8 - 0.5)));
   } else if (parameter.role() == ParameterRole::kAdapter) {
     // As PEFT: A by Kaiming's rule with a = sqrt(5), B zero, so that the model starts as the base.
     const double inputs = static_cast<double>(values.size(1));

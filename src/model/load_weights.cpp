@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 
 #include <map>
@@ -11,6 +12,7 @@
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/model/model.h"
+#include "finetune/model/parameter_shapes.h"
 #include "finetune/tensor/finite.h"
 #include "model/architecture.h"
 
@@ -170,9 +172,26 @@ std::vector<std::string> missing_weights(const ModelConfig& config, const Weight
   const std::vector<std::string> sources = weight_sources(config, weights, names);
   std::vector<std::string> missing;
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].empty()) missing.push_back(weights[i].name());
+    if (sources[i].empty() && !fixed_values(config, weights[i])) {
+      missing.push_back(weights[i].name());
+    }
   }
   return missing;
+}
+
+namespace {
+
+// Equal but for the rounding to 16 bits.
+bool is_like(const Tensor& value, const Tensor& fixed) {
+  constexpr double kRounding = 0.01;
+  const Tensor most = fixed.abs().max() * kRounding;
+  return ((value.to(at::kFloat).cpu() - fixed).abs() <= most).all().item<bool>();
+}
+
+}  // namespace
+
+std::optional<Tensor> fixed_values(const ModelConfig& config, const Weight& weight) {
+  return architecture_of(config).fixed_values(config, weight);
 }
 
 LoadReport load_weights(Model& model, const std::vector<std::string>& names,
@@ -200,6 +219,11 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
   }
   for (Parameter& parameter : model.store().parameters()) {
     const std::string name = map.source_of(parameter.name());
+    const std::optional<Tensor> fixed = fixed_values(model.config(), parameter.handle);
+    if (name.empty() && fixed) {
+      model.store().assign(parameter, *fixed);
+      continue;
+    }
     if (name.empty()) {
       report.missing.push_back(parameter.name());
       continue;
@@ -227,6 +251,10 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
           {parameter.name(), value.sizes().vec(), parameter.handle.sizes().vec()});
     } else if (!is_finite(value)) {
       faults.add("tensor '" + name + "' contains NaN or Inf; this model is broken");
+    } else if (fixed && !is_like(value, *fixed)) {
+      faults.add("tensor '" + name +
+                 "' has other values than those of its formula, which alone is " +
+                 "computed; leave it out if they are of no use");
     } else {
       const bool is_rounded =
           options.quantized_from && traits_of(parameter.format.weight).unpack != nullptr;

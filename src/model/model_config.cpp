@@ -328,6 +328,17 @@ void keep_scaling_of_class(const RopeByLayerType& of_class, ModelConfig& config)
   }
 }
 
+// A size of heads that the family's class does not declare, and some read all the same.
+void check_head_dim(const ModelConfig& config, const Json& json, const std::string& where) {
+  const auto found = json.find("head_dim");
+  const std::optional<int64_t>& own = config.decoder.head_dim;
+  if (found == json.end() || !found->is_number_integer() || !own || *found == *own) return;
+  throw Error(ErrorKind::kData,
+              where + ": head_dim is " + found->dump() + ", and a " + config.model_type +
+                  " has heads of hidden_size / num_attention_heads = " + std::to_string(*own) +
+                  "; another size is not available");
+}
+
 // Returns the configuration of the language model, as transformers' AutoModelForCausalLM takes it;
 // `json` itself where that is of a language model alone.
 Json language_model_of(const Json& json, const std::string& model_type, const std::string& where) {
@@ -370,6 +381,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   read_fields(config, json, where, ErrorKind::kData);
   keep_scaling_of_class(of_class, config);
   check_whole(config, where, ErrorKind::kData);
+  check_head_dim(config, json, where);
   config.is_nf4 = has_nf4(json, where);
   config.other_fields = unknown_fields(json, config).dump();
   return config;

@@ -70,7 +70,7 @@ class RoFormer final : public Architecture {
   }
 
   // sin(p / 10000^(2 i / D)), then the cosines [P, D] (Vaswani et al. 2017).
-  [[nodiscard]] std::optional<Tensor> fresh_values(const ModelConfig& config,
+  [[nodiscard]] std::optional<Tensor> fixed_values(const ModelConfig& config,
                                                    const Weight& weight) const override {
     if (!weight.name().ends_with("embed_positions.weight")) return std::nullopt;
     const auto size = static_cast<double>(head_dim(config));

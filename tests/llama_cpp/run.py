@@ -127,14 +127,14 @@ class Tests:
         "qwen3": {"tie_word_embeddings": True},
         # llama.cpp knows gemma2's sizes by their layers.
         "gemma2": {"tie_word_embeddings": True, "query_pre_attn_scalar": 32, "num_hidden_layers": 26},
-        "apertus": {},
+        "apertus": {"attention_bias": True},
         "arcee": {},
         "ernie4_5": {"tie_word_embeddings": True},
         # It knows the windows of exaone4 by 64 layers.
         "exaone4": {"num_hidden_layers": 64, "sliding_window": 12, "layer_types": WINDOWS * 16},
         "glm4": {"attention_bias": True},
         "gpt_neox": {"num_key_value_heads": 4, "rotary_pct": 0.25},
-        "granite": {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 2.0},
+        "granite": {"attention_bias": True, "mlp_bias": True, "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 2.0},
         "hunyuan_v1_dense": {
             "eod_token_id": 2, "max_position_embeddings": 32768,
             "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 1000.0, "factor": 1.0},

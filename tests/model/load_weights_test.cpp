@@ -224,6 +224,30 @@ TEST(LoadWeights, ReadsHalfPrecision) {
   EXPECT_TRUE(parameter(*model, "classifier.bias").equal(at::full({2}, 0.5)));
 }
 
+// Constants and tables of a formula: what is computed does not depend on the file.
+TEST(LoadWeights, NeedsNoValuesOfAFormulaAndRefusesOthers) {
+  for (const auto& [type, name] :
+       {std::pair("apertus", "model.layers.0.mlp.act_fn.eps"),
+        std::pair("roformer", "roformer.encoder.embed_positions.weight")}) {
+    ModelConfig config = tiny_loaded(type);
+    config.encoder.embedding_size = kWidth;
+    config.decoder.num_key_value_heads = 2;
+    config.decoder.head_dim = 4;
+    const auto model = make_model(std::nullopt, config, 3, kLoadDevice, {});
+    Folder folder;
+    for (const NamedTensor& p : model->parameters()) folder[p.name] = p.tensor.detach().clone();
+    folder.at(name) = folder.at(name).to(at::kBFloat16);  // as 16 bits round it
+    EXPECT_THAT(load(*model, folder).missing, IsEmpty());
+    Folder without = folder;
+    without.erase(name);
+    const Tensor before = parameter(*model, name).clone();
+    EXPECT_THAT(load(*model, without).missing, IsEmpty());
+    EXPECT_TRUE(parameter(*model, name).allclose(before, 0.01, 1e-2));
+    folder.at(name) = folder.at(name) * 1.5;
+    EXPECT_THAT(refusal(*model, folder), HasSubstr("other values than those of its formula"));
+  }
+}
+
 TEST(LoadWeights, RefusesBrokenAndQuantizedTensors) {
   const auto model = make_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor broken = at::full({2}, std::numeric_limits<float>::quiet_NaN());

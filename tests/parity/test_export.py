@@ -329,6 +329,7 @@ class Export(ParityTest):
             with self.subTest(family):
                 change = {
                     "exaone4": {"sliding_window": None, "layer_types": ["full_attention"] * 2},  # which its readers have
+                    "olmo3": {"layer_types": ["sliding_attention"] * 2},
                     "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 4},
                     "gemma3_text": {"layer_types": ["sliding_attention"] * 2},
                     "ministral3": {}, "starcoder2": {},
@@ -430,6 +431,35 @@ class Export(ParityTest):
         stops = [json.loads(line.removeprefix("PARAMETER stop ")) for line in lines[1:]]
         self.assertEqual(set(stops), {tokens[i] for i in generation["eos_token_id"]})
         self.assertEqual(len(stops), 3)
+
+    def test_what_llama_cpp_does_not_compute_is_refused(self):
+        """Each has been a file with which llama.cpp answers otherwise, or which it does not load."""
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        windows = {"sliding_window": 8, "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "num_hidden_layers": 4}
+        thetas = {
+            kind: {"rope_type": "default", "rope_theta": theta}
+            for kind, theta in (("full_attention", 1000.0), ("sliding_attention", 500.0))
+        }
+        for family, changes, text in (
+            ("olmo3", {}, "layer_types other than its family's"),
+            ("olmo3", {**windows, "rope_parameters": thetas}, "another rope_theta of sliding layers"),
+            ("exaone4", {}, "sliding_attention and not 64 layers"),
+            ("starcoder2", {"use_bias": False}, "no biases"),
+            ("gpt_neox", {"attention_bias": False}, "no biases"),
+            ("arcee", {"mlp_bias": True}, "biases"),
+            ("ernie4_5", {"use_bias": True}, "biases"),
+            ("glm4", {"hidden_act": "gelu"}, "the activation gelu"),
+            ("lfm2", {"conv_bias": True}, "biases"),
+        ):
+            with self.subTest(f"{family}: {text}"):
+                folder = self.folder / "changed"
+                shutil.rmtree(folder, ignore_errors=True)
+                shutil.copytree(self.bases[family], folder)
+                AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, **changes)).save_pretrained(folder)
+                done = run_for_code("export", folder, self.folder / "no.gguf", "--outtype", "f32")
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(text, done.stderr)
 
     def test_what_gguf_cannot_hold_is_refused(self):
         folder = self.folder / "changed"

@@ -20,6 +20,10 @@ struct ParameterShape {
   [[nodiscard]] int64_t count() const;  // number of values
 };
 
+// The values of a weight that is never trained and whose formula is computed: files need not have
+// it. nullopt for other weights.
+[[nodiscard]] std::optional<Tensor> fixed_values(const ModelConfig& config, const Weight& weight);
+
 // Returns every parameter of the model that make_language_model (no head), make_pretraining_model
 // or make_head_model makes, in its order, by building the model on the meta device. Throws what
 // they throw. `freeze`: patterns of FrozenParameters.
