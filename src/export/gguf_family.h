@@ -27,6 +27,7 @@ struct GgufFamily {
   bool adds_one_to_norms = false;    // which are stored without it
   bool has_layer_norms = false;      // instead of RMS norms
   bool has_rope_dimensions = false;  // and vocab_size
+  bool rotates_share = false;        // of each head, which rope.dimension_count has
   bool has_llama3_rope = false;      // reads the factors of rope_type llama3
   bool needs_biases = false;         // asks for them
   bool needs_output = false;         // asks for an output layer also where it is shared

@@ -302,7 +302,7 @@ class GgufBuilder {
       }
     }
     const double share = rope.partial_rotary_factor.value_or(1.0);
-    if (has_rotated_share() && config_.model_type != "phi3") {
+    if (family_.rotates_share) {
       set_number("rope.dimension_count",
                  static_cast<int64_t>(share * static_cast<double>(head_dim())));
     } else if (share != 1.0 && config_.model_type != "phi3") {
@@ -331,13 +331,6 @@ class GgufBuilder {
     } else {
       refuse("rope_type " + rope.rope_type);
     }
-  }
-
-  // Families of which a part of each head is rotated.
-  [[nodiscard]] bool has_rotated_share() const {
-    constexpr std::array<std::string_view, 5> kTypes = {"gpt_neox", "phi", "stablelm", "glm4",
-                                                        "qwen3_5_text"};
-    return std::ranges::find(kTypes, config_.model_type) != kTypes.end();
   }
 
   void add_yarn(const RopeParameters& rope) {
