@@ -35,13 +35,14 @@ struct GgufFamily {
   GgufNames others = {};             // that differ from those of most families
 };
 
-// nullptr: llama.cpp has it not, or its files cannot be written.
+// Returns nullptr for a family that llama.cpp does not have or whose files cannot be written.
 const GgufFamily* find_gguf_family(const ModelConfig& config);
 
 // As find_gguf_family(); throws Error(kData) for a family that is not there.
 const GgufFamily& gguf_family(const ModelConfig& config);
 
-// "model.layers.3.mlp.up_proj.weight" is "blk.3.ffn_up.weight"; empty: there is none.
+// Returns llama.cpp's name of a tensor, "blk.3.ffn_up.weight" of
+// "model.layers.3.mlp.up_proj.weight", or an empty text if it has none.
 std::string gguf_name(const GgufFamily& family, const std::string& name);
 
 }  // namespace finetune

@@ -193,9 +193,7 @@ class GgufBuilder {
       set("logit_scale", static_cast<float>(decoder.logits_scaling));
     } else if (type == "apertus") {
       add_xielu();
-    } else if (type == "gpt_neox") {
-      set("use_parallel_residual", decoder.use_parallel_residual);
-    } else if (type == "stablelm") {
+    } else if (type == "gpt_neox" || type == "stablelm") {
       set("use_parallel_residual", decoder.use_parallel_residual);
     } else if (type == "exaone4") {
       set_number("vocab_size", config_.vocab_size);
@@ -211,18 +209,16 @@ class GgufBuilder {
     }
   }
 
-  // One value for each layer.
+  // One value for each layer, in their order.
   void add_xielu() {
     for (const char* name : {"alpha_n", "alpha_p", "beta", "eps"}) {
       std::vector<float> values;
-      for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-        const std::string end = "layers." + std::to_string(layer) + ".mlp.act_fn." + name;
-        for (const MergedTensor& tensor : model_.tensors) {
-          if (!tensor.name.ends_with(end)) continue;
-          const Tensor value = tensor.rows(0, 1).contiguous();
-          values.push_back(value.item<float>());
-          result_.in_metadata[tensor.name] = value.reshape(tensor.shape);
-        }
+      const std::string end = std::string(".act_fn.") + name;
+      for (const MergedTensor& tensor : model_.tensors) {
+        if (!tensor.name.ends_with(end)) continue;
+        const Tensor value = tensor.rows(0, 1).contiguous();
+        values.push_back(value.item<float>());
+        result_.in_metadata[tensor.name] = value.reshape(tensor.shape);
       }
       result_.metadata.set(std::string("xielu.") + name, values);
     }

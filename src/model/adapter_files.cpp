@@ -172,9 +172,10 @@ class AdapterReader {
     if (!value.is_string()) {
       nn::ModuleNames modules = {.names = names(value, name)};
       // Of an adapter of a model of images and text: its language model is trained here.
-      constexpr std::string_view kInWhole = "model.language_model.";
       for (std::string& module : modules.names) {
-        if (module.starts_with(kInWhole)) module = "model." + module.substr(kInWhole.size());
+        if (module.starts_with(kInWhole)) {
+          module = "model." + module.substr(std::string_view(kInWhole).size());
+        }
       }
       return modules;
     }

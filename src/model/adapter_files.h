@@ -16,6 +16,9 @@ namespace finetune {
 // The end of the name of the first matrix of an embedding's adapter.
 inline constexpr std::string_view kEmbeddingFactor = ".lora_embedding_A";
 
+// How names of a model of images and text begin where its language model's begin with "model.".
+inline constexpr char kInWhole[] = "model.language_model.";
+
 // The full names of the layers that have an adapter, sorted, as PEFT writes all-linear.
 [[nodiscard]] std::set<std::string> adapted_modules(const Weights& weights);
 

@@ -56,9 +56,7 @@ BertLayer::BertLayer(const BertLayerScopes& scopes, const ModelConfig& config, i
 
 nn::Projections BertLayer::rotated(nn::Projections all, nn::Pass& p) const {
   const int64_t size = query_.weight().size(0) / attention_.heads;
-  all.key = nn::in_halves(std::move(all.key), size, size, p);
-  all.query = nn::in_halves(std::move(all.query), size, size, p);
-  return nn::rope(std::move(all), size, p.options().rotations.front(), p);
+  return nn::rope_of_neighbours(std::move(all), size, p.options().rotations.front(), p);
 }
 
 BertEncoder::BertEncoder(const nn::Scope& scope, const ModelConfig& config,

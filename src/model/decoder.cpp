@@ -190,12 +190,8 @@ nn::Projections DecoderAttention::rotated(nn::Projections all, nn::Pass& p) cons
   if (rope_ < 0) return all;
   const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
   const nn::Rotation& rotation = p.options().rotations[static_cast<size_t>(rope_)];
-  if (rotates_neighbours_) {  // scores are the same if queries and keys have another order
-    const int64_t rotated = 2 * rotation.cos.size(-1);
-    all.key = nn::in_halves(std::move(all.key), head_size, rotated, p);
-    all.query = nn::in_halves(std::move(all.query), head_size, rotated, p);
-  }
-  all = nn::rope(std::move(all), head_size, rotation, p);
+  all = rotates_neighbours_ ? nn::rope_of_neighbours(std::move(all), head_size, rotation, p)
+                            : nn::rope(std::move(all), head_size, rotation, p);
   if (rotation.query_scale.defined()) {
     all.query = nn::scaled_tokens(std::move(all.query), rotation.query_scale, p);
   }

@@ -34,7 +34,6 @@ struct LanguageModel {
   std::string_view whole, model_type;
   const char* name_in_whole;  // ModelConfig's
 };
-constexpr const char* kInWhole = "model.language_model.";
 constexpr std::array<LanguageModel, 4> kLanguageModels = {
     {{"gemma3", "gemma3_text", kInWhole},
      {"lfm2_vl", "lfm2", kInWhole},
@@ -339,19 +338,17 @@ void check_head_dim(const ModelConfig& config, const Json& json, const std::stri
                   "; another size is not available");
 }
 
-// Returns the configuration of the language model, as transformers' AutoModelForCausalLM takes it;
-// `json` itself where that is of a language model alone.
-Json language_model_of(const Json& json, const std::string& model_type, const std::string& where) {
-  const LanguageModel* language_model = language_model_in(model_type);
-  if (language_model == nullptr) return json;
+// Returns the configuration of the language model, as transformers' AutoModelForCausalLM takes it.
+Json text_config_of(const Json& json, const LanguageModel& language_model,
+                    const std::string& where) {
   const auto text = json.find("text_config");
   if (text == json.end() || !text->is_object()) {
-    throw Error(ErrorKind::kData, where + ": model_type '" + model_type +
+    throw Error(ErrorKind::kData, where + ": model_type '" + std::string(language_model.whole) +
                                       "' is one of images and text, but there is no text_config "
                                       "with its language model");
   }
   Json own = *text;
-  if (!own.contains("model_type")) own["model_type"] = std::string(language_model->model_type);
+  if (!own.contains("model_type")) own["model_type"] = std::string(language_model.model_type);
   for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings",
                            "quantization_config"}) {
     if (!own.contains(name) && json.contains(name)) own[name] = json.at(name);
@@ -369,9 +366,10 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   if (model_type.empty()) {
     throw Error(ErrorKind::kData, where + ": has no 'model_type'; is this a Hugging Face model?");
   }
-  if (const Json own = language_model_of(json, model_type, where); own != json) {
-    ModelConfig config = parse_model_config(own, where + ": text_config");
-    config.name_in_whole = language_model_in(model_type)->name_in_whole;
+  if (const LanguageModel* language_model = language_model_in(model_type)) {
+    ModelConfig config =
+        parse_model_config(text_config_of(json, *language_model, where), where + ": text_config");
+    config.name_in_whole = language_model->name_in_whole;
     return config;
   }
   ModelConfig config = defaults_of(model_type, where, ErrorKind::kData);

@@ -282,4 +282,12 @@ Projections rope(Projections all, int64_t head_size, const Rotation& rotation, P
   return all;
 }
 
+Projections rope_of_neighbours(Projections all, int64_t head_size, const Rotation& rotation,
+                               Pass& p) {
+  const int64_t rotated = 2 * rotation.cos.size(-1);
+  all.key = in_halves(std::move(all.key), head_size, rotated, p);
+  all.query = in_halves(std::move(all.query), head_size, rotated, p);
+  return rope(std::move(all), head_size, rotation, p);
+}
+
 }  // namespace finetune::nn

@@ -35,5 +35,9 @@ class FusedProjections {
 // the order of Llama's checkpoints).
 [[nodiscard]] Projections rope(Projections all, int64_t head_size, const Rotation& rotation,
                                Pass& p);
+// Rotates pairs (2 i, 2 i + 1) instead. The values of the results have another order within a head,
+// the same for queries and keys, which scores do not depend on.
+[[nodiscard]] Projections rope_of_neighbours(Projections all, int64_t head_size,
+                                             const Rotation& rotation, Pass& p);
 
 }  // namespace finetune::nn

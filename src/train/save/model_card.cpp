@@ -116,14 +116,12 @@ std::string usage(const TrainingRun& run) {
     return "\n## Use\n\n```python\nfrom " + std::string(pipeline.library_module) + " import " +
            name + "\n\nmodel = " + name + "(\"PATH\")\n```\n";
   }
-  const bool is_of_whole = !run.parts.model->config().name_in_whole.empty();
-  const std::string whole =
-      "AutoModel" +
-      std::string(is_of_whole && run.args.use_peft ? "ForImageTextToText" : pipeline.class_suffix);
+  const LoadingClass loads = loading_class(run);
+  const std::string whole = "AutoModel" + loads.ending;
   std::string imports = "from transformers import AutoTokenizer, " + whole;
   std::string model = whole + ".from_pretrained(\"PATH\")";
-  if (run.args.use_peft && pipeline.has_peft_class && !is_of_whole) {
-    const std::string name = "AutoPeftModel" + std::string(pipeline.class_suffix);
+  if (loads.has_peft_class) {
+    const std::string name = "AutoPeftModel" + loads.ending;
     imports = "from peft import " + name + "\nfrom transformers import AutoTokenizer";
     model = name + ".from_pretrained(\"PATH\")";
   } else if (run.args.use_peft) {

@@ -263,15 +263,12 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     lines.push_back("  python:        " + std::string(pipeline.library_class) + "(\"" +
                     run.storage.folder().shown() + "\")");
   } else if (!pipeline.class_suffix.empty()) {
-    const bool is_of_whole = !run.parts.model->config().name_in_whole.empty();
-    const bool has_class = run.args.use_peft && pipeline.has_peft_class && !is_of_whole;
-    const std::string suffix(is_of_whole && run.args.use_peft ? "ForImageTextToText"
-                                                              : pipeline.class_suffix);
+    const LoadingClass loads = loading_class(run);
     const std::string shown = "\"" + run.storage.folder().shown() + "\"";
-    const std::string whole = "AutoModel" + suffix + ".from_pretrained(";
-    if (has_class) {
-      lines.push_back("  peft:          AutoPeftModel" + suffix + ".from_pretrained(" + shown +
-                      ")");
+    const std::string whole = "AutoModel" + loads.ending + ".from_pretrained(";
+    if (loads.has_peft_class) {
+      lines.push_back("  peft:          AutoPeftModel" + loads.ending + ".from_pretrained(" +
+                      shown + ")");
     } else if (run.args.use_peft) {
       lines.push_back("  peft:          PeftModel.from_pretrained(" + whole + "\"" +
                       run.args.model_name_or_path.value_or("") + "\"), " + shown + ")");

@@ -8,6 +8,7 @@
 #include "finetune/checkpoint/layout.h"
 #include "finetune/state/finite_state.h"
 #include "finetune/task/loader_options.h"
+#include "finetune/task/tasks.h"
 #include "train/setup/connect_devices.h"
 
 namespace finetune {
@@ -224,6 +225,14 @@ std::string TrainingRun::nonfinite_state() const {
     if (!of_rank.empty()) return of_rank;
   }
   return "";
+}
+
+LoadingClass loading_class(const TrainingRun& run) {
+  const Pipeline& pipeline = task_of(run.args.task).pipeline;
+  const bool adapts_whole = run.args.use_peft && !run.parts.model->config().name_in_whole.empty();
+  if (adapts_whole) return {.ending = "ForImageTextToText"};
+  return {.ending = std::string(pipeline.class_suffix),
+          .has_peft_class = run.args.use_peft && pipeline.has_peft_class};
 }
 
 }  // namespace finetune

@@ -100,4 +100,13 @@ struct TrainingRun {
   bool is_same_device = false;              // as in the session before
 };
 
+// How transformers loads the result of a run: by AutoModel with this ending, as it is or as the
+// base of an adapter.
+struct LoadingClass {
+  std::string ending;  // "ForCausalLM"
+  bool has_peft_class =
+      false;  // an adapter, which AutoPeftModel with the ending loads with its base
+};
+[[nodiscard]] LoadingClass loading_class(const TrainingRun& run);
+
 }  // namespace finetune
