@@ -111,9 +111,8 @@ Tensor plain_attention(const Tensor& query, const Tensor& key, const Tensor& val
 
 namespace {
 
-// Writes rows [1, n, C] after the first `length` rows of `store`, which grows by doubling; returns
-// all rows.
-Tensor appended(Tensor& store, int64_t length, const Tensor& rows) {
+// Writes rows [1, n, C] after the first `length` rows of `store`, which grows by doubling.
+void append(Tensor& store, int64_t length, const Tensor& rows) {
   const int64_t needed = length + rows.size(1);
   if (!store.defined() || store.size(1) < needed) {
     const int64_t room = std::max(needed, store.defined() ? 2 * store.size(1) : needed);
@@ -122,23 +121,30 @@ Tensor appended(Tensor& store, int64_t length, const Tensor& rows) {
     store = wider;
   }
   store.narrow(1, length, rows.size(1)).copy_(rows);
-  return store.narrow(1, 0, needed);
 }
 
-// Attention of new tokens [1, n, C] to themselves and to all cached tokens.
-Tensor attend_after(const Projections& new_tokens, const AttentionOptions& options,
-                    KeyValueCache& cache) {
-  const auto layer = static_cast<size_t>(options.layer);
+// Adds the keys and values of new tokens to those of their layer.
+void append(const Projections& new_tokens, int64_t of_layer, KeyValueCache& cache) {
+  const auto layer = static_cast<size_t>(of_layer);
   cache.keys.resize(std::max(cache.keys.size(), layer + 1));
   cache.values.resize(cache.keys.size());
-  const Tensor key = appended(cache.keys[layer], cache.length, new_tokens.key.tensor);
-  const Tensor value = appended(cache.values[layer], cache.length, new_tokens.value.tensor);
+  append(cache.keys[layer], cache.length, new_tokens.key.tensor);
+  append(cache.values[layer], cache.length, new_tokens.value.tensor);
+}
+
+// Attention of new tokens [1, n, C], whose keys are in the cache already, to themselves and to all
+// before them; keys and values are those of one layer.
+Tensor attend_after(const Tensor& query, const AttentionOptions& options, int64_t of_layer,
+                    const KeyValueCache& cache) {
+  const auto layer = static_cast<size_t>(of_layer);
+  const int64_t count = query.size(1);
+  const Tensor key = cache.keys[layer].narrow(1, 0, cache.length + count);
+  const Tensor value = cache.values[layer].narrow(1, 0, cache.length + count);
   const int64_t kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
   // The heads of the queries that share keys are rows of one matrix, so that no key is copied:
   // [1, kv, group * n, D].
-  const int64_t count = new_tokens.query.tensor.size(1);
-  const Tensor q = by_head(new_tokens.query.tensor, options.heads)
-                       .reshape({1, kv_heads, options.heads / kv_heads * count, -1});
+  const Tensor q =
+      by_head(query, options.heads).reshape({1, kv_heads, options.heads / kv_heads * count, -1});
   const Tensor k = by_head(key, kv_heads);
   const Tensor v = by_head(value, kv_heads);
   const double scale =
@@ -154,15 +160,15 @@ Tensor attend_after(const Projections& new_tokens, const AttentionOptions& optio
 
 }  // namespace
 
-Value attend(Projections projections, const AttentionOptions& options, Pass& p) {
+Value attend(Projections projections, const AttentionOptions& options, Pass& p,
+             std::optional<int64_t> cached) {
   if (KeyValueCache* cache = p.options().cache) {
     FT_CHECK(!p.records() && options.causal, "a cache serves evaluation of causal models");
-    if (cache->length > 0) return {.tensor = attend_after(projections, options, *cache)};
-    const auto layer = static_cast<size_t>(options.layer);
-    cache->keys.resize(std::max(cache->keys.size(), layer + 1));
-    cache->values.resize(cache->keys.size());
-    (void)appended(cache->keys[layer], 0, projections.key.tensor);
-    (void)appended(cache->values[layer], 0, projections.value.tensor);
+    if (!cached) append(projections, options.layer, *cache);
+    if (cache->length > 0) {
+      return {.tensor = attend_after(projections.query.tensor, options,
+                                     cached.value_or(options.layer), *cache)};
+    }
   }
   Value& query = projections.query;
   Value& key = projections.key;
@@ -255,7 +261,7 @@ Projections rope(Projections all, int64_t head_size, const Rotation& rotation, P
   Value& key = all.key;
   if (p.is_plain()) {
     query = {.tensor = turned_plainly(query.tensor, head_size, rotation)};
-    key = {.tensor = turned_plainly(key.tensor, head_size, rotation)};
+    if (key.tensor.defined()) key = {.tensor = turned_plainly(key.tensor, head_size, rotation)};
     return all;
   }
   const Turn turn = {head_size, rotation};
@@ -264,7 +270,7 @@ Projections rope(Projections all, int64_t head_size, const Rotation& rotation, P
   std::vector<Tensor> turned =
       turn(std::exchange(query.tensor, {}), std::exchange(key.tensor, {}), false);
   query = p.result(std::move(turned[0]), of_query != nullptr);
-  key = p.result(std::move(turned[1]), of_key != nullptr);
+  if (turned.size() > 1) key = p.result(std::move(turned[1]), of_key != nullptr);
   const auto waiting = std::make_shared<Tensor>();
   p.record(key, [turn, of_query, of_key, waiting](Tensor dy) {
     if (!waiting->defined()) return of_key->give(turn(std::move(dy), {}, true)[0]);

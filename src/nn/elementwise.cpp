@@ -148,17 +148,29 @@ std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p) {
   for (const Tensor& part : x.tensor.split_with_sizes(sizes, -1)) {
     parts.push_back(p.result(p.is_plain() ? part : part.contiguous(), x.slot != nullptr));
   }
-  // The gradient of a part belongs to its columns; zeros are given for the other columns.
+  // The gradients of all parts are columns of one tensor, which is given when all of them are
+  // there; those of a part without a gradient are zero.
+  const Value together = p.result(Tensor(), x.slot != nullptr);
+  p.record(together, [dx = x.slot](Tensor whole) { dx->give(std::move(whole)); });
   int64_t first = 0;
   for (size_t i = 0; i < parts.size(); first += sizes[i++]) {
-    p.record(parts[i], [dx = x.slot, shape = x.tensor.sizes().vec(), first,
+    p.record(parts[i], [all = together.slot, shape = x.tensor.sizes().vec(), first,
                         count = sizes[i]](const Tensor& dy) {
-      const Tensor whole = at::zeros(shape, dy.options());
-      whole.narrow(-1, first, count).copy_(dy);
-      dx->give(whole);
+      all->give_sum(dy.scalar_type(), [&](const Tensor& sum) {
+        const Tensor whole = sum.defined() ? sum : at::zeros(shape, dy.options());
+        whole.narrow(-1, first, count).copy_(dy);
+        return whole;
+      });
     });
   }
   return parts;
+}
+
+Value scaled_by(Value x, const Weight& factor, Pass& p) {
+  const Tensor values = p.is_plain() ? p.leaf(factor).detach() : p.values(factor);
+  const Value y = p.result(x.tensor * values, x.slot != nullptr);
+  p.record(y, [values, dx = x.slot](const Tensor& dy) { dx->give(dy * values); });
+  return y;
 }
 
 Value scale(Value x, double factor, Pass& p) {

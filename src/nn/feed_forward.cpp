@@ -3,7 +3,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
+
+#include <cmath>
 
 namespace finetune::nn {
 
@@ -42,7 +45,7 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
 }
 
 GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
-    : activation_(o.activation), dropout_(o.dropout) {
+    : activation_(o.activation), dropout_(o.dropout), sparsity_(o.sparsity) {
   if (o.is_fused) {
     gate_up_.emplace(scope / o.gate_up, o.size, 2 * o.intermediate, o.has_bias);
   } else {
@@ -71,6 +74,22 @@ Value gated(Value gate, Value up, Activation f, Pass& p) {
   return y;
 }
 
+double deviations_below(double share) {
+  // In float32, as the peer's quantile is.
+  const Tensor at_share = at::full({}, 2.0 * static_cast<float>(share) - 1.0, at::kFloat);
+  return at_share.erfinv().item<float>() * std::sqrt(2.0F);
+}
+
+Value gaussian_top_k(Value x, double share, Pass& p) {
+  const double deviations = deviations_below(share);
+  return p.differentiate({std::move(x)}, {}, [deviations](const std::vector<Tensor>& in) {
+    constexpr double kTiny = 1e-30;  // of equal values, whose root has no derivative
+    const Tensor centred = in[0] - in[0].mean(-1, true);
+    const Tensor deviation = centred.square().mean(-1, true).clamp_min(kTiny).sqrt();
+    return (centred - deviation * deviations).relu();
+  });
+}
+
 Value GatedFeedForward::operator()(Value x, Pass& p) const {
   Value gate, up;
   if (gate_up_) {
@@ -83,6 +102,7 @@ Value GatedFeedForward::operator()(Value x, Pass& p) const {
     gate = (*gate_)(x, p);
     up = (*up_)(std::move(x), p);
   }
+  if (sparsity_ > 0.0) gate = gaussian_top_k(std::move(gate), sparsity_, p);
   Value product = gated(std::move(gate), std::move(up), activation_, p);
   return (*down_)(dropout(std::move(product), dropout_, p), p);
 }

@@ -189,8 +189,9 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
   Value y;
   {
     Pass forward(Mode::kEval, options_);
+    forward.needs_gradient_ = of_input != nullptr;
     Tensor end = segment({.tensor = std::move(x.tensor)}, forward).tensor;
-    y = result(std::move(end), of_input || forward.needs_gradient_);
+    y = result(std::move(end), forward.needs_gradient_);
   }
   if (!y.slot) return y;
   input->leave();
@@ -207,6 +208,16 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
     if (of_input) of_input->give(of_start->take());
   });
   return y;
+}
+
+// In the forward pass of a segment the value has another slot, which collects the gradients of
+// the segments after it.
+void SharedValue::set(Value value, const Pass& p) {
+  const std::shared_ptr<Slot> later = std::exchange(value_, {}).slot;
+  if (later && later->has_gradient()) value.slot->give(later->take());
+  value_ = std::move(value);
+  value_.rebuild = {};
+  if (!p.records() && p.needs_gradient()) value_.slot = std::make_shared<Slot>();
 }
 
 // Runs the tape from its end. Operations whose result got no gradient are skipped.

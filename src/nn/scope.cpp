@@ -53,12 +53,19 @@ std::optional<LoraTerm> Scope::lora_of_embedding(int64_t rows, int64_t columns) 
 }
 
 void Scope::check_rank(int64_t rank, c10::IntArrayRef sizes) const {
-  // Layers with few outputs, such as gates, have adapters of the others' rank, as in PEFT.
-  if (rank <= std::max(sizes[0], sizes[1])) return;
+  // Layers with few outputs, such as gates and routers, have adapters of the others' rank, as in
+  // PEFT.
+  constexpr int64_t kFewValues = 256;
+  if (rank <= std::max(sizes[0], sizes[1]) || sizes[0] * sizes[1] < kFewValues) return;
   const char* const key = rank == lora_->config().r ? "lora_r" : "lora_rank_pattern";
   throw LoraError(key, format_text("rank {} is above the size of '{}' [{}, {}], where an adapter "
                                    "saves nothing; lower it",
                                    rank, module(), sizes[0], sizes[1]));
+}
+
+std::optional<Weight> Scope::made(std::string_view name) const {
+  const auto found = std::ranges::find(*list_, prefix_ + std::string(name), &Weight::name);
+  return found == list_->end() ? std::nullopt : std::optional(*found);
 }
 
 Weight Scope::parameter(std::string_view name, c10::IntArrayRef sizes, ParameterRole role) const {

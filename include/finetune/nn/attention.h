@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+
 #include "finetune/nn/linear.h"
 
 namespace finetune::nn {
@@ -28,11 +30,13 @@ class FusedProjections {
 };
 
 // Dropout(softmax(Q K^T / sqrt(D) + mask)) V per head (Vaswani et al. 2017, eq. 1), shaped like
-// query. The memory of the projections is reused for their gradients.
-[[nodiscard]] Value attend(Projections projections, const AttentionOptions& options, Pass& p);
+// query. The memory of the projections is reused for their gradients. `cached`: keys and values are
+// those of this layer, which has put them into the cache.
+[[nodiscard]] Value attend(Projections projections, const AttentionOptions& options, Pass& p,
+                           std::optional<int64_t> cached = std::nullopt);
 
 // Rotates pairs (i, i + R/2) of each head of queries and keys [B, T, heads * D] (Su et al. 2021, in
-// the order of Llama's checkpoints).
+// the order of Llama's checkpoints); of queries alone without keys.
 [[nodiscard]] Projections rope(Projections all, int64_t head_size, const Rotation& rotation,
                                Pass& p);
 // Rotates pairs (2 i, 2 i + 1) instead. The values of the results have another order within a head,

@@ -42,6 +42,8 @@ struct DropoutPoint {
 [[nodiscard]] std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p);
 // a * b. Keeps both.
 [[nodiscard]] Value product(Value a, Value b, Pass& p);
+// x times a weight of one value that is not trained. Keeps nothing.
+[[nodiscard]] Value scaled_by(Value x, const Weight& factor, Pass& p);
 // factor * x. Keeps nothing.
 [[nodiscard]] Value scale(Value x, double factor, Pass& p);
 // Converts x to the pass's precision; in kPlain returns x.

@@ -27,6 +27,9 @@ class RmsNorm {
  public:
   explicit RmsNorm(double epsilon) : epsilon_(epsilon), adds_one_(false) {}  // without weights
   RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one = false);
+  // That of a weight that is there already.
+  RmsNorm(Weight weight, double epsilon)
+      : weight_(std::move(weight)), epsilon_(epsilon), adds_one_(false) {}
   Value operator()(const Value& x, Pass& p) const;
   struct OfSum {
     Value sum, normed;

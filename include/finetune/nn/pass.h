@@ -135,6 +135,8 @@ class Pass {
   // an input has a slot or a parameter of the operation trains. Below the lowest trained parameter
   // nothing is recorded and nothing kept.
   [[nodiscard]] Value result(Tensor tensor, bool needs_gradient) const;
+  // Whether anything in this pass needed one up to now.
+  [[nodiscard]] bool needs_gradient() const { return needs_gradient_; }
   [[nodiscard]] Kept keep(Value x) const;
   // Puts the backward function of the operation that made `result` on the tape. It is called once
   // with the result's gradient, which it owns, and then destroyed with everything it captured. It
@@ -205,6 +207,18 @@ template <typename Layer, typename... Shared>
   }
   return x;
 }
+
+// A value of one layer that later layers read, too, also in segments that run again.
+class SharedValue {
+ public:
+  // Called by the layer that computes it, with what it computed. When its segment runs again, all
+  // later readers have run backward: their gradient is that of `value`.
+  void set(Value value, const Pass& p);
+  [[nodiscard]] const Value& get() const { return value_; }
+
+ private:
+  Value value_;
+};
 
 // Runs an equation and gives its result to autograd as one function of `inputs` (at most two) and
 // of the parameters.

@@ -39,6 +39,8 @@ class Scope {
   // Appends a parameter to the list.
   [[nodiscard]] Weight parameter(std::string_view name, c10::IntArrayRef sizes,
                                  ParameterRole role = ParameterRole::kOther) const;
+  // A parameter of this scope that is in the list already.
+  [[nodiscard]] std::optional<Weight> made(std::string_view name) const;
 
  private:
   // The scope's name without the dot at its end.
