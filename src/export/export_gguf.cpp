@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "export/compare_logits.h"
@@ -60,20 +61,29 @@ std::string model_file(const GgufMetadata& metadata, const std::vector<int64_t>&
 void load_gguf(Model& model, const GgufModel& gguf, const std::string& path) {
   const auto file = FileSystem::local().open(path);
   const std::vector<uint64_t> offsets = gguf_offsets(gguf.metadata, gguf.tensors);
-  std::map<std::string, size_t> positions;
+  struct Position {
+    size_t tensor = 0;
+    std::optional<int64_t> part = {};
+  };
+  std::map<std::string, Position> positions;
   std::vector<std::string> names;
   for (size_t i = 0; i < gguf.tensors.size(); ++i) {
     if (!gguf.tensors[i].restored) continue;
-    positions[gguf.tensors[i].source] = i;
-    names.push_back(gguf.tensors[i].source);
+    const std::vector<std::string>& parts = gguf.tensors[i].parts;
+    for (size_t part = 0; part < parts.size(); ++part) {
+      positions[parts[part]] = {i, static_cast<int64_t>(part)};
+    }
+    if (parts.empty()) positions[gguf.tensors[i].source] = {i};
   }
+  for (const auto& [name, position] : positions) names.push_back(name);
   for (const auto& [name, value] : gguf.in_metadata) names.push_back(name);
   const auto read = [&](const std::string& name) {
     const auto found = gguf.in_metadata.find(name);
     if (found != gguf.in_metadata.end()) return found->second;
-    const size_t position = positions.at(name);
-    const GgufTensor& tensor = gguf.tensors[position];
-    return tensor.restored(read_gguf_tensor(*file, tensor, offsets[position]));
+    const Position& position = positions.at(name);
+    const GgufTensor& tensor = gguf.tensors[position.tensor];
+    const Tensor whole = tensor.restored(read_gguf_tensor(*file, tensor, offsets[position.tensor]));
+    return position.part ? whole[*position.part] : whole;
   };
   (void)load_weights(model, names, read, path);
 }

@@ -58,6 +58,16 @@ const GgufNames& layer_names() {
                                   {"linear_attn.conv1d", "ssm_conv1d"},
                                   {"linear_attn.norm", "ssm_norm"},
                                   {"linear_attn.out_proj", "ssm_out"},
+                                  {"per_layer_input_gate", "inp_gate"},
+                                  {"per_layer_projection", "proj"},
+                                  {"post_per_layer_input_norm", "post_norm"},
+                                  {"altup.correction_coefs", "altup_correct_coef"},
+                                  {"altup.prediction_coefs", "altup_predict_coef"},
+                                  {"altup.modality_router", "altup_router"},
+                                  {"altup.router_norm", "altup_router_norm"},
+                                  {"laurel.linear_left", "laurel_l"},
+                                  {"laurel.linear_right", "laurel_r"},
+                                  {"laurel.post_laurel_norm", "laurel_post_norm"},
                                   {"ln_1", "attn_norm"},
                                   {"ln_2", "ffn_norm"},
                                   {"attn.c_attn", "attn_qkv"},
@@ -86,7 +96,9 @@ const GgufNames& layer_names() {
 // Parameters that are not called weight or bias.
 const GgufNames& whole_names() {
   static const GgufNames names = {{"linear_attn.A_log", "ssm_a"},
-                                  {"linear_attn.dt_bias", "ssm_dt.bias"}};
+                                  {"linear_attn.dt_bias", "ssm_dt.bias"},
+                                  {"layer_scalar", "layer_output_scale.weight"},
+                                  {"altup.correct_output_scale", "altup_correct_scale.weight"}};
   return names;
 }
 
@@ -95,6 +107,9 @@ const GgufNames& global_names() {
                                   {"model.norm", "output_norm"},
                                   {"model.final_layernorm", "output_norm"},
                                   {"model.embedding_norm", "token_embd_norm"},
+                                  {"model.embed_tokens_per_layer", "per_layer_token_embd"},
+                                  {"model.per_layer_model_projection", "per_layer_model_proj"},
+                                  {"model.per_layer_projection_norm", "per_layer_proj_norm"},
                                   {"lm_head", "output"},
                                   {"gpt_neox.embed_in", "token_embd"},
                                   {"gpt_neox.final_layer_norm", "output_norm"},
@@ -166,6 +181,14 @@ std::vector<GgufFamily> make_families() {
            .architecture = "gemma3",
            .activation = "gelu",
            .adds_one_to_norms = true,
+           .others = after_attention()},
+          {.model_type = "gemma3n_text",
+           .architecture = "gemma3n",
+           .activation = "gelu",
+           .others = after_attention()},
+          {.model_type = "gemma4_text",
+           .architecture = "gemma4",
+           .activation = "gelu",
            .others = after_attention()},
           {.model_type = "gpt2",
            .architecture = "gpt2",
@@ -277,9 +300,10 @@ std::string gguf_name(const GgufFamily& family, const std::string& name) {
                                        "encoder.layer.", "transformer.layer.", "layers."}) {
     if (!name.starts_with(start)) continue;
     const size_t dot = name.find('.', start.size());
-    if (dot == std::string::npos || dot >= last) break;
+    if (dot == std::string::npos) break;
     const std::string layer = "blk." + name.substr(start.size(), dot - start.size()) + ".";
     if (const std::string* found = find(whole_names(), name.substr(dot + 1))) return layer + *found;
+    if (dot >= last) break;
     const std::string part = module.substr(dot + 1);
     const std::string* found = find(family.others, part);
     if (found == nullptr) found = find(layer_names(), part);

@@ -34,7 +34,8 @@ struct GgufTensor {
   GgmlType type = GgmlType::kF32;
   // Returns rows [first, first + count) of the first dimension in float32.
   std::function<Tensor(int64_t first, int64_t count)> rows;
-  std::string source = {};  // its name in transformers
+  std::string source = {};              // its name in transformers
+  std::vector<std::string> parts = {};  // instead: names of the tensors that this one stacks
   // Returns the values as transformers has them, of those in the file; null: it has no such tensor.
   std::function<Tensor(const Tensor& values)> restored = {};
 

@@ -3,12 +3,16 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "export/gguf_family.h"
@@ -18,6 +22,7 @@
 #include "finetune/base/text.h"
 #include "finetune/export/export.h"
 #include "finetune/model/embedding_files.h"
+#include "finetune/nn/feed_forward.h"
 
 namespace finetune {
 namespace {
@@ -169,7 +174,7 @@ class GgufBuilder {
     }
     if (decoder.use_bidirectional_attention.value_or(false)) refuse("bidirectional attention");
     const bool has_own_scale =
-        config_.model_type.starts_with("gemma2") || config_.model_type.starts_with("gemma3");
+        config_.model_type == "gemma2" || config_.model_type == "gemma3_text";
     if (has_own_scale && decoder.query_pre_attn_scalar != expected_query_scalar()) {
       refuse(format_text("query_pre_attn_scalar {}, since its readers take {}",
                          decoder.query_pre_attn_scalar, expected_query_scalar()));
@@ -206,7 +211,140 @@ class GgufBuilder {
       add_lfm2();
     } else if (type == "qwen3_5_text") {
       add_qwen3_5();
+    } else if (is_gemma_n()) {
+      add_gemma_n();
     }
+  }
+
+  [[nodiscard]] bool is_gemma_n() const {
+    return config_.model_type == "gemma3n_text" || config_.model_type == "gemma4_text";
+  }
+
+  void add_gemma_n() {
+    const DecoderConfig& decoder = config_.decoder;
+    set_number("embedding_length_per_layer_input", decoder.hidden_size_per_layer_input);
+    set_number("attention.shared_kv_layers", decoder.num_kv_shared_layers);
+    set_pattern();
+    const int64_t shared = decoder.num_kv_shared_layers;
+    const int64_t before = config_.num_hidden_layers - shared;
+    const auto is_full = [&](int64_t layer) {
+      return layer >= 0 && decoder.layer_types[static_cast<size_t>(layer)] == "full_attention";
+    };
+    // Where llama.cpp looks for the keys that others read.
+    if (shared > 0 && (before < 2 || !is_full(before - 1) || is_full(before - 2))) {
+      refuse("shared keys that are not of the last two layers before");
+    }
+    if (!decoder.final_logit_softcapping) refuse("no final_logit_softcapping");  // its readers cap
+    if (config_.model_type == "gemma3n_text") return add_gemma3n();
+    const int64_t full = head_dim_of(config_, "full_attention");
+    for (const char* part : {"key", "value"}) {
+      set_number(std::string("attention.") + part + "_length", full);
+      set_number(std::string("attention.") + part + "_length_swa", head_dim());
+    }
+    set_number("rope.dimension_count", full);
+    set_number("rope.dimension_count_swa", head_dim());
+    std::vector<int32_t> heads, sizes;
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+      const auto own = decoder.per_layer_config->find(layer);
+      const bool differs = own != decoder.per_layer_config->end();
+      heads.push_back(static_cast<int32_t>(
+          differs ? own->second.num_key_value_heads.value_or(kv_heads()) : kv_heads()));
+      const bool is_shared = layer >= config_.num_hidden_layers - decoder.num_kv_shared_layers;
+      sizes.push_back(static_cast<int32_t>((is_shared ? 2 : 1) * config_.intermediate_size));
+    }
+    if (decoder.attention_k_eq_v) set("attention.head_count_kv", heads);
+    if (decoder.use_double_wide_mlp) set("feed_forward_length", sizes);
+    // Which pairs of a head rotate in layers of full attention: the others wait for ever.
+    const RopeParameters& rope = decoder.rope_parameters.at("full_attention");
+    const auto turning = static_cast<int64_t>(static_cast<double>(full) *
+                                              rope.partial_rotary_factor.value_or(1.0) / 2.0);
+    std::vector<float> factors(static_cast<size_t>(full / 2), 1e30F);
+    std::fill_n(factors.begin(), turning, 1.0F);
+    add_vector("rope_freqs.weight", factors);
+  }
+
+  void add_gemma3n() {
+    const DecoderConfig& decoder = config_.decoder;
+    check_pattern(5);
+    if (decoder.altup_num_inputs != 4) refuse("altup_num_inputs other than 4");
+    if (!decoder.altup_correct_scale) refuse("altup_correct_scale: false");
+    // Sizes that llama.cpp knows.
+    if (decoder.hidden_size_per_layer_input != 256) {
+      refuse("hidden_size_per_layer_input other than 256");
+    }
+    if (decoder.laurel_rank != 64) refuse("laurel_rank other than 64");
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+      const double share = decoder.activation_sparsity_pattern[static_cast<size_t>(layer)];
+      if (share != (layer < 10 ? 0.95 : 0.0)) refuse("another activation_sparsity_pattern");
+    }
+    if (config_.num_hidden_layers - decoder.num_kv_shared_layers != 20) {
+      refuse("another number of layers with their own keys than 20");
+    }
+    set_number("altup.active_idx", decoder.altup_active_idx);
+    set_number("altup.num_inputs", decoder.altup_num_inputs);
+    std::vector<int32_t> sizes;
+    for (const int64_t size : decoder.intermediate_sizes) {
+      if (size != config_.intermediate_size) refuse("an intermediate_size for each layer");
+      sizes.push_back(static_cast<int32_t>(size));
+    }
+    set("feed_forward_length", sizes);
+    std::vector<float> scales;
+    for (const double share : decoder.activation_sparsity_pattern) {
+      scales.push_back(share > 0.0 ? static_cast<float>(nn::deviations_below(share))
+                                   : -std::numeric_limits<float>::infinity());
+    }
+    set("activation_sparsity_scale", scales);
+    add_unread_keys();
+    add_stack("altup_proj.weight", "altup_projections.");
+    add_stack("altup_unembd_proj.weight", "altup_unembed_projections.");
+  }
+
+  // llama.cpp asks for keys and values of layers that read those of others, as Google's files have
+  // them.
+  void add_unread_keys() {
+    const int64_t rows = kv_heads() * head_dim();
+    const auto add = [&](const std::string& name, const Tensor& values) {
+      GgufTensor tensor;
+      tensor.name = name;
+      tensor.shape = values.sizes().vec();
+      tensor.rows = [values](int64_t first, int64_t count) {
+        return values.narrow(0, first, count);
+      };
+      if (values.dim() == 2) tensor.type = blocks_fit(tensor, type_);
+      result_.tensors.push_back(std::move(tensor));
+    };
+    const int64_t shared = config_.decoder.num_kv_shared_layers;
+    for (int64_t i = config_.num_hidden_layers - shared; i < config_.num_hidden_layers; ++i) {
+      const std::string layer = "blk." + std::to_string(i) + ".";
+      add(layer + "attn_k.weight", at::zeros({rows, config_.hidden_size}));
+      add(layer + "attn_v.weight", at::zeros({rows, config_.hidden_size}));
+      add(layer + "attn_k_norm.weight", at::ones({head_dim()}));
+    }
+  }
+
+  // Matrices of one shape as one tensor, in the order of their numbers.
+  void add_stack(const std::string& name, std::string_view modules) {
+    std::vector<const MergedTensor*> matrices;
+    GgufTensor stack;
+    stack.name = name;
+    stack.restored = [](const Tensor& values) { return values; };
+    for (const MergedTensor& tensor : model_.tensors) {
+      if (tensor.name.find(modules) == std::string::npos) continue;
+      matrices.push_back(&tensor);
+      stack.parts.push_back(tensor.name);
+    }
+    if (matrices.empty()) refuse("no " + std::string(modules));
+    const int64_t rows = matrices.front()->shape[0];
+    stack.shape = {static_cast<int64_t>(matrices.size()), rows, matrices.front()->shape[1]};
+    stack.rows = [matrices, rows](int64_t first, int64_t count) {
+      std::vector<Tensor> values;
+      for (int64_t i = first; i < first + count; ++i) {
+        values.push_back(matrices[static_cast<size_t>(i)]->rows(0, rows));
+      }
+      return at::stack(values);
+    };
+    stack.type = blocks_fit(stack, type_);
+    result_.tensors.push_back(std::move(stack));
   }
 
   // One value for each layer, in their order.
@@ -301,7 +439,7 @@ class GgufBuilder {
     if (family_.rotates_share) {
       set_number("rope.dimension_count",
                  static_cast<int64_t>(share * static_cast<double>(head_dim())));
-    } else if (share != 1.0 && config_.model_type != "phi3") {
+    } else if (share != 1.0 && config_.model_type != "phi3" && !is_gemma_n()) {
       refuse("a partial_rotary_factor");
     }
     if (config_.model_type == "phi3") {
@@ -310,7 +448,11 @@ class GgufBuilder {
                      config_.num_attention_heads);
       set_number("rope.scaling.original_context_length", original_length(rope));
     }
-    if (rope.rope_type == "default") return;
+    const bool is_proportional = rope.rope_type == "proportional" && !rope.factor;
+    if (config_.model_type == "gemma4_text" && !is_proportional) {
+      refuse("another rope_type of full attention than proportional");
+    }
+    if (rope.rope_type == "default" || config_.model_type == "gemma4_text") return;
     if (rope.rope_type == "linear" && rope.factor) {
       set("rope.scaling.type", std::string("linear"));
       set("rope.scaling.factor", static_cast<float>(*rope.factor));
@@ -415,6 +557,7 @@ class GgufBuilder {
       if (has_windows) add_pattern();
     } else if (config_.model_type == "phi3") {
       set_number("attention.sliding_window", decoder.sliding_window.value_or(0));
+    } else if (is_gemma_n()) {  // which set the pattern themselves
     } else if (has_windows || (decoder.layer_types.empty() && decoder.sliding_window &&
                                *decoder.sliding_window < config_.max_position_embeddings)) {
       log::warning(
@@ -435,6 +578,10 @@ class GgufBuilder {
 
   void add_pattern() {
     check_pattern(4);
+    set_pattern();
+  }
+
+  void set_pattern() {
     set_number("attention.sliding_window", *config_.decoder.sliding_window);
     std::vector<bool> pattern;
     for (const std::string& layer : config_.decoder.layer_types) {
@@ -482,7 +629,9 @@ class GgufBuilder {
 
   // No embedding is made of it, or the metadata have it.
   static bool is_left_out(const MergedTensor& tensor) {
-    return tensor.name.starts_with("pooler.") || tensor.name.find(".act_fn.") != std::string::npos;
+    const auto has = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
+    return tensor.name.starts_with("pooler.") || has(".act_fn.") || has("altup_projections.") ||
+           has("altup_unembed_projections.");
   }
 
   void add(const MergedTensor& source) {
@@ -517,11 +666,16 @@ class GgufBuilder {
     if (source.name.find(".linear_attn.") != std::string::npos) change_delta_net(tensor);
     const bool is_narrow = tensor.shape.size() >= 2 && !tensor.name.starts_with("position_embd") &&
                            !tensor.name.starts_with("token_types") && !is_convolution &&
+                           !tensor.name.ends_with("_coef.weight") &&
                            tensor.name.ends_with(".weight");
-    if (is_narrow) tensor.type = type_;
-    const auto blocks = static_cast<int64_t>(traits_of(tensor.type).block_values);
-    if (tensor.shape.back() % blocks != 0) tensor.type = GgmlType::kF16;
+    if (is_narrow) tensor.type = blocks_fit(tensor, type_);
     result_.tensors.push_back(std::move(tensor));
+  }
+
+  // `type`, or float16 where rows are no whole blocks of it.
+  static GgmlType blocks_fit(const GgufTensor& tensor, GgmlType type) {
+    const auto blocks = static_cast<int64_t>(traits_of(type).block_values);
+    return tensor.shape.back() % blocks == 0 ? type : GgmlType::kF16;
   }
 
   // llama.cpp repeats the key heads of a delta net as a whole for its value heads, transformers

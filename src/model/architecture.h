@@ -101,6 +101,11 @@ class Architecture {
                                                            const Weight& /*weight*/) const {
     return std::nullopt;
   }
+  // Whether transformers reads no tensor of this name, though files may have it.
+  [[nodiscard]] virtual bool ignores(const ModelConfig& /*config*/,
+                                     std::string_view /*name*/) const {
+    return false;
+  }
   // What files of the family may call tensors, as transformers' conversion_mapping.py has it.
   [[nodiscard]] virtual StoredNames stored_names() const { return {}; }
   [[nodiscard]] virtual TiedNames tied_names(const ModelConfig& config) const;

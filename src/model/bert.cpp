@@ -75,7 +75,7 @@ std::vector<nn::Rotation> BertEncoder::rotations(const ModelInput& input,
                                                  const TokenLayout* layout) const {
   if (!rotated_) return {};
   const int64_t size = rotated_->hidden_size / rotated_->num_attention_heads;
-  return rope_rotations(*rotated_, size, input, layout);
+  return rope_rotations(*rotated_, input, layout, size);
 }
 
 void BertEncoder::announce_attention(int64_t tokens) {

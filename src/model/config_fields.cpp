@@ -46,6 +46,11 @@ ConfigFields rope_fields(RopeParameters& rope) {
   return fields;
 }
 
+ConfigFields layer_fields(LayerConfig& layer) {
+  return {optional_field("head_dim", &layer.head_dim, 1, 4096),
+          optional_field("num_key_value_heads", &layer.num_key_value_heads, 1, 1024)};
+}
+
 class FieldReader {
  public:
   FieldReader(const FieldJson& json, std::string where, ErrorKind kind)
@@ -137,6 +142,28 @@ class FieldReader {
     }
   }
 
+  // Numbers of layers, and what differs there.
+  void read(const ConfigField& field, PerLayerConfig& layers) const {
+    const FieldJson& all = *find(field.name);
+    if (!all.is_object()) refuse(field, all, "a mapping of layers");
+    for (const auto& [layer, own] : all.items()) {
+      const std::string name = std::string(field.name) + "." + layer;
+      if (layer.empty() || layer.size() > 4 ||
+          layer.find_first_not_of("0123456789") != std::string::npos || !own.is_object()) {
+        refuse({name.c_str(), field.target}, own, "a mapping of a layer's number");
+      }
+      LayerConfig& config = layers[std::stoll(layer)];
+      const ConfigFields fields = layer_fields(config);
+      for (const auto& item : own.items()) {
+        const bool is_known = std::ranges::any_of(
+            fields, [&](const ConfigField& one) { return item.key() == one.name; });
+        if (is_known) continue;
+        refuse({name.c_str(), field.target}, own, "of head_dim and num_key_value_heads alone");
+      }
+      read_config_fields(fields, own, where_ + ": " + name, kind_);
+    }
+  }
+
   // rope_parameters of transformers 5, flat or by type of layer, or rope_theta and rope_scaling of
   // transformers 4. In a file with both, rope_scaling replaces flat rope_parameters and changes
   // members of those by type, as in transformers.
@@ -215,6 +242,20 @@ FieldJson written(const Value& value) {
 }
 FieldJson written(const NumberOrText& value) {
   return std::visit([](const auto& own) { return FieldJson(own); }, value);
+}
+FieldJson written(const PerLayerConfig& layers) {
+  FieldJson json = FieldJson::object();
+  for (const auto& [layer, config] : layers) {
+    LayerConfig own = config;
+    std::string number = std::to_string(layer);  // of as many digits as the last, as transformers
+    number.insert(0, std::to_string(layers.rbegin()->first).size() - number.size(), '0');
+    FieldJson& one = json[number] = FieldJson::object();
+    for (const ConfigField& field : layer_fields(own)) {
+      FieldJson value = written_field(field);
+      if (!value.is_null()) one[field.name] = std::move(value);
+    }
+  }
+  return json;
 }
 template <class Value>
 FieldJson written(const std::optional<Value>& value) {

@@ -21,7 +21,7 @@ struct ConfigField {
       std::variant<int64_t*, double*, bool*, std::string*, std::optional<int64_t>*,
                    std::optional<double>*, std::optional<bool>*, std::optional<std::string>*,
                    std::vector<int64_t>*, std::vector<double>*, std::vector<std::string>*,
-                   std::optional<NumberOrText>*, RopeByLayerType*>;
+                   std::optional<NumberOrText>*, RopeByLayerType*, std::optional<PerLayerConfig>*>;
   const char* name;
   Target target;
   double low = 0.0, high = 0.0;  // of numbers, both included

@@ -79,6 +79,16 @@ TokenMixer make_mixer(const nn::Scope& scope, const DecoderOptions& o, int64_t l
 
 }  // namespace
 
+DecoderOptions options_of_layer(const DecoderOptions& options, int64_t layer) {
+  DecoderOptions own = options;
+  if (options.sizes_of_layer.empty()) return own;
+  const DecoderOptions::LayerSizes& sizes = options.sizes_of_layer[static_cast<size_t>(layer)];
+  own.intermediate = sizes.intermediate;
+  own.kv_heads = sizes.kv_heads;
+  own.head_dim = sizes.head_dim;
+  return own;
+}
+
 DecoderOptions decoder_options(const ModelConfig& config) {
   const DecoderConfig& own = config.decoder;
   DecoderOptions options = {
@@ -131,7 +141,10 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
       rotates_neighbours_(o.rotates_neighbours),
       rotates_before_norms_(o.rotates_before_norms),
       norms_heads_(o.query_key_norm == DecoderOptions::QueryKeyNorm::kOfHeads),
-      is_gated_(o.gates_attention) {
+      is_gated_(o.gates_attention),
+      keys_of_(o.keys_of_layer.empty() ? layer : o.keys_of_layer[static_cast<size_t>(layer)]),
+      is_shared_(keys_of_ == layer && std::ranges::count(o.keys_of_layer, layer) > 1) {
+  using Order = DecoderOptions::NormOrder;
   const int64_t queries = o.heads * o.head_dim;
   const int64_t keys = o.kv_heads * o.head_dim;
   const DecoderNames& names = o.names;
@@ -146,23 +159,45 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
     return;
   }
   query_.emplace(scope / "q_proj", o.hidden, o.gates_attention ? 2 * queries : queries, o.qkv_bias);
-  key_.emplace(scope / "k_proj", o.hidden, keys, o.qkv_bias);
-  value_.emplace(scope / "v_proj", o.hidden, keys, o.qkv_bias);
+  make_norms(scope, o, Order::kAfterQueries);
+  if (keys_of_ == layer) {
+    key_.emplace(scope / "k_proj", o.hidden, keys, o.qkv_bias);
+    if (!o.values_are_keys || attention_.window > 0) {
+      value_.emplace(scope / "v_proj", o.hidden, keys, o.qkv_bias);
+    }
+    if (o.norms_values) value_norm_.emplace(o.epsilon);
+  }
+  make_norms(scope, o, Order::kAfterProjections);
   output_.emplace(scope / names.output, queries, o.hidden, o.output_bias);
+  make_norms(scope, o, Order::kLast);
+}
+
+// That of queries and that of keys have two places in one order of registration.
+void DecoderAttention::make_norms(const nn::Scope& scope, const DecoderOptions& o,
+                                  DecoderOptions::NormOrder order) {
+  using Order = DecoderOptions::NormOrder;
   if (o.query_key_norm == DecoderOptions::QueryKeyNorm::kNone) return;
-  const auto make_norm = [&](const char* name, int64_t row) {
+  const auto make_norm = [&](const char* name, int64_t heads) {
     if (!o.has_norm_weights) return nn::RmsNorm(o.epsilon);
-    return nn::RmsNorm(scope / name, norms_heads_ ? o.head_dim : row, o.epsilon,
+    return nn::RmsNorm(scope / name, norms_heads_ ? o.head_dim : heads * o.head_dim, o.epsilon,
                        o.adds_one_to_norms);
   };
-  query_norm_ = make_norm(names.query_norm, queries);
-  key_norm_ = make_norm(names.key_norm, keys);
+  const bool after_queries = o.norm_order != Order::kLast && order == Order::kAfterQueries;
+  if (after_queries || order == o.norm_order) {
+    if (!query_norm_) query_norm_ = make_norm(o.names.query_norm, o.heads);
+  }
+  if (order == o.norm_order && keys_of_ == attention_.layer) {
+    key_norm_ = make_norm(o.names.key_norm, o.kv_heads);
+  }
 }
 
 nn::Projections DecoderAttention::project(const nn::Value& x, std::optional<nn::Value>& gate,
                                           nn::Pass& p) const {
   if (query_key_value_) return (*query_key_value_)(x, p);
-  nn::Projections all = {.value = (*value_)(x, p), .key = (*key_)(x, p), .query = (*query_)(x, p)};
+  nn::Projections all = {.value = value_ ? (*value_)(x, p) : nn::Value(),
+                         .key = key_ ? (*key_)(x, p) : nn::Value(),
+                         .query = (*query_)(x, p)};
+  if (!value_) all.value = all.key;
   if (!is_gated_) return all;
   const int64_t queries = all.query.tensor.size(-1) / 2;
   std::vector<nn::Value> parts = nn::split(
@@ -175,7 +210,7 @@ nn::Projections DecoderAttention::project(const nn::Value& x, std::optional<nn::
 nn::Value DecoderAttention::normed_heads(nn::Value x, int64_t heads,
                                          const std::optional<nn::RmsNorm>& norm,
                                          nn::Pass& p) const {
-  if (!norm) return x;
+  if (!norm || !x.tensor.defined()) return x;
   if (!norms_heads_) return (*norm)(x, p);
   return nn::joined_heads((*norm)(nn::split_heads(std::move(x), heads, p), p), p);
 }
@@ -184,6 +219,20 @@ nn::Projections DecoderAttention::normed(nn::Projections all, nn::Pass& p) const
   all.key = normed_heads(std::move(all.key), attention_.kv_heads, key_norm_, p);
   all.query = normed_heads(std::move(all.query), attention_.heads, query_norm_, p);
   return all;
+}
+
+void DecoderAttention::share(nn::Projections& all, LayerValues& shared, nn::Pass& p) const {
+  const auto of = static_cast<size_t>(keys_of_);
+  if (is_shared_) {
+    const size_t layers = std::max(shared.keys.size(), of + 1);
+    shared.keys.resize(layers);
+    shared.values.resize(layers);
+    shared.keys[of].set(all.key, p);
+    shared.values[of].set(all.value, p);
+  } else if (keys_of_ != attention_.layer) {
+    all.key = shared.keys[of].get();
+    all.value = shared.values[of].get();
+  }
 }
 
 nn::Projections DecoderAttention::rotated(nn::Projections all, nn::Pass& p) const {
@@ -198,26 +247,36 @@ nn::Projections DecoderAttention::rotated(nn::Projections all, nn::Pass& p) cons
   return all;
 }
 
-nn::Value DecoderAttention::operator()(const nn::Value& x, nn::Pass& p) const {
+nn::Value DecoderAttention::operator()(const nn::Value& x, LayerValues& shared, nn::Pass& p) const {
   std::optional<nn::Value> gate;
   nn::Projections all = project(x, gate, p);
+  if (value_norm_) {
+    all.value = normed_heads(std::move(all.value), attention_.kv_heads, value_norm_, p);
+  }
   all = rotates_before_norms_ ? normed(rotated(std::move(all), p), p)
                               : rotated(normed(std::move(all), p), p);
-  nn::Value attended = nn::attend(std::move(all), attention_, p);
+  share(all, shared, p);
+  nn::Value attended =
+      nn::attend(std::move(all), attention_, p,
+                 keys_of_ == attention_.layer ? std::nullopt : std::optional(keys_of_));
   if (gate)
     attended = nn::gated(std::move(*gate), std::move(attended), find_activation("sigmoid"), p);
   return (*output_)(std::move(attended), p);
 }
 
-DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int64_t layer)
-    : attention_dropout_{o.attention_output_dropout, layer, DropoutSite::kAttentionOutput},
-      feed_forward_dropout_{o.feed_forward_dropout, layer, DropoutSite::kFeedForwardOutput},
-      residual_scale_(o.residual_scale),
-      is_parallel_(o.is_parallel) {
+DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& options, int64_t layer)
+    : attention_dropout_{options.attention_output_dropout, layer, DropoutSite::kAttentionOutput},
+      feed_forward_dropout_{options.feed_forward_dropout, layer, DropoutSite::kFeedForwardOutput},
+      residual_scale_(options.residual_scale),
+      is_parallel_(options.is_parallel),
+      layer_(layer) {
+  const DecoderOptions o = options_of_layer(options, layer);
+  if (o.scales_layers) scale_ = scope.parameter("layer_scalar", {1}, ParameterRole::kConstant);
   if (o.norms_come_first) make_norms(scope, o);
   mixer_.emplace(make_mixer(scope, o, layer));
   feed_forward_.emplace(make_feed_forward(scope / o.names.feed_forward, o));
   if (!o.norms_come_first) make_norms(scope, o);
+  if (o.per_layer_input.size > 0) input_.emplace(scope, o.per_layer_input);
 }
 
 void DecoderLayer::make_norms(const nn::Scope& scope, const DecoderOptions& o) {
@@ -229,8 +288,15 @@ void DecoderLayer::make_norms(const nn::Scope& scope, const DecoderOptions& o) {
   after_feed_forward_ = make_norm(scope, names.after_feed_forward, o);
 }
 
-nn::Value DecoderLayer::attended(nn::Value x, nn::Pass& p) const {
-  nn::Value y = std::visit([&](const auto& own) { return own(std::exchange(x, {}), p); }, *mixer_);
+nn::Value DecoderLayer::attended(nn::Value x, LayerValues& values, nn::Pass& p) const {
+  const auto mix = [&](const auto& own) -> nn::Value {
+    if constexpr (std::is_same_v<std::decay_t<decltype(own)>, DecoderAttention>) {
+      return own(std::exchange(x, {}), values, p);
+    } else {
+      return own(std::exchange(x, {}), p);
+    }
+  };
+  nn::Value y = std::visit(mix, *mixer_);
   y = normed(std::move(y), after_attention_, p);
   return scaled(nn::dropout(std::move(y), attention_dropout_, p), residual_scale_, p);
 }
@@ -241,19 +307,30 @@ nn::Value DecoderLayer::fed_forward(nn::Value x, nn::Pass& p) const {
   return scaled(nn::dropout(std::move(y), feed_forward_dropout_, p), residual_scale_, p);
 }
 
-nn::Residual DecoderLayer::operator()(nn::Residual x, nn::Pass& p) const {
+nn::Residual DecoderLayer::operator()(nn::Residual x, const std::shared_ptr<LayerValues>& values,
+                                      nn::Pass& p) const {
   auto [start, to_attention] = normed(std::move(x), before_attention_, p);
   if (is_parallel_) {
     nn::Value to_feed_forward =
         before_feed_forward_ ? normed(start, before_feed_forward_, p) : to_attention;
-    nn::Value branch = attended(std::move(to_attention), p);
+    nn::Value branch = attended(std::move(to_attention), *values, p);
     nn::Value fed = fed_forward(std::move(to_feed_forward), p);
     return {std::move(start), nn::add({std::move(branch), std::move(fed)}, p)};
   }
-  nn::Value branch = attended(std::move(to_attention), p);
+  nn::Value branch = attended(std::move(to_attention), *values, p);
   auto [h, to_feed_forward] =
       normed({std::move(start), std::move(branch)}, before_feed_forward_, p);
-  return {std::move(h), fed_forward(std::move(to_feed_forward), p)};
+  nn::Residual y = {std::move(h), fed_forward(std::move(to_feed_forward), p)};
+  return input_ || scale_.defined() ? with_input(std::move(y), *values, p) : y;
+}
+
+nn::Value DecoderLayer::with_input(nn::Residual x, const LayerValues& values, nn::Pass& p) const {
+  nn::Value sum = nn::whole(std::move(x), p);
+  if (input_) {
+    nn::Value own = (*input_)(sum, values.inputs[static_cast<size_t>(layer_)], p);
+    sum = nn::add({std::move(sum), std::move(own)}, p);
+  }
+  return scale_.defined() ? nn::scaled_by(std::move(sum), scale_, p) : sum;
 }
 
 Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& options)
@@ -266,18 +343,25 @@ Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const Decode
   for (int64_t layer = 0; layer < options.layers; ++layer) {
     layers_.emplace_back(scope / "layers" / layer, options, layer);
   }
+  if (options.per_layer_input.size == 0) return;
+  (void)norm_of(scope / options.names.last_norm, options);  // which last_norm() takes
+  inputs_.emplace(scope, options.per_layer_input);
 }
 
 nn::Value Decoder::operator()(const ModelInput& input, nn::Pass& p) {
-  nn::Value x = words_(without_padding(input.input_ids, p), p, padding_row_);
+  const Tensor ids = without_padding(input.input_ids, p);
+  nn::Value x = words_(ids, p, padding_row_);
   x = scaled(std::move(x), options_.embedding_scale, p);
   x = nn::dropout(std::move(x), {.p = options_.embedding_dropout}, p);
   if (norm_) x = (*norm_)(x, p);
-  return nn::sequence(layers_, std::move(x), p);
+  const auto values = std::make_shared<LayerValues>();
+  if (inputs_) values->inputs = (*inputs_)(ids, x, p);
+  return nn::sequence(layers_, std::move(x), p, values);
 }
 
-std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head_dim,
-                                         const ModelInput& input, const TokenLayout* layout) {
+std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, const ModelInput& input,
+                                         const TokenLayout* layout,
+                                         std::optional<int64_t> head_dim) {
   std::vector<nn::Rotation> made;
   std::vector<int64_t> lengths = {input.input_ids.size(1)};
   if (layout != nullptr) {
@@ -289,7 +373,8 @@ std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head
       layout != nullptr ? layout->positions
                         : at::arange(first, first + lengths.front(), input.input_ids.options());
   for (const auto& [layers, rope] : config.decoder.rope_parameters) {
-    made.push_back(rope_rotation(rope, head_dim, config.max_position_embeddings, positions,
+    made.push_back(rope_rotation(rope, head_dim ? *head_dim : head_dim_of(config, layers),
+                                 config.max_position_embeddings, positions,
                                  {.tokens = lengths, .before = first}));
     if (rope.llama_4_scaling_beta) {
       made.back().query_scale =
@@ -301,7 +386,7 @@ std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head
 
 std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
                                              const TokenLayout* layout) const {
-  std::vector<nn::Rotation> made = rope_rotations(config_, options_.head_dim, input, layout);
+  std::vector<nn::Rotation> made = rope_rotations(config_, input, layout);
   if (options_.rotates_backwards) {
     for (nn::Rotation& rotation : made) rotation.sin.neg_();
   }
@@ -330,7 +415,9 @@ std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,
 std::optional<DecoderNorm> DecoderFamily::last_norm(const nn::Scope& backbone,
                                                     const ModelConfig& config) const {
   const DecoderOptions own = options(config);
-  return norm_of(backbone / own.names.last_norm, own);
+  const nn::Scope scope = backbone / own.names.last_norm;
+  if (auto made = scope.made("weight")) return nn::RmsNorm(std::move(*made), own.epsilon);
+  return norm_of(scope, own);
 }
 
 std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,

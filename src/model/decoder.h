@@ -12,6 +12,7 @@
 #include "finetune/nn/norm.h"
 #include "finetune/nn/recurrent.h"
 #include "model/architecture.h"
+#include "model/per_layer_input.h"
 
 // The block that families of decoders share: attention and a gated feed-forward network, each with
 // norms where the family's options say. Scopes are the names in the checkpoint.
@@ -60,9 +61,15 @@ struct DecoderOptions {
   DecoderNames names = {};
   enum class QueryKeyNorm { kNone, kOfHeads, kOfRows };
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  // Where transformers registers these norms: at the end, both after q_proj, or that of queries
+  // after q_proj and that of keys after v_proj.
+  enum class NormOrder { kLast, kAfterQueries, kAfterProjections };
+  NormOrder norm_order = NormOrder::kLast;
+  bool norms_values = false;          // by a norm of heads without weights
   bool rotates_before_norms = false;  // of queries and keys
   // The output of each head is multiplied by the sigmoid of a gate from q_proj.
   bool gates_attention = false;
+  bool values_are_keys = false;  // layers without a window have no v_proj: k_proj's output is both
   bool qkv_bias = false, output_bias = false, feed_forward_bias = false;
   bool has_layer_norms = false;        // instead of RMS norms
   bool has_norm_weights = true;        // of RMS norms
@@ -87,7 +94,16 @@ struct DecoderOptions {
   // Layers that are not attention.
   enum class Mixer { kAttention, kConvolution, kDeltaNet };
   std::vector<Mixer> mixer_of_layer = {};
-  int64_t convolution = 0;  // tokens that it reads
+  // The layer whose keys and values a layer reads; empty: each its own.
+  std::vector<int64_t> keys_of_layer = {};
+  // Sizes that differ from those above; empty: none do.
+  struct LayerSizes {
+    int64_t intermediate = 0, kv_heads = 0, head_dim = 0;
+  };
+  std::vector<LayerSizes> sizes_of_layer = {};
+  PerLayerInputOptions per_layer_input = {};
+  bool scales_layers = false;  // the output of each by its constant
+  int64_t convolution = 0;     // tokens that it reads
   bool convolution_bias = false;
   nn::DeltaNetOptions delta_net = {};
   bool causal = true;        // a token attends to itself and to earlier tokens
@@ -111,9 +127,11 @@ void check_layer_types(const ModelConfig& config, const Architecture::Refuse& re
                        const std::vector<std::string>& known = {"full_attention",
                                                                 "sliding_attention"});
 // Returns the rotations of a pass's tokens, one for each of the configuration's rope_parameters.
-[[nodiscard]] std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, int64_t head_dim,
+// Without `head_dim`: of heads as the configuration has them.
+[[nodiscard]] std::vector<nn::Rotation> rope_rotations(const ModelConfig& config,
                                                        const ModelInput& input,
-                                                       const TokenLayout* layout);
+                                                       const TokenLayout* layout,
+                                                       std::optional<int64_t> head_dim = {});
 // Refuses norms of the heads of queries and keys (qk_layernorm), for families without them here.
 void refuse_query_key_norms(const ModelConfig& config, const Architecture::Refuse& refuse);
 // Adds the fields of families whose layers have sliding windows.
@@ -129,17 +147,32 @@ void drop_residuals(double dropout, DecoderOptions& options);
 // Gives each layer the rotary parameters of its type: full_attention or sliding_attention.
 void rotate_by_layer_type(const ModelConfig& config, DecoderOptions& options);
 
+// The options of one layer.
+[[nodiscard]] DecoderOptions options_of_layer(const DecoderOptions& options, int64_t layer);
+
+// Values of one pass that layers read besides hidden states, by layer: what is made for them, and
+// keys and values of layers that others read them of.
+struct LayerValues {
+  std::vector<nn::Value> inputs;  // [B, T, D]
+  std::vector<nn::SharedValue> keys, values;
+};
+
 class DecoderAttention {
  public:
+  // `options`: of the layer.
   DecoderAttention(const nn::Scope& scope, const DecoderOptions& options, int64_t layer);
-  nn::Value operator()(const nn::Value& x, nn::Pass& p) const;
+  nn::Value operator()(const nn::Value& x, LayerValues& shared, nn::Pass& p) const;
 
  private:
-  // `gate`: set where there is one.
+  void make_norms(const nn::Scope& scope, const DecoderOptions& options,
+                  DecoderOptions::NormOrder order);
+  // `gate`: set where there is one. Without keys and values where another layer has them.
   [[nodiscard]] nn::Projections project(const nn::Value& x, std::optional<nn::Value>& gate,
                                         nn::Pass& p) const;
   [[nodiscard]] nn::Projections rotated(nn::Projections all, nn::Pass& p) const;
   [[nodiscard]] nn::Projections normed(nn::Projections all, nn::Pass& p) const;
+  // Keys and values are those of the layer that has them.
+  void share(nn::Projections& all, LayerValues& shared, nn::Pass& p) const;
   [[nodiscard]] nn::Value normed_heads(nn::Value x, int64_t heads,
                                        const std::optional<nn::RmsNorm>& norm, nn::Pass& p) const;
 
@@ -150,22 +183,29 @@ class DecoderAttention {
   std::optional<nn::Linear> query_, key_, value_;
   std::optional<nn::FusedProjections> query_key_value_;
   std::optional<nn::Linear> output_;
-  std::optional<nn::RmsNorm> query_norm_, key_norm_;
+  std::optional<nn::RmsNorm> query_norm_, key_norm_, value_norm_;
+  int64_t keys_of_;  // the layer whose keys and values these are
+  bool is_shared_;   // by layers with other queries
 };
 
 // What mixes the tokens of a layer.
 using TokenMixer = std::variant<DecoderAttention, nn::GatedConvolution, nn::GatedDeltaNet>;
 
 // h = x + Attention(x), y = h + FeedForward(h), with norms before or after each, or both; in
-// parallel y = x + Attention(x) + FeedForward(x).
+// parallel y = x + Attention(x) + FeedForward(x). Some add the layer's input, and scale the
+// sum.
 class DecoderLayer {
  public:
+  // `options`: of all layers.
   DecoderLayer(const nn::Scope& scope, const DecoderOptions& options, int64_t layer);
-  nn::Residual operator()(nn::Residual x, nn::Pass& p) const;
+  nn::Residual operator()(nn::Residual x, const std::shared_ptr<LayerValues>& values,
+                          nn::Pass& p) const;
 
  private:
   void make_norms(const nn::Scope& scope, const DecoderOptions& options);
-  [[nodiscard]] nn::Value attended(nn::Value x, nn::Pass& p) const;
+  [[nodiscard]] nn::Value attended(nn::Value x, LayerValues& values, nn::Pass& p) const;
+  // The layer's own input added, and the sum scaled.
+  [[nodiscard]] nn::Value with_input(nn::Residual x, const LayerValues& values, nn::Pass& p) const;
   [[nodiscard]] nn::Value fed_forward(nn::Value x, nn::Pass& p) const;
 
   std::optional<TokenMixer> mixer_;
@@ -175,6 +215,9 @@ class DecoderLayer {
   nn::DropoutPoint attention_dropout_, feed_forward_dropout_;
   double residual_scale_;
   bool is_parallel_;
+  int64_t layer_;
+  std::optional<PerLayerInput> input_;
+  Weight scale_;  // [1]
 };
 
 // Embeddings and layers. The last norm belongs to the head, which computes it only where it is
@@ -194,6 +237,7 @@ class Decoder final : public Backbone {
   nn::Embedding words_;
   std::optional<nn::RmsNorm> norm_;  // of the embeddings
   std::vector<DecoderLayer> layers_;
+  std::optional<PerLayerInputs> inputs_;
 };
 
 // The common part of decoder families; a family sets defaults, fields and options.

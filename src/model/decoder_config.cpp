@@ -21,6 +21,15 @@ void check_ids(const ModelConfig& config, const Architecture::Refuse& refuse) {
 
 }  // namespace
 
+int64_t head_dim_of(const ModelConfig& config, const std::string& layers) {
+  const DecoderConfig& own = config.decoder;
+  const int64_t usual = own.head_dim.value_or(config.hidden_size / config.num_attention_heads);
+  const auto found = std::ranges::find(own.layer_types, layers);
+  if (!own.per_layer_config || found == own.layer_types.end()) return usual;
+  const auto layer = own.per_layer_config->find(found - own.layer_types.begin());
+  return layer == own.per_layer_config->end() ? usual : layer->second.head_dim.value_or(usual);
+}
+
 void check_rope(const ModelConfig& config, const std::string& layers, const RopeParameters& rope,
                 const Architecture::Refuse& refuse) {
   const std::string name = layers.empty() ? "rope_parameters" : "rope_parameters." + layers;
@@ -45,15 +54,15 @@ void check_rope(const ModelConfig& config, const std::string& layers, const Rope
   if (type == "llama3" || type == "yarn" || type == "longrope") {
     require(rope.original_max_position_embeddings.has_value(), "original_max_position_embeddings");
   }
-  const int64_t rotated = rotated_size(rope, *config.decoder.head_dim);
+  const int64_t head_dim = head_dim_of(config, layers);
+  const int64_t rotated = rotated_size(rope, head_dim);
   if (rotated % 2 != 0) {
-    refuse(name + ": " + std::to_string(rotated) + " of head_dim " +
-           std::to_string(*config.decoder.head_dim) +
+    refuse(name + ": " + std::to_string(rotated) + " of head_dim " + std::to_string(head_dim) +
            " values are rotated, which is no even number");
   }
   if (type == "dynamic" && rotated <= 2) {
     refuse(name + ": rope_type 'dynamic' needs more than 2 rotated values, but head_dim is " +
-           std::to_string(*config.decoder.head_dim));
+           std::to_string(head_dim));
   }
   if (type != "longrope") return;
   const auto check_factors = [&](const char* member, const std::vector<double>& factors) {
@@ -61,7 +70,7 @@ void check_rope(const ModelConfig& config, const std::string& layers, const Rope
     if (static_cast<int64_t>(factors.size()) == rotated / 2) return;
     refuse(name + "." + member + " has " + std::to_string(factors.size()) +
            " numbers, but half of the rotated part of a head (head_dim " +
-           std::to_string(*config.decoder.head_dim) + ") is " + std::to_string(rotated / 2));
+           std::to_string(head_dim) + ") is " + std::to_string(rotated / 2));
   };
   check_factors("short_factor", rope.short_factor);
   check_factors("long_factor", rope.long_factor);

@@ -76,6 +76,8 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
     values.copy_(fresh_magnitude(parameter, store, config));
   } else if (const auto fixed = architecture.fixed_values(config, parameter.handle)) {
     values.copy_(*fixed);
+  } else if (parameter.role() == ParameterRole::kConstant) {
+    values.fill_(1.0);
   } else if (parameter.name().ends_with(".act_fn.alpha_p")) {  // of xIELU, and the next
     values.fill_(std::log(std::expm1(0.8)));
   } else if (parameter.name().ends_with(".act_fn.alpha_n")) {

@@ -204,6 +204,9 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
   if (architecture_of(model.config()).is_causal()) {
     std::erase_if(report.unexpected, is_of_other_part);
   }
+  std::erase_if(report.unexpected, [&](const std::string& name) {
+    return architecture_of(model.config()).ignores(model.config(), name);
+  });
   const auto set = [&](Parameter& parameter, const auto& values) {
     const bool is_shared = options.shares_files && !parameter.format.trainable;
     is_shared ? model.store().share(parameter, values) : model.store().assign(parameter, values);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <variant>
@@ -34,8 +35,10 @@ struct LanguageModel {
   std::string_view whole, model_type;
   const char* name_in_whole;  // ModelConfig's
 };
-constexpr std::array<LanguageModel, 4> kLanguageModels = {
+constexpr std::array<LanguageModel, 6> kLanguageModels = {
     {{"gemma3", "gemma3_text", kInWhole},
+     {"gemma3n", "gemma3n_text", kInWhole},
+     {"gemma4", "gemma4_text", kInWhole},
      {"lfm2_vl", "lfm2", kInWhole},
      {"mistral3", "mistral", kInWhole},
      // AutoModelForCausalLM has a class for it alone.
@@ -269,7 +272,9 @@ std::vector<std::pair<std::string, std::string>> tied_names(const ModelConfig& c
 bool is_of_other_part(const std::string& name) {
   for (const std::string_view begin :
        {"model.visual.", "visual.", "model.vision_tower.", "vision_tower.",
-        "model.multi_modal_projector.", "multi_modal_projector.", "mtp."}) {
+        "model.multi_modal_projector.", "multi_modal_projector.", "model.audio_tower.",
+        "audio_tower.", "model.embed_vision.", "embed_vision.", "model.embed_audio.",
+        "embed_audio.", "mtp."}) {
     if (name.starts_with(begin)) return true;
   }
   return false;
@@ -453,8 +458,14 @@ void forget_derived(ModelConfig& config) {
   };
   forget(&ModelConfig::decoder, &DecoderConfig::num_key_value_heads);
   forget(&ModelConfig::decoder, &DecoderConfig::head_dim);
+  forget(&ModelConfig::decoder, &DecoderConfig::per_layer_config);  // which has layers by type
   forget(&ModelConfig::decoder, &DecoderConfig::layer_types);
   forget(&ModelConfig::decoder, &DecoderConfig::no_rope_layers);
+  forget(&ModelConfig::decoder, &DecoderConfig::activation_sparsity_pattern);
+  std::vector<int64_t>& sizes = config.decoder.intermediate_sizes;
+  if (std::ranges::adjacent_find(sizes, std::not_equal_to()) == sizes.end()) {
+    sizes.resize(std::min<size_t>(sizes.size(), 1));  // of every layer
+  }
   forget(&ModelConfig::decoder, &DecoderConfig::sliding_window);
   // Those of every layer are what follows from no list.
   if (std::ssize(config.decoder.full_attn_idxs) == config.num_hidden_layers) {

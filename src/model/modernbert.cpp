@@ -114,8 +114,8 @@ class ModernBertModel final : public Backbone {
   }
   [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
                                                     const TokenLayout* layout) const override {
-    return rope_rotations(config_, config_.hidden_size / config_.num_attention_heads, input,
-                          layout);
+    return rope_rotations(config_, input, layout,
+                          config_.hidden_size / config_.num_attention_heads);
   }
   [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 

@@ -89,7 +89,7 @@ class NomicBertModel final : public Backbone {
   }
   [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
                                                     const TokenLayout* layout) const override {
-    return rope_rotations(config_, *config_.decoder.head_dim, input, layout);
+    return rope_rotations(config_, input, layout);
   }
   [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_.word_embedding();

@@ -26,6 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PROMPTS = ["The lighthouse keeper", "naïve façade, 3.14 and 漢字!\n\n  x", "<|im_start|>user\nHi<|im_end|>\n"]
 TOKENS = 32
 LOGS = 2e-2  # of log-probabilities: llama.cpp's activations are looked up in tables of 16 bits
+# Tokens and tolerance of a family that llama.cpp computes otherwise: its deviation of gemma3n's gates divides by n - 1,
+# and this network of random weights turns that into much more.
+ROUGH = {"gemma3n_text": (6, 0.2)}
 # What the converter takes from a repository's name and card; the further end token that
 # generation_config.json names, which the converter does not read; what changes nothing in these models.
 FREE = (
@@ -132,6 +135,17 @@ class Tests:
         "ernie4_5": {"tie_word_embeddings": True},
         # It knows the windows of exaone4 by 64 layers.
         "exaone4": {"num_hidden_layers": 64, "sliding_window": 12, "layer_types": WINDOWS * 16},
+        "gemma3n_text": {
+            "tie_word_embeddings": True, "num_hidden_layers": 25, "num_kv_shared_layers": 5, "sliding_window": 12,
+            "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 5, "vocab_size_per_layer_input": 49152,
+            "hidden_size_per_layer_input": 256, "laurel_rank": 64, "activation_sparsity_pattern": [0.95] * 10 + [0.0] * 15,
+            "initializer_range": 0.05, "intermediate_size": 8192,
+        },
+        "gemma4_text": {
+            "tie_word_embeddings": True, "num_hidden_layers": 6, "num_kv_shared_layers": 3, "sliding_window": 12,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2, "global_head_dim": 64, "final_logit_softcapping": 30.0,
+            "use_double_wide_mlp": True, "vocab_size_per_layer_input": 49152, "hidden_size_per_layer_input": 32,
+        },
         "glm4": {"attention_bias": True},
         "gpt_neox": {"num_key_value_heads": 4, "rotary_pct": 0.25},
         "granite": {"attention_bias": True, "mlp_bias": True, "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 2.0},
@@ -164,6 +178,9 @@ class Tests:
         for name, parameter in model.named_parameters():  # which begin with one value
             if "norm" in name or name.endswith((".bias", "ln_f.weight")):
                 parameter.data += 0.1 * torch.randn_like(parameter)
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer += 0.1 * torch.randn_like(buffer)
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(self.smollm2).save_pretrained(folder)
         # AutoTokenizer splits as qwen2 does in such a folder, whatever tokenizer.json says.
@@ -197,6 +214,8 @@ class Tests:
             "load = ModelBase.load_hparams; "
             # A field of gpt_neox that today's transformers has under rope_parameters.
             "ModelBase.load_hparams = staticmethod(lambda *a, **b: {'rotary_pct': 0.25, **load(*a, **b)}); "
+            # Which reads Gemma 4's own tokenizer alone.
+            "import conversion.gemma; conversion.gemma.Gemma4Model.set_vocab = lambda self: self._set_vocab_gpt2(); "
             f"{f'TextModel.get_vocab_base_pre = lambda *_: {pre!r}' if pre else 'pass'}; "
             "runpy.run_path(sys.argv[0], run_name='__main__')"
         )
@@ -215,7 +234,10 @@ class Tests:
         from gguf import GGUFReader
 
         ours, theirs = GGUFReader(ours), GGUFReader(theirs)
-        tensors = {tensor.name: tensor for tensor in ours.tensors}
+        # Which llama.cpp asks for and does not read; a folder of transformers has none.
+        unread = {f"blk.{layer}.attn_{kind}.weight" for layer in range(20, 25) for kind in ("k", "v", "k_norm")}
+        ignored = unread if name == "gemma3n_text" else set()
+        tensors = {tensor.name: tensor for tensor in ours.tensors if tensor.name not in ignored}
         other = {tensor.name: tensor for tensor in theirs.tensors}
         self.check(f"{name}: names of tensors", set(tensors) == set(other), set(tensors) ^ set(other))
         different = [
@@ -249,23 +271,24 @@ class Tests:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         server = Server(file)
+        tokens, tolerance = ROUGH.get(name, (TOKENS, LOGS))
         for prompt in PROMPTS:
             self.check(f"{name}: ids of {prompt!r}", server.ids(prompt) == tokenizer.encode(prompt), server.ids(prompt))
         for prompt in PROMPTS[:2]:
             prompt_ids = tokenizer.encode(prompt)
-            made, tops = server.complete(prompt_ids, TOKENS)
+            made, tops = server.complete(prompt_ids, tokens)
             with torch.no_grad():
                 logits = model(torch.tensor([prompt_ids + made])).logits[0, len(prompt_ids) - 1 : -1].log_softmax(-1)
             self.check(f"{name}: {len(tops)} positions after {prompt[:10]!r}", len(tops) > 3)
             worst = max(abs(float(logits[i, token]) - value) for i, top in enumerate(tops) for token, value in top.items())
-            self.check(f"{name}: log-probabilities after {prompt[:10]!r}", worst < LOGS, worst)
+            self.check(f"{name}: log-probabilities after {prompt[:10]!r}", worst < tolerance, worst)
             ends = [i for i, token in enumerate(made) if token in (0, 2)]
             theirs = tokenizer.decode(made[: ends[0]] if ends else made, skip_special_tokens=True)
             answer = json.loads(
-                self.run("predict", folder, "--max_new_tokens", TOKENS, "--return_full_text", "false", "--text", prompt)
+                self.run("predict", folder, "--max_new_tokens", tokens, "--return_full_text", "false", "--text", prompt)
             )
             ours = answer[0]["generated_text"]
-            self.check(f"{name}: {TOKENS} greedy tokens after {prompt[:10]!r}", ours == theirs, (ours, theirs))
+            self.check(f"{name}: {tokens} greedy tokens after {prompt[:10]!r}", ours == theirs, (ours, theirs))
         server.close()
 
     def compare_vectors(self, name, folder, file):

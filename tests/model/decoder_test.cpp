@@ -91,22 +91,21 @@ bool same_bits(const Trained& a, const Trained& b) {
 }
 
 class DecoderModel : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Families, DecoderModel,
-                         testing::Values("llama", "llama-tied", "llama-biased", "llama-dynamic",
-                                         "llama-longrope", "llama-proportional", "mistral", "qwen2",
-                                         "qwen3", "gemma", "gemma2", "gemma3_text", "phi3",
-                                         "phi3-longrope", "olmo2", "smollm3", "gpt2", "gpt2-scaled",
-                                         "ministral", "olmo3", "granite", "seed_oss", "glm4",
-                                         "helium", "ernie4_5", "starcoder2", "arcee", "gpt_neox",
-                                         "gpt_neox-sequential", "phi", "stablelm",
-                                         "stablelm-parallel", "exaone4", "hunyuan_v1_dense",
-                                         "ministral3", "nanochat", "modernbert-decoder", "lfm2",
-                                         "lfm2-biased", "qwen3_5_text", "apertus"),
-                         [](const auto& shown) {
-                           std::string name = shown.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Families, DecoderModel,
+    testing::Values("llama", "llama-tied", "llama-biased", "llama-dynamic", "llama-longrope",
+                    "llama-proportional", "mistral", "qwen2", "qwen3", "gemma", "gemma2",
+                    "gemma3_text", "phi3", "phi3-longrope", "olmo2", "smollm3", "gpt2",
+                    "gpt2-scaled", "ministral", "olmo3", "granite", "seed_oss", "glm4", "helium",
+                    "ernie4_5", "starcoder2", "arcee", "gpt_neox", "gpt_neox-sequential", "phi",
+                    "stablelm", "stablelm-parallel", "exaone4", "hunyuan_v1_dense", "ministral3",
+                    "nanochat", "modernbert-decoder", "lfm2", "lfm2-biased", "qwen3_5_text",
+                    "apertus", "gemma4_text", "gemma4_text-shared", "gemma3n_text"),
+    [](const auto& shown) {
+      std::string name = shown.param;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
 
 // The reference computes padding; with a layout padding is left out. Orders of sums differ, so
 // gradients agree to five digits.

@@ -13,6 +13,7 @@
 #include "finetune/model/model.h"
 #include "finetune/model/model_folder.h"
 #include "support/golden.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -246,6 +247,21 @@ TEST(LoadWeights, NeedsNoValuesOfAFormulaAndRefusesOthers) {
     folder.at(name) = folder.at(name) * 1.5;
     EXPECT_THAT(refusal(*model, folder), HasSubstr("other values than those of its formula"));
   }
+}
+
+// Google's files have keys of layers that read those of others.
+TEST(LoadWeights, PassesOverKeysOfLayersThatReadThoseOfOthers) {
+  const ModelConfig config =
+      read_model_config(source_dir() + "/tests/fixtures/model/gemma4_text-shared");
+  const auto model = make_model(std::nullopt, config, 3, kLoadDevice, {});
+  Folder folder;
+  for (const NamedTensor& p : model->parameters()) folder[p.name] = p.tensor.detach().clone();
+  folder["model.layers.4.self_attn.k_proj.weight"] = at::ones({24, 16});
+  folder["model.layers.3.self_attn.v_norm.weight"] = at::ones({8});
+  EXPECT_THAT(load(*model, folder).unexpected, IsEmpty());
+  folder["model.layers.1.self_attn.v_norm.weight"] = at::ones({12});
+  EXPECT_THAT(load(*model, folder).unexpected,
+              testing::ElementsAre("model.layers.1.self_attn.v_norm.weight"));
 }
 
 TEST(LoadWeights, RefusesBrokenAndQuantizedTensors) {

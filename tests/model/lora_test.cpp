@@ -32,11 +32,16 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 const c10::Device kLoraDevice(c10::kCPU);
-const std::vector<std::string> kDecoders = {
-    "llama",    "llama-tied",  "llama-biased", "mistral", "qwen2",    "qwen3", "gemma",
-    "gemma2",   "gemma3_text", "phi3",         "olmo2",   "smollm3",  "gpt2",  "granite",
-    "glm4",     "ernie4_5",    "starcoder2",   "arcee",   "gpt_neox", "phi",   "stablelm",
-    "nanochat", "lfm2",        "qwen3_5_text", "apertus"};
+const std::vector<std::string> kDecoders = {"llama",       "llama-tied",  "llama-biased",
+                                            "mistral",     "qwen2",       "qwen3",
+                                            "gemma",       "gemma2",      "gemma3_text",
+                                            "phi3",        "olmo2",       "smollm3",
+                                            "gpt2",        "granite",     "glm4",
+                                            "ernie4_5",    "starcoder2",  "arcee",
+                                            "gpt_neox",    "phi",         "stablelm",
+                                            "nanochat",    "lfm2",        "qwen3_5_text",
+                                            "apertus",     "gemma4_text", "gemma4_text-shared",
+                                            "gemma3n_text"};
 
 ModelConfig config_of(const std::string& name, const nn::LoraConfig& lora, double dropout = 0.0) {
   ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);
@@ -92,7 +97,7 @@ Step step_of(const ModelConfig& config, const ModelOptions& options, double drop
 }
 
 // Orders of sums differ, so gradients agree to four or five digits (of gemma2, whose scores are
-// soft-capped, to 2.6e-5).
+// soft-capped, to 2.6e-5; of gemma4_text-shared, five layers deep, to 4.6e-5).
 void expect_close(const Step& a, const Step& b, double tolerance) {
   EXPECT_NEAR(a.loss, b.loss, tolerance * std::abs(b.loss));
   double largest = 0.0;
@@ -131,7 +136,7 @@ TEST_P(LoraModel, HasTheReadableModelsLossAndGradients) {
     for (const bool use_dora : {false, true}) {
       const ModelConfig config =
           config_of(GetParam(), {.r = 4, .lora_dropout = dropout, .use_dora = use_dora}, dropout);
-      expect_close(step_of(config, {.fused = true}, dropout), step_of(config, {}, dropout), 4e-5);
+      expect_close(step_of(config, {.fused = true}, dropout), step_of(config, {}, dropout), 6e-5);
     }
   }
 }

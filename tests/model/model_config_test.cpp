@@ -468,6 +468,68 @@ TEST(DecoderConfig, DerivesWindowsAndLayersFromOverriddenNumbers) {
   EXPECT_EQ(lfm2.decoder.layer_types, std::vector<std::string>(40, "full_attention"));
 }
 
+Json gemma4_of(const Json& own) {
+  Json json = {{"model_type", "gemma4_text"}, {"num_hidden_layers", 4}, {"head_dim", 8}};
+  json["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention",
+                         "full_attention"};
+  json.update(own);
+  return json;
+}
+
+// In Google's files by two fields, in transformers' by layer.
+TEST(DecoderConfig, ReadsSizesOfSingleLayersInBothForms) {
+  const Json google = gemma4_of(
+      {{"global_head_dim", 16}, {"num_global_key_value_heads", 2}, {"attention_k_eq_v", true}});
+  const ModelConfig config = parse_model_config(google, "c");
+  const Json layers = {{"1", {{"head_dim", 16}, {"num_key_value_heads", 2}}},
+                       {"3", {{"head_dim", 16}, {"num_key_value_heads", 2}}}};
+  const Json written = Json::parse(model_config_json(config, "X"));
+  EXPECT_EQ(written.at("per_layer_config"), layers);
+  EXPECT_FALSE(written.contains("global_head_dim"));
+  EXPECT_EQ(parse_model_config(written, "c").decoder.per_layer_config,
+            config.decoder.per_layer_config);
+  // Without shared heads, the number of those of full attention is not read.
+  EXPECT_EQ(parse_model_config(gemma4_of({{"num_global_key_value_heads", 2}}), "c")
+                .decoder.per_layer_config->at(1)
+                .num_key_value_heads,
+            std::nullopt);
+  const ModelConfig longer =
+      override_model_config(default_model_config("gemma4_text"), {{"num_hidden_layers", 12}});
+  EXPECT_EQ(longer.decoder.per_layer_config->rbegin()->first, 11);
+}
+
+TEST(DecoderConfig, RefusesLayersThatItCannotBuild) {
+  const std::vector<std::pair<Json, const char*>> faults = {
+      {{{"enable_moe_block", true}}, "enable_moe_block"},
+      {{{"use_bidirectional_attention", "all"}}, "use_bidirectional_attention"},
+      {{{"num_kv_shared_layers", 4}}, "num_kv_shared_layers"},
+      {{{"num_kv_shared_layers", 3}}, "num_kv_shared_layers"},
+      {{{"per_layer_config", {{"7", {{"head_dim", 16}}}}}}, "per_layer_config"},
+      {{{"per_layer_config", {{"1", {{"head_dim", 16}}}}}}, "per_layer_config"},
+      {{{"per_layer_config", {{"1", {{"sliding_window", 16}}}}}}, "per_layer_config.1"},
+      {{{"per_layer_config", {{"x", {{"head_dim", 16}}}}}}, "per_layer_config.x"},
+      {{{"per_layer_config", {{"1", {{"num_key_value_heads", 3}}}}}}, "per_layer_config.1"},
+      {{{"per_layer_config", Json::array()}}, "per_layer_config"},
+      {{{"vocab_size_per_layer_input", 100}}, "vocab_size_per_layer_input"}};
+  for (const auto& [fault, field] : faults) {
+    EXPECT_THAT(message_of([&] { (void)parse_model_config(gemma4_of(fault), "c"); }),
+                HasSubstr(field))
+        << fault;
+  }
+  const std::vector<std::pair<Json, const char*>> of_3n = {
+      {{{"altup_active_idx", 4}}, "altup_active_idx"},
+      {{{"altup_coef_clip", 1.0}}, "altup_coef_clip"},
+      {{{"intermediate_size", {64, 64}}}, "intermediate_size"},
+      {{{"activation_sparsity_pattern", {0.5}}}, "activation_sparsity_pattern"},
+      {{{"hidden_size_per_layer_input", 0}}, "hidden_size_per_layer_input"}};
+  for (const auto& [fault, field] : of_3n) {
+    Json json = {{"model_type", "gemma3n_text"}};
+    json.update(fault);
+    EXPECT_THAT(message_of([&] { (void)parse_model_config(json, "c"); }), HasSubstr(field))
+        << fault;
+  }
+}
+
 // What transformers does not read either.
 TEST(DecoderConfig, IgnoresSharesOfRotationsThatItsClassIgnores) {
   for (const char* type : {"modernbert", "modernbert-decoder"}) {

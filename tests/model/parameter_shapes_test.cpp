@@ -171,6 +171,7 @@ ModelConfig small(const std::string& type) {
   if (is_causal(config) && type != "gpt_neox" && type != "modernbert-decoder") {
     keys["num_key_value_heads"] = 2;
   }
+  if (type == "gemma3n_text") keys["num_kv_shared_layers"] = 0;
   return override_model_config(config, keys);
 }
 
@@ -183,6 +184,7 @@ TEST(ParameterShapes, TellEmbeddingsByTheirRole) {
       // transformers' own names of torch.nn.Embedding.
       const bool is_embedding = shape.name.ends_with("_embeddings.weight") ||
                                 shape.name.ends_with(".embed_tokens.weight") ||
+                                shape.name.ends_with(".embed_tokens_per_layer.weight") ||
                                 shape.name.ends_with(".embed_in.weight") ||
                                 shape.name.ends_with(".embed_positions.weight") ||
                                 shape.name.ends_with(".relative_attention_bias.weight") ||

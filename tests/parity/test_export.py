@@ -342,6 +342,9 @@ class Export(ParityTest):
                 if family in self.WITHOUT_GGUF:
                     self.assertIn("cannot be written as GGUF", done.stderr)
                     continue
+                if family == "gemma3n_text":  # whose sizes are fixed there
+                    self.assertIn("GGUF cannot hold this gemma3n_text: it has ", done.stderr)
+                    continue
                 self.assertEqual(done.returncode, 0, done.stderr)
                 apart = float(re.search(r"tokens: (\S+) apart", done.stdout + done.stderr).group(1))
                 self.assertLess(apart, LOGITS)

@@ -18,11 +18,20 @@ DELTA = dict(
     linear_key_head_dim=8, linear_value_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4,
     layer_types=["linear_attention", "full_attention"],
 )  # fmt: skip
+GEMMA4 = dict(
+    num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2, global_head_dim=12, num_kv_shared_layers=2, final_logit_softcapping=30.0,
+    hidden_size_per_layer_input=8, vocab_size_per_layer_input=600, use_double_wide_mlp=True,
+)  # fmt: skip
+VISION4 = dict(
+    model_type="gemma4_vision", hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8,
+    num_key_value_heads=2, patch_size=4, pooling_kernel_size=2, position_embedding_size=64,
+)  # fmt: skip
 SIGLIP = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
 # The language model, what its configuration has apart from TEXT, the vision part, and what else the whole says.
 WHOLES = {
     "qwen3_5": ("qwen3_5_text", DELTA, dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32, patch_size=4), {}),
     "gemma3": ("gemma3_text", {"query_pre_attn_scalar": 8}, {**SIGLIP, "model_type": "siglip_vision_model"}, {"mm_tokens_per_image": 4}),
+    "gemma4": ("gemma4_text", GEMMA4, VISION4, {"audio_config": None}),
     "mistral3": ("mistral", {}, {**SIGLIP, "model_type": "pixtral", "head_dim": 8}, {}),
     "lfm2_vl": ("lfm2", {"layer_types": ["conv", "full_attention"], "block_multiple_of": 16}, {**SIGLIP, "model_type": "siglip2_vision_model"}, {}),
 }  # fmt: skip
@@ -32,6 +41,7 @@ PARTS_OF_IMAGES = (
     "model.multi_modal_projector.",
     "vision_tower.",
     "multi_modal_projector.",
+    "model.embed_vision.",
 )
 
 
@@ -77,6 +87,7 @@ class LanguageModel(ParityTest):
 
         names = {
             "gemma3": "Gemma3ForCausalLM",
+            "gemma4": "Gemma4ForCausalLM",
             "lfm2_vl": "Lfm2ForCausalLM",
             "mistral3": "MistralForCausalLM",
             "qwen3_5": "Qwen3_5ForCausalLM",
@@ -127,7 +138,9 @@ class LanguageModel(ParityTest):
             self.assertIn(
                 {"qwen3_5": "blk.0.ssm_a", "lfm2_vl": "blk.0.shortconv.conv.weight"}.get(kind, "blk.0.attn_k.weight"), names
             )
-            self.assertFalse([name for name in names if not name.startswith(("blk.", "output", "token_embd"))])
+            self.assertFalse(
+                [name for name in names if not name.startswith(("blk.", "output", "token_embd", "per_layer_", "rope_freqs"))]
+            )
 
 
 if __name__ == "__main__":

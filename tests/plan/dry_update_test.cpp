@@ -28,6 +28,7 @@ ModelConfig small(const std::string& type) {
   if (is_causal(config) && type != "gpt_neox" && type != "modernbert-decoder") {
     keys["num_key_value_heads"] = 2;
   }
+  if (type == "gemma3n_text") keys["num_kv_shared_layers"] = 1;
   if (type == "qwen3_5_text") {
     keys.update({{"linear_num_key_heads", 2},
                  {"linear_num_value_heads", 4},

@@ -37,6 +37,13 @@ using RopeByLayerType = std::map<std::string, RopeParameters>;
 
 using NumberOrText = std::variant<int64_t, std::string>;
 
+// What differs in one layer of a decoder.
+struct LayerConfig {
+  std::optional<int64_t> head_dim = {}, num_key_value_heads = {};
+  bool operator==(const LayerConfig&) const = default;
+};
+using PerLayerConfig = std::map<int64_t, LayerConfig>;
+
 // Fields that decoder families have in addition to ModelConfig's common fields. A family reads and
 // writes those that its class in transformers has.
 struct DecoderConfig {
@@ -83,6 +90,21 @@ struct DecoderConfig {
   bool conv_bias = false, block_auto_adjust_ff_dim = true;
   std::optional<double> block_ffn_dim_multiplier = 1.0;
   std::vector<int64_t> full_attn_idxs;
+  // gemma4_text, gemma3n_text. Layers that the map does not have are as the other fields say.
+  std::optional<PerLayerConfig> per_layer_config;
+  int64_t global_head_dim = 512;  // of full attention, in a file without per_layer_config
+  std::optional<int64_t> num_global_key_value_heads;  // the same, if attention_k_eq_v
+  std::optional<std::string> bidirectional;  // use_bidirectional_attention: "vision" or "all"
+  bool attention_k_eq_v = false, enable_moe_block = false, use_double_wide_mlp = false;
+  std::optional<int64_t> num_experts, top_k_experts, moe_intermediate_size;  // without effect
+  int64_t num_kv_shared_layers = 0;  // the last layers, which read earlier layers' keys and values
+  int64_t vocab_size_per_layer_input = 262144, hidden_size_per_layer_input = 256;
+  // gemma3n_text: sizes and shares of each layer's feed-forward network
+  std::vector<int64_t> intermediate_sizes;
+  std::vector<double> activation_sparsity_pattern;
+  int64_t altup_num_inputs = 4, altup_active_idx = 0, laurel_rank = 64;
+  std::optional<double> altup_coef_clip = 120.0;
+  bool altup_correct_scale = true;
 };
 
 // Fields of some encoders in addition to ModelConfig's; modernbert also uses some of
@@ -222,6 +244,8 @@ struct ModelConfig {
 // Dropout addresses a token within its sequence by 16 bits.
 inline constexpr int64_t kLongestSequence = 1 << 16;
 
+// The size of the heads of a decoder's layers of one type; "": of all.
+[[nodiscard]] int64_t head_dim_of(const ModelConfig& config, const std::string& layers);
 // Names of one tensor that transformers shares: the parameter's, and the other's.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> tied_names(
     const ModelConfig& config);
