@@ -122,7 +122,7 @@ class AdapterReader {
       lora.alpha_pattern.emplace_back(pattern, value.get<double>());
     }
     if (const Json& saved = at("modules_to_save"); !saved.is_null()) {
-      lora.modules_to_save = names(saved, "modules_to_save");
+      lora.modules_to_save = own_names(saved, "modules_to_save");
     }
     if (const Json& base = at("base_model_name_or_path"); !base.is_null()) {
       if (!base.is_string()) fail("'base_model_name_or_path' is no text");
@@ -170,16 +170,18 @@ class AdapterReader {
   // A text is a regular expression, a list holds names.
   [[nodiscard]] nn::ModuleNames modules(const Json& value, const char* name) const {
     if (!value.is_string()) {
-      nn::ModuleNames modules = {.names = names(value, name)};
-      // Of an adapter of a model of images and text: its language model is trained here.
-      for (std::string& module : modules.names) {
-        if (module.starts_with(kInWhole)) {
-          module = "model." + module.substr(std::string_view(kInWhole).size());
-        }
-      }
-      return modules;
+      return {.names = own_names(value, name)};
     }
     return {.names = {value.get<std::string>()}, .is_pattern = true};
+  }
+  // Of an adapter of a model of images and text: its language model is trained here.
+  [[nodiscard]] std::vector<std::string> own_names(const Json& value, const char* name) const {
+    std::vector<std::string> modules = names(value, name);
+    for (std::string& module : modules) {
+      if (!module.starts_with(kInWhole)) continue;
+      module = "model." + module.substr(std::string_view(kInWhole).size());
+    }
+    return modules;
   }
   [[nodiscard]] std::vector<int64_t> layers() const {
     constexpr int64_t kMostLayers = 1'000'000;
@@ -321,6 +323,25 @@ std::string name_for_peft(const std::string& name_in_whole, const std::string& n
   return name_in_whole + name.substr(kOwn.size());
 }
 
+// A name of PEFT's modules_to_save also means modules of the other parts of a whole, which the
+// files do not have: there each has its full name.
+std::vector<std::string> saved_modules(const Model& model) {
+  const std::vector<std::string>& given = model.config().lora->modules_to_save;
+  if (model.config().name_in_whole.empty()) return given;
+  std::set<std::string> modules;
+  for (const std::string& name : given) {
+    bool is_found = false;
+    for (const Weight& weight : model.weights()) {
+      if (!nn::is_saved_whole(weight.name(), {name})) continue;
+      const std::string module = weight.name().substr(0, weight.name().rfind('.'));
+      modules.insert(name_for_peft(model.config().name_in_whole, module));
+      is_found = true;
+    }
+    if (!is_found) modules.insert(name);
+  }
+  return {modules.begin(), modules.end()};
+}
+
 }  // namespace
 
 AdapterNames::AdapterNames(const Model& model)
@@ -368,7 +389,8 @@ std::string adapter_config_json(const Model& model) {
   json["lora_dropout"] = lora.lora_dropout;
   json["megatron_config"] = nullptr;
   json["megatron_core"] = "megatron.core";
-  json["modules_to_save"] = lora.modules_to_save.empty() ? Json() : Json(lora.modules_to_save);
+  const std::vector<std::string> saved = saved_modules(model);
+  json["modules_to_save"] = saved.empty() ? Json() : Json(saved);
   json["peft_type"] = "LORA";
   json["peft_version"] = "0.21.2";
   json["qalora_group_size"] = 16;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
 
 #include <map>
@@ -172,7 +173,8 @@ std::vector<std::string> missing_weights(const ModelConfig& config, const Weight
   const std::vector<std::string> sources = weight_sources(config, weights, names);
   std::vector<std::string> missing;
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].empty() && !fixed_values(config, weights[i])) {
+    const bool is_needed = weights[i].role() != ParameterRole::kConstant;
+    if (sources[i].empty() && is_needed && !fixed_values(config, weights[i])) {
       missing.push_back(weights[i].name());
     }
   }
@@ -225,6 +227,10 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
     const std::optional<Tensor> fixed = fixed_values(model.config(), parameter.handle);
     if (name.empty() && fixed) {
       model.store().assign(parameter, *fixed);
+      continue;
+    }
+    if (name.empty() && parameter.role() == ParameterRole::kConstant) {  // as in transformers
+      model.store().assign(parameter, at::ones(parameter.handle.sizes()));
       continue;
     }
     if (name.empty()) {

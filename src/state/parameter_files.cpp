@@ -38,9 +38,10 @@ std::optional<SafetensorsFile> open_corrections(const ParameterStore& store, Fil
 
 class RestoringParameters {
  public:
-  RestoringParameters(ParameterStore& store, FileSystem& files, const std::string& folder)
+  RestoringParameters(ParameterStore& store, FileSystem& files, const std::string& folder,
+                      const StoredNames& names)
       : store_(store),
-        weights_(load_model_tensors(files, folder)),
+        weights_(load_model_tensors(files, folder, /*maps=*/false, names)),
         corrections_(open_corrections(store, files, folder)) {}
 
   void restore(Parameter& parameter) {
@@ -138,9 +139,9 @@ bool has_corrections(const ParameterStore& parameters, FileSystem& files,
 }
 
 RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& files,
-                                      const std::string& folder) {
+                                      const std::string& folder, const StoredNames& names) {
   const c10::NoGradGuard no_grad;
-  RestoringParameters restoring(parameters, files, folder);
+  RestoringParameters restoring(parameters, files, folder, names);
   for (Parameter& parameter : parameters.parameters()) {
     if (parameter.format.home == WeightHome::kCheckpoint) restoring.restore(parameter);
   }

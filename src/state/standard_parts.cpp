@@ -78,7 +78,8 @@ class ModelPart : public CheckpointPart {
 
   void load(const SavedFolder& folder) override {
     if (!folder.is_foreign) {
-      const RestoredParameters read = restore_parameters(model_.store(), folder.files, folder.path);
+      const RestoredParameters read = restore_parameters(model_.store(), folder.files, folder.path,
+                                                         stored_names(model_.config()));
       if (!read.line.empty()) log_conversion(read.exact, read.line);
       return;
     }

@@ -7,7 +7,7 @@ import warnings
 
 import torch
 from safetensors.torch import load_file
-from support import ROOT, ParityTest, run_binary
+from support import ROOT, ParityTest, run_binary, run_for_code
 
 TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "lighthouse"
 TEXT = dict(
@@ -79,7 +79,8 @@ class LanguageModel(ParityTest):
             "use_cpu": "true",
             **more,
         }
-        run_binary("train", *(part for key, value in keys.items() for part in (f"--{key}", value)))
+        done = run_for_code("train", *(part for key, value in keys.items() for part in (f"--{key}", value)))
+        self.assertEqual(done.returncode, 75 if "stop_at_step" in more else 0, done.stderr)
         return self.folder / f"{self.model.name}-{name}"
 
     def test_whole_weights_are_those_of_the_language_model_class(self):
@@ -126,6 +127,31 @@ class LanguageModel(ParityTest):
                 base = kinds.from_pretrained(self.model).eval()(input_ids=ids).logits
             self.assertLess((ours - wanted).abs().max().item(), 1e-5)  # float32 sums in another order
             self.assertGreater((base - wanted).abs().max().item(), 1e-3)
+
+    def test_an_adapter_resumes_to_the_same_bits(self):
+        for kind in self.for_each_kind():
+            keys = dict(use_peft="true", lora_r=4, save_steps=1, lora_modules_to_save="[norm]")
+            whole = self.train_text("unbroken", **keys)
+            self.train_text("resumed", stop_at_step=1, **keys)
+            resumed = self.train_text("resumed", **keys)
+            for name, value in load_file(whole / "adapter_model.safetensors").items():
+                self.assertTrue(torch.equal(value, load_file(resumed / "adapter_model.safetensors")[name]), f"{kind}: {name}")
+            best = dict(validation_file=self.folder / "text.txt", eval_strategy="steps", eval_steps=1, greater_is_better="true")
+            self.train_text("best", load_best_model_at_end="true", metric_for_best_model="eval_loss", **best, **keys)
+
+    def test_modules_that_peft_saves_are_those_of_the_language_model(self):
+        from peft import PeftModel
+        from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+        for kind in self.for_each_kind():
+            out = self.train_text("saved", use_peft="true", lora_target_modules="[q_proj]", lora_modules_to_save="[norm]")
+            kinds = AutoModelForImageTextToText if kind in ("lfm2_vl", "mistral3") else AutoModelForCausalLM
+            PeftModel.from_pretrained(kinds.from_pretrained(self.model), out)
+
+    def test_gguf_of_a_whole_holds_its_language_model(self):
+        for kind in self.for_each_kind():
+            run_binary("export", self.model, self.folder / f"{kind}.gguf", "--outtype", "f32", "--verify", "logits")
+            run_binary("predict", self.model, "--text", "the lamp", "--max_new_tokens", 2)
 
     def test_gguf_of_an_adapter_holds_the_language_model(self):
         from gguf import GGUFReader

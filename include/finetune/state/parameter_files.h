@@ -8,6 +8,7 @@
 #include "finetune/params/store.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/snapshot.h"
+#include "finetune/tensor/stored_names.h"
 
 namespace finetune {
 
@@ -35,8 +36,9 @@ struct RestoredParameters {
 // Restores every weight of the store whose home is the checkpoint, from a checkpoint folder of any
 // weight format, one tensor at a time. Split weights are exact if the folder has their corrections;
 // for a store of another format they are joined or rounded to nearest. Throws Error(kData) with
-// path and parameter.
+// path and parameter. `names`: what the folder may call tensors.
 [[nodiscard]] RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& files,
-                                                    const std::string& folder);
+                                                    const std::string& folder,
+                                                    const StoredNames& names = {});
 
 }  // namespace finetune

@@ -80,6 +80,8 @@ const TaskDescriptor& find_predict_task(const std::string& folder) {
   }
   const auto& architecture = (*found)[0].get_ref<const std::string&>();
   const TaskDescriptor* of_class = task_of_class(architecture);
+  // Of a model of images and text, its language model answers.
+  if (of_class == nullptr && has_other_parts(config)) of_class = find_task("clm");
   // Several tasks may train one class: the record names the one that did. Those of one pipeline
   // answer alike.
   const std::optional<DataRecord> record = read_data_record(model);

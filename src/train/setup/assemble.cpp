@@ -373,7 +373,8 @@ class Assembly {
       ParameterStore& parameters = parts.model->store();
       if (parts.pretrained == request.model_folder &&
           has_corrections(parameters, files, parts.pretrained)) {
-        (void)restore_parameters(parameters, files, parts.pretrained);
+        (void)restore_parameters(parameters, files, parts.pretrained,
+                                 stored_names(parts.model->config()));
       }
     }
 
