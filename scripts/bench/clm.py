@@ -35,6 +35,13 @@ SHAPES = {
         linear_num_value_heads=8,
         tie_word_embeddings=True,
     ),
+    "olmoe": dict(
+        intermediate_size=256,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        num_experts=64,
+        num_experts_per_tok=8,
+    ),
     "lfm2": dict(
         block_auto_adjust_ff_dim=False,
         intermediate_size=1536,

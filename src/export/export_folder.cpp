@@ -71,6 +71,14 @@ bool is_quantized(const MergedTensor& tensor, const std::vector<std::string>& sk
 }
 
 void check_nf4(const MergedModel& model) {
+  const auto is_expert = [](const MergedTensor& tensor) {
+    return tensor.name.find(".experts.") != std::string::npos;
+  };
+  if (std::ranges::any_of(model.tensors, is_expert)) {
+    throw Error(ErrorKind::kUsage, "--outtype nf4: transformers does not hold the experts of a " +
+                                       model.config.model_type +
+                                       " in four bits; export bf16, or a GGUF file of q4_0");
+  }
   if (std::ranges::any_of(model.tensors, &MergedTensor::is_linear)) return;
   throw Error(ErrorKind::kUsage, "--outtype nf4: a " + model.config.model_type +
                                      " has no linear layer that bitsandbytes quantises");

@@ -213,6 +213,32 @@ class GgufBuilder {
       add_qwen3_5();
     } else if (is_gemma_n()) {
       add_gemma_n();
+    } else if (type == "olmoe" || type == "qwen3_moe") {
+      add_experts();
+    }
+  }
+
+  void add_experts() {
+    const DecoderConfig& decoder = config_.decoder;
+    const bool is_qwen = config_.model_type == "qwen3_moe";
+    if (decoder.norm_topk_prob != is_qwen) {
+      refuse(is_qwen ? "norm_topk_prob: false" : "norm_topk_prob: true");
+    }
+    if (!decoder.mlp_only_layers.empty() || decoder.decoder_sparse_step != 1) {
+      refuse("layers without experts");
+    }
+    if (!is_qwen && kv_heads() != config_.num_attention_heads) {
+      refuse("fewer heads of keys than of queries");
+    }
+    set_number("expert_count", *decoder.num_experts);
+    set_number("expert_used_count", decoder.num_experts_per_tok);
+    if (is_qwen) set_number("expert_feed_forward_length", *decoder.moe_intermediate_size);
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+      const std::string number = std::to_string(layer);
+      for (const std::string part : {"gate", "up", "down"}) {
+        add_stack("blk." + number + ".ffn_" + part + "_exps.weight",
+                  "model.layers." + number + ".mlp.experts.", "." + part + "_proj.weight");
+      }
     }
   }
 
@@ -295,8 +321,8 @@ class GgufBuilder {
     }
     set("activation_sparsity_scale", scales);
     add_unread_keys();
-    add_stack("altup_proj.weight", "altup_projections.");
-    add_stack("altup_unembd_proj.weight", "altup_unembed_projections.");
+    add_stack("altup_proj.weight", "altup_projections.", ".weight");
+    add_stack("altup_unembd_proj.weight", "altup_unembed_projections.", ".weight");
   }
 
   // llama.cpp asks for keys and values of layers that read those of others, as Google's files have
@@ -322,18 +348,18 @@ class GgufBuilder {
     }
   }
 
-  // Matrices of one shape as one tensor, in the order of their numbers.
-  void add_stack(const std::string& name, std::string_view modules) {
+  // Matrices of one shape as one tensor, in the order of their numbers, which follow `modules`.
+  void add_stack(const std::string& name, const std::string& modules, const std::string& end) {
     std::vector<const MergedTensor*> matrices;
     GgufTensor stack;
     stack.name = name;
     stack.restored = [](const Tensor& values) { return values; };
     for (const MergedTensor& tensor : model_.tensors) {
-      if (tensor.name.find(modules) == std::string::npos) continue;
+      if (tensor.name.find(modules) == std::string::npos || !tensor.name.ends_with(end)) continue;
       matrices.push_back(&tensor);
       stack.parts.push_back(tensor.name);
     }
-    if (matrices.empty()) refuse("no " + std::string(modules));
+    if (matrices.empty()) refuse("no " + modules);
     const int64_t rows = matrices.front()->shape[0];
     stack.shape = {static_cast<int64_t>(matrices.size()), rows, matrices.front()->shape[1]};
     stack.rows = [matrices, rows](int64_t first, int64_t count) {
@@ -631,7 +657,7 @@ class GgufBuilder {
   static bool is_left_out(const MergedTensor& tensor) {
     const auto has = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
     return tensor.name.starts_with("pooler.") || has(".act_fn.") || has("altup_projections.") ||
-           has("altup_unembed_projections.");
+           has("altup_unembed_projections.") || has(".experts.");
   }
 
   void add(const MergedTensor& source) {
@@ -667,6 +693,7 @@ class GgufBuilder {
     const bool is_narrow = tensor.shape.size() >= 2 && !tensor.name.starts_with("position_embd") &&
                            !tensor.name.starts_with("token_types") && !is_convolution &&
                            !tensor.name.ends_with("_coef.weight") &&
+                           !tensor.name.ends_with("ffn_gate_inp.weight") &&
                            tensor.name.ends_with(".weight");
     if (is_narrow) tensor.type = blocks_fit(tensor, type_);
     result_.tensors.push_back(std::move(tensor));

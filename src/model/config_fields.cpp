@@ -142,8 +142,11 @@ class FieldReader {
     }
   }
 
-  // Numbers of layers, and what differs there.
-  void read(const ConfigField& field, PerLayerConfig& layers) const {
+  // Numbers of layers, and what differs there. An explicit null: nothing does.
+  void read(const ConfigField& field, std::optional<PerLayerConfig>& value) const {
+    if (!json_.contains(field.name)) return;
+    PerLayerConfig& layers = value.emplace();
+    if (find(field.name) == nullptr) return;
     const FieldJson& all = *find(field.name);
     if (!all.is_object()) refuse(field, all, "a mapping of layers");
     for (const auto& [layer, own] : all.items()) {
@@ -302,6 +305,7 @@ void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json
 
 nlohmann::ordered_json written_field(const ConfigField& field) {
   FieldJson value = std::visit([](const auto* target) { return written(*target); }, field.target);
+  if (field.keeps_empty && value.is_null()) return FieldJson::array();
   // A single end-of-text id is written as a number.
   const bool is_ids = std::string_view(field.name) == "eos_token_id" && value.is_array();
   return is_ids && value.size() == 1 ? value.front() : value;

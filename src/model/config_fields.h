@@ -26,6 +26,7 @@ struct ConfigField {
   Target target;
   double low = 0.0, high = 0.0;  // of numbers, both included
   bool absent_as_null = false;   // written only where it has a value
+  bool keeps_empty = false;      // of a list: [] instead of null
   bool is_old_name = false;      // read, and written under another name
   bool reads_share = true;       // partial_rotary_factor beside rope_parameters
   // rope_scaling, which knows no types of layers, is of all of them, not of full attention alone.

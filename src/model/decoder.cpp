@@ -42,8 +42,9 @@ nn::RmsNorm::OfSum normed(nn::Residual x, const std::optional<DecoderNorm>& norm
   return {.sum = sum, .normed = normed(sum, norm, p)};
 }
 
-std::variant<nn::GatedFeedForward, nn::FeedForward> make_feed_forward(const nn::Scope& scope,
-                                                                      const DecoderOptions& o) {
+LayerNetwork make_feed_forward(const nn::Scope& scope, const DecoderOptions& o, int64_t layer) {
+  const bool has_experts = o.has_experts.empty() || o.has_experts[static_cast<size_t>(layer)];
+  if (o.experts.experts > 0 && has_experts) return nn::MixtureOfExperts(scope, o.experts);
   if (o.ungated_up != nullptr) {
     return nn::FeedForward(scope, {.size = o.hidden,
                                    .intermediate = o.intermediate,
@@ -274,7 +275,7 @@ DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& options
   if (o.scales_layers) scale_ = scope.parameter("layer_scalar", {1}, ParameterRole::kConstant);
   if (o.norms_come_first) make_norms(scope, o);
   mixer_.emplace(make_mixer(scope, o, layer));
-  feed_forward_.emplace(make_feed_forward(scope / o.names.feed_forward, o));
+  feed_forward_.emplace(make_feed_forward(scope / o.names.feed_forward, o, layer));
   if (!o.norms_come_first) make_norms(scope, o);
   if (o.per_layer_input.size > 0) input_.emplace(scope, o.per_layer_input);
 }

@@ -8,6 +8,7 @@
 
 #include "finetune/nn/attention.h"
 #include "finetune/nn/embedding.h"
+#include "finetune/nn/experts.h"
 #include "finetune/nn/feed_forward.h"
 #include "finetune/nn/norm.h"
 #include "finetune/nn/recurrent.h"
@@ -102,8 +103,10 @@ struct DecoderOptions {
   };
   std::vector<LayerSizes> sizes_of_layer = {};
   PerLayerInputOptions per_layer_input = {};
-  bool scales_layers = false;  // the output of each by its constant
-  int64_t convolution = 0;     // tokens that it reads
+  nn::ExpertsOptions experts = {};     // instead of the feed-forward network
+  std::vector<bool> has_experts = {};  // by layer; empty: all, if there are experts
+  bool scales_layers = false;          // the output of each by its constant
+  int64_t convolution = 0;             // tokens that it reads
   bool convolution_bias = false;
   nn::DeltaNetOptions delta_net = {};
   bool causal = true;        // a token attends to itself and to earlier tokens
@@ -134,6 +137,10 @@ void check_layer_types(const ModelConfig& config, const Architecture::Refuse& re
                                                        std::optional<int64_t> head_dim = {});
 // Refuses norms of the heads of queries and keys (qk_layernorm), for families without them here.
 void refuse_query_key_norms(const ModelConfig& config, const Architecture::Refuse& refuse);
+// Adds the fields of families whose layers have experts, and refuses what does not fit.
+void add_expert_fields(ConfigFields& fields, ModelConfig& config);
+void check_experts(const ModelConfig& config, const Architecture::Refuse& refuse);
+[[nodiscard]] nn::ExpertsOptions experts_of(const ModelConfig& config, int64_t intermediate);
 // Adds the fields of families whose layers have sliding windows.
 void add_window_fields(ConfigFields& fields, ModelConfig& config);
 
@@ -191,6 +198,8 @@ class DecoderAttention {
 // What mixes the tokens of a layer.
 using TokenMixer = std::variant<DecoderAttention, nn::GatedConvolution, nn::GatedDeltaNet>;
 
+using LayerNetwork = std::variant<nn::GatedFeedForward, nn::FeedForward, nn::MixtureOfExperts>;
+
 // h = x + Attention(x), y = h + FeedForward(h), with norms before or after each, or both; in
 // parallel y = x + Attention(x) + FeedForward(x). Some add the layer's input, and scale the
 // sum.
@@ -209,7 +218,7 @@ class DecoderLayer {
   [[nodiscard]] nn::Value fed_forward(nn::Value x, nn::Pass& p) const;
 
   std::optional<TokenMixer> mixer_;
-  std::optional<std::variant<nn::GatedFeedForward, nn::FeedForward>> feed_forward_;
+  std::optional<LayerNetwork> feed_forward_;
   std::optional<DecoderNorm> before_attention_, after_attention_, before_feed_forward_,
       after_feed_forward_;
   nn::DropoutPoint attention_dropout_, feed_forward_dropout_;

@@ -99,6 +99,39 @@ void refuse_query_key_norms(const ModelConfig& config, const Architecture::Refus
   if (config.decoder.qk_layernorm) refuse("qk_layernorm true is not available; write false");
 }
 
+void add_expert_fields(ConfigFields& fields, ModelConfig& c) {
+  DecoderConfig& own = c.decoder;
+  fields = with_fields(std::move(fields),
+                       {{"num_experts_per_tok", &own.num_experts_per_tok, 1, 4096},
+                        {"norm_topk_prob", &own.norm_topk_prob},
+                        {"output_router_logits", &own.output_router_logits},
+                        {"router_aux_loss_coef", &own.router_aux_loss_coef, 0.0, 1e6}});
+}
+
+void check_experts(const ModelConfig& config, const Architecture::Refuse& refuse) {
+  const DecoderConfig& own = config.decoder;
+  if (own.output_router_logits) {
+    refuse(
+        "output_router_logits true is not available: the router's auxiliary loss is not; write "
+        "false");
+  }
+  if (!own.num_experts) refuse("num_experts is null");
+  if (own.num_experts_per_tok > *own.num_experts) {
+    refuse("num_experts_per_tok " + std::to_string(own.num_experts_per_tok) +
+           " is above num_experts " + std::to_string(*own.num_experts));
+  }
+}
+
+nn::ExpertsOptions experts_of(const ModelConfig& config, int64_t intermediate) {
+  const DecoderConfig& own = config.decoder;
+  return {.size = config.hidden_size,
+          .intermediate = intermediate,
+          .experts = *own.num_experts,
+          .per_token = own.num_experts_per_tok,
+          .activation = find_activation(config.hidden_act),
+          .normalizes = own.norm_topk_prob};
+}
+
 void add_window_fields(ConfigFields& fields, ModelConfig& c) {
   fields.push_back({"sliding_window", &c.decoder.sliding_window, 1, kMostPositions});
   fields.push_back({"layer_types", &c.decoder.layer_types});

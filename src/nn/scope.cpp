@@ -20,6 +20,12 @@ Scope Scope::of_output() const {
   return output;
 }
 
+Scope Scope::without_adapters() const {
+  Scope plain = *this;
+  plain.lora_ = nullptr;
+  return plain;
+}
+
 std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {
   if (lora_ == nullptr) return std::nullopt;
   const std::optional<LoraSettings> settings = lora_->find(module(), is_output_);

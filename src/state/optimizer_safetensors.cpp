@@ -45,9 +45,7 @@ class SafetensorsSource final : public OptimizerSource {
       : OptimizerSource(file.path(), optimizer), file_(std::move(file)) {
     const std::string& text = file_.metadata().at(kKindKey);
     only_kind_ = find_optimizer(text);
-    const bool is_kept = only_kind_ != nullptr ? only_kind_->torch.add_options == nullptr
-                                               : text.find('+') != std::string::npos;
-    if (!is_kept) reject_kind(text);
+    if (only_kind_ == nullptr && text.find('+') == std::string::npos) reject_kind(text);
     for (size_t i = 0; i < optimizer.slots().size(); ++i) kinds_.push_back(kind_in_file(i));
     check_names();
   }

@@ -3,6 +3,8 @@
 
 #include <ATen/ops/full.h>
 
+#include <algorithm>
+
 #include "finetune/base/error.h"
 
 namespace finetune {
@@ -52,7 +54,12 @@ TorchValue slot_to_torch(const Optimizer& optimizer, size_t index, Snapshot* sna
 
 bool transformers_reads_states(const Optimizer& optimizer) {
   const OptimizerKind* kind = optimizer.only_kind();
-  return kind != nullptr && kind->torch.add_options != nullptr;
+  if (kind == nullptr || kind->torch.add_options == nullptr) return false;
+  // transformers numbers the matrices of all experts of a layer as one parameter.
+  const auto& parameters = optimizer.parameters().parameters();
+  return std::ranges::none_of(optimizer.slots(), [&](const Optimizer::Slot& slot) {
+    return parameters[slot.parameter].name().find(".experts.") != std::string::npos;
+  });
 }
 
 TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& rates,

@@ -156,7 +156,9 @@ class Tests:
         "lfm2": {"block_auto_adjust_ff_dim": True, "block_multiple_of": 32, "layer_types": ["conv", "conv", "full_attention", "conv"]},
         "ministral3": {},
         "olmo3": {"sliding_window": 12, "layer_types": WINDOWS},
+        "olmoe": {"num_key_value_heads": 4, "num_experts": 8, "num_experts_per_tok": 2},
         "phi": {"num_key_value_heads": 4, "intermediate_size": 512},
+        "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": True},
         "qwen3_5_text": {
             "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1]},

@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -100,7 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "ernie4_5", "starcoder2", "arcee", "gpt_neox", "gpt_neox-sequential", "phi",
                     "stablelm", "stablelm-parallel", "exaone4", "hunyuan_v1_dense", "ministral3",
                     "nanochat", "modernbert-decoder", "lfm2", "lfm2-biased", "qwen3_5_text",
-                    "apertus", "gemma4_text", "gemma4_text-shared", "gemma3n_text"),
+                    "apertus", "gemma4_text", "gemma4_text-shared", "gemma3n_text", "qwen3_moe",
+                    "olmoe"),
     [](const auto& shown) {
       std::string name = shown.param;
       std::replace(name.begin(), name.end(), '-', '_');
@@ -257,6 +259,26 @@ TEST_P(DecoderModel, GoesOnBehindACacheAsIfTheTextWereReadWhole) {
         model->logits({.input_ids = ids.narrow(1, 0, first + count), .attention_mask = {}},
                       at::tensor({first + count - 1}, at::kLong));
     EXPECT_LT((after - whole).abs().max().item<double>(), 1e-5) << first;
+  }
+}
+
+// As in transformers, whose matrices of all experts are one parameter: those without tokens are
+// updated, too, by moments and weight decay.
+TEST(DecoderModels, ChooseTheLowerOfEqualExpertsAndGiveTheOthersZeroGradients) {
+  const ModelConfig config = golden_config("olmoe");  // 3 of 6
+  const auto model = make_model(std::nullopt, config, 7, kDecoderDevice, {.fused = true});
+  for (Parameter& p : model->store().parameters()) {
+    if (p.name().ends_with(".mlp.gate.weight")) {
+      model->store().assign(p, at::zeros(p.handle.sizes()));
+    }
+  }
+  token_log_probs(*model, rows_of_tokens(/*layout=*/false), kTargets, kNextTokens).sum().backward();
+  for (const Parameter& p : model->store().parameters()) {
+    const size_t experts = p.name().find(".experts.");
+    if (experts == std::string::npos) continue;
+    const bool is_chosen = p.name()[experts + 9] < '3';
+    ASSERT_TRUE(p.gradient.defined()) << p.name();
+    EXPECT_EQ(p.gradient.abs().max().item<float>() > 0.0F, is_chosen) << p.name();
   }
 }
 

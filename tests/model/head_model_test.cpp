@@ -189,13 +189,14 @@ ModelConfig tiny_decoder_head(const std::string& type) {
                {"initializer_range", 0.3}};
   if (type != "gpt_neox" && type != "modernbert-decoder") keys["num_key_value_heads"] = 2;
   if (type == "gemma3n_text") keys["num_kv_shared_layers"] = 0;
+  if (type == "olmoe" || type == "qwen3_moe") keys["num_experts"] = 8;
   return override_model_config(default_model_config(type), keys);
 }
 
 // As in transformers.
 bool has_sequence_classifier(const std::string& type) {
   return type != "granite" && type != "ernie4_5" && type != "nanochat" && type != "lfm2" &&
-         type != "apertus" && type != "gemma4_text" && type != "gemma3n_text";
+         type != "apertus" && type != "gemma4_text" && type != "gemma3n_text" && type != "olmoe";
 }
 bool has_token_classifier(const std::string& type) {
   return has_sequence_classifier(type) && type != "olmo2" && type != "olmo3" &&

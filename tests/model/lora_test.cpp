@@ -32,16 +32,16 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 
 const c10::Device kLoraDevice(c10::kCPU);
-const std::vector<std::string> kDecoders = {"llama",       "llama-tied",  "llama-biased",
-                                            "mistral",     "qwen2",       "qwen3",
-                                            "gemma",       "gemma2",      "gemma3_text",
-                                            "phi3",        "olmo2",       "smollm3",
-                                            "gpt2",        "granite",     "glm4",
-                                            "ernie4_5",    "starcoder2",  "arcee",
-                                            "gpt_neox",    "phi",         "stablelm",
-                                            "nanochat",    "lfm2",        "qwen3_5_text",
-                                            "apertus",     "gemma4_text", "gemma4_text-shared",
-                                            "gemma3n_text"};
+const std::vector<std::string> kDecoders = {"llama",        "llama-tied",  "llama-biased",
+                                            "mistral",      "qwen2",       "qwen3",
+                                            "gemma",        "gemma2",      "gemma3_text",
+                                            "phi3",         "olmo2",       "smollm3",
+                                            "gpt2",         "granite",     "glm4",
+                                            "ernie4_5",     "starcoder2",  "arcee",
+                                            "gpt_neox",     "phi",         "stablelm",
+                                            "nanochat",     "lfm2",        "qwen3_5_text",
+                                            "apertus",      "gemma4_text", "gemma4_text-shared",
+                                            "gemma3n_text", "qwen3_moe",   "olmoe"};
 
 ModelConfig config_of(const std::string& name, const nn::LoraConfig& lora, double dropout = 0.0) {
   ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);

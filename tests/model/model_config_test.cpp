@@ -530,6 +530,30 @@ TEST(DecoderConfig, RefusesLayersThatItCannotBuild) {
   }
 }
 
+TEST(DecoderConfig, RefusesExpertsThatItCannotBuild) {
+  const std::vector<std::pair<Json, const char*>> faults = {
+      {{{"num_experts", 4}, {"num_experts_per_tok", 5}}, "num_experts_per_tok"},
+      {{{"output_router_logits", true}}, "output_router_logits"},
+      {{{"num_experts", nullptr}}, "num_experts"},
+      {{{"num_experts", 0}}, "num_experts"}};
+  for (const auto& [fault, field] : faults) {
+    for (const char* type : {"olmoe", "qwen3_moe"}) {
+      Json json = {{"model_type", type}};
+      json.update(fault);
+      EXPECT_THAT(message_of([&] { (void)parse_model_config(json, "c"); }), HasSubstr(field))
+          << json;
+    }
+  }
+  EXPECT_THAT(message_of([] {
+                (void)parse_model_config({{"model_type", "olmoe"}, {"clip_qkv", 8.0}}, "c");
+              }),
+              HasSubstr("clip_qkv"));
+  const Json old = {{"model_type", "qwen3_moe"}, {"num_experts", 16}};
+  const Json written = Json::parse(model_config_json(parse_model_config(old, "c"), "X"));
+  EXPECT_EQ(written.at("num_local_experts"), 16);
+  EXPECT_FALSE(written.contains("num_experts"));
+}
+
 // What transformers does not read either.
 TEST(DecoderConfig, IgnoresSharesOfRotationsThatItsClassIgnores) {
   for (const char* type : {"modernbert", "modernbert-decoder"}) {

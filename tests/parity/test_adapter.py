@@ -73,7 +73,9 @@ class Adapter(ParityTest):
     def check_family(self, family):
         from transformers import Trainer, TrainingArguments
 
-        output = self.ours(family, f"ours-{family}")
+        # In training, transformers leaves out an adapter of this layer.
+        own = {"lora_exclude_modules": ["correction_coefs"]} if family == "gemma3n_text" else {}
+        output = self.ours(family, f"ours-{family}", **own)
         log = state(output)["log_history"]
         # The finished adapter, and what it starts from: the base.
         losses = [row["eval_loss"] for row in log if "eval_loss" in row]

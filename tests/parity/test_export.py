@@ -81,8 +81,10 @@ class Export(ParityTest):
         from transformers import AutoModelForCausalLM
 
         for family, base in self.bases.items():
+            # For PEFT all-linear has experts, too, as target_parameters, which are refused.
+            own = {"target_modules": ["q_proj", "o_proj"]} if family in ("olmoe", "qwen3_moe") else {}
             with self.subTest(family):
-                self.check_values(*self.check_merged(base, AutoModelForCausalLM, task_type="CAUSAL_LM"))
+                self.check_values(*self.check_merged(base, AutoModelForCausalLM, task_type="CAUSAL_LM", **own))
 
     OPTIONS = {
         "rslora": ("llama", {"use_rslora": True}),

@@ -28,6 +28,15 @@ ModelConfig small(const std::string& type) {
   if (is_causal(config) && type != "gpt_neox" && type != "modernbert-decoder") {
     keys["num_key_value_heads"] = 2;
   }
+  if (type == "olmoe" || type == "qwen3_moe") {
+    keys.update({{"num_experts", 4}, {"num_experts_per_tok", 2}});
+  }
+  if (type == "qwen3_moe") keys["moe_intermediate_size"] = 32;
+  if (type == "gemma3n_text" || type == "gemma4_text") {
+    keys.update({{"vocab_size", 500},
+                 {"vocab_size_per_layer_input", 500},
+                 {"hidden_size_per_layer_input", 8}});
+  }
   if (type == "gemma3n_text") keys["num_kv_shared_layers"] = 1;
   if (type == "qwen3_5_text") {
     keys.update({{"linear_num_key_heads", 2},
@@ -176,11 +185,14 @@ TEST(DryUpdate, AllocatesWhatTheCpuAllocates) {
         const DryUpdate dry =
             dry_update(work, {.micro_batch = 4, .weights = weights, .precision = precision}, 1);
         const int64_t real = allocated(config, {.weights = weights, .precision = precision});
-        // At this size a dry run counts two copies of gated queries that are never alive at once.
-        const double above = type == "qwen3_5_text" ? 0.2 : 0.02;
+        // At this size a dry run counts two copies of gated queries that are never alive at once,
+        // and more for heads of 512 values in rows of 64.
+        const double above = type == "qwen3_5_text" ? 0.2 : type == "gemma4_text" ? 0.03 : 0.02;
         const double share =
             static_cast<double>(dry.gradients + dry.others) / static_cast<double>(real);
-        EXPECT_GT(share, 0.98) << type;
+        // Equal tokens have the same experts; a dry run has all of them compute as many tokens.
+        const double below = type == "olmoe" || type == "qwen3_moe" ? 0.04 : 0.02;
+        EXPECT_GT(share, 1.0 - below) << type;
         EXPECT_LT(share, 1.0 + above)
             << type << " " << static_cast<int>(precision) << static_cast<int>(weights) << " "
             << dry.gradients + dry.others << " " << real;

@@ -94,6 +94,26 @@ TEST(MeasuredPeaks, OfAnAdapter) {
   expect_peak(packed, choices, 1162, "QLoRA, again");
 }
 
+// Qwen3-30B-A3B with an adapter on attention; no GPU has measured it.
+TEST(MeasuredPeaks, AMixtureOfThirtyBillionFitsIntoTwentyFourGbInFourBits) {
+  MemoryWorkload work = on_gpu("qwen3_moe",
+                               {{"hidden_size", 2048},
+                                {"num_hidden_layers", 48},
+                                {"head_dim", 128},
+                                {"norm_topk_prob", true},
+                                {"max_position_embeddings", 40960}},
+                               1, 2048);
+  work.model.lora =
+      nn::LoraConfig{.r = 16, .target_modules = {{"q_proj", "k_proj", "v_proj", "o_proj"}}};
+  work.base.weights = WeightFormat::kBFloat16;
+  work.base.matrices = WeightFormat::kNf4;
+  const MemoryParts parts = predict_memory(
+      work,
+      {.micro_batch = 1, .checkpointing = {.enabled = true}, .precision = Precision::kBFloat16});
+  EXPECT_LT(parts.peak(), 24 * int64_t{1'000'000'000});
+  EXPECT_GT(parts.peak(), 15 * int64_t{1'000'000'000});  // 30 billion values of four bits
+}
+
 TEST(MeasuredPeaks, OfBlockSparseAttention) {
   MemoryWorkload work = on_gpu("big_bird", kEncoder, 2, 4096);
   work.model.max_position_embeddings = 4098;

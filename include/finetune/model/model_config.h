@@ -90,13 +90,20 @@ struct DecoderConfig {
   bool conv_bias = false, block_auto_adjust_ff_dim = true;
   std::optional<double> block_ffn_dim_multiplier = 1.0;
   std::vector<int64_t> full_attn_idxs;
+  // olmoe, qwen3_moe: mixtures of experts
+  std::optional<int64_t> num_experts, moe_intermediate_size;  // gemma4_text: without effect
+  int64_t num_experts_per_tok = 8, decoder_sparse_step = 1;
+  bool norm_topk_prob = false, output_router_logits = false;  // the latter true is not available
+  double router_aux_loss_coef = 0.001;
+  std::vector<int64_t> mlp_only_layers;  // which have no experts
+  std::optional<double> clip_qkv;        // olmoe; only null is available
   // gemma4_text, gemma3n_text. Layers that the map does not have are as the other fields say.
   std::optional<PerLayerConfig> per_layer_config;
   int64_t global_head_dim = 512;  // of full attention, in a file without per_layer_config
   std::optional<int64_t> num_global_key_value_heads;  // the same, if attention_k_eq_v
   std::optional<std::string> bidirectional;  // use_bidirectional_attention: "vision" or "all"
   bool attention_k_eq_v = false, enable_moe_block = false, use_double_wide_mlp = false;
-  std::optional<int64_t> num_experts, top_k_experts, moe_intermediate_size;  // without effect
+  std::optional<int64_t> top_k_experts;  // without effect
   int64_t num_kv_shared_layers = 0;  // the last layers, which read earlier layers' keys and values
   int64_t vocab_size_per_layer_input = 262144, hidden_size_per_layer_input = 256;
   // gemma3n_text: sizes and shares of each layer's feed-forward network

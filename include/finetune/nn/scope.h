@@ -27,6 +27,8 @@ class Scope {
 
   // The same scope for the output layer of a language model, which has no adapter.
   [[nodiscard]] Scope of_output() const;
+  // The same scope, whose layers have no adapter.
+  [[nodiscard]] Scope without_adapters() const;
   // That of a linear layer's matrix.
   [[nodiscard]] ParameterRole role_of_matrix() const {
     return is_output_ ? ParameterRole::kOther : ParameterRole::kLinear;

@@ -15,8 +15,8 @@ struct OptimizerRates {
 };
 
 // Whether transformers' Trainer can resume from our checkpoint with the optimizer's states: all
-// parameters have one kind, which has a TorchFormat. Otherwise the states are stored in
-// optimizer.safetensors and its Trainer starts with a new optimizer.
+// parameters have one kind, which has a TorchFormat, and none is an expert's. Otherwise the states
+// are stored in optimizer.safetensors and its Trainer starts with a new optimizer.
 [[nodiscard]] bool transformers_reads_states(const Optimizer& optimizer);
 
 // Returns optimizer.pt in the format of transformers' Trainer for the same optimizer: the
