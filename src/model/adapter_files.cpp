@@ -177,10 +177,7 @@ class AdapterReader {
   // Of an adapter of a model of images and text: its language model is trained here.
   [[nodiscard]] std::vector<std::string> own_names(const Json& value, const char* name) const {
     std::vector<std::string> modules = names(value, name);
-    for (std::string& module : modules) {
-      if (!module.starts_with(kInWhole)) continue;
-      module = "model." + module.substr(std::string_view(kInWhole).size());
-    }
+    for (std::string& module : modules) module = name_in_language_model(module);
     return modules;
   }
   [[nodiscard]] std::vector<int64_t> layers() const {
@@ -343,6 +340,11 @@ std::vector<std::string> saved_modules(const Model& model) {
 }
 
 }  // namespace
+
+std::string name_in_language_model(const std::string& module) {
+  if (!module.starts_with(kInWhole)) return module;
+  return "model." + module.substr(std::string_view(kInWhole).size());
+}
 
 AdapterNames::AdapterNames(const Model& model)
     : name_in_whole_(model.config().name_in_whole),

@@ -148,6 +148,18 @@ class LanguageModel(ParityTest):
             kinds = AutoModelForImageTextToText if kind in ("lfm2_vl", "mistral3") else AutoModelForCausalLM
             PeftModel.from_pretrained(kinds.from_pretrained(self.model), out)
 
+    def test_layers_may_have_their_names_in_the_whole(self):
+        for kind in self.for_each_kind():
+            module = "layers.1.self_attn.q_proj"
+            whole = "model." if kind == "qwen3_5" else "model.language_model."
+            folders = [
+                self.train_text(name, use_peft="true", lora_target_modules=f"[{module}]")
+                for name, module in (("short", module), ("long", whole + module))
+            ]
+            texts = [(folder / "adapter_config.json").read_text() for folder in folders]
+            self.assertEqual(*texts)
+            self.assertIn(whole + module, texts[0])
+
     def test_gguf_of_a_whole_holds_its_language_model(self):
         for kind in self.for_each_kind():
             run_binary("export", self.model, self.folder / f"{kind}.gguf", "--outtype", "f32", "--verify", "logits")

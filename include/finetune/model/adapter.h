@@ -24,4 +24,8 @@ namespace finetune {
 // folder names; empty: it is no adapter, or names none.
 [[nodiscard]] std::string adapter_architecture(const std::string& folder);
 
+// A module's name in a model of images and text, "model.language_model.norm", as the language model
+// has it: "model.norm". Others are returned as they are.
+[[nodiscard]] std::string name_in_language_model(const std::string& module);
+
 }  // namespace finetune

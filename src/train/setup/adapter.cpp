@@ -159,6 +159,12 @@ class AdapterSetup {
     lora.modules_to_save = args_.lora_modules_to_save;
     lora.ensure_weight_tying = args_.lora_ensure_weight_tying;
     lora.bias = args_.lora_bias;
+    // As the adapter_config.json of a model of images and text names them.
+    for (nn::ModuleNames* modules : {&lora.target_modules, &lora.exclude_modules}) {
+      if (modules->is_pattern) continue;
+      for (std::string& name : modules->names) name = name_in_language_model(name);
+    }
+    for (std::string& name : lora.modules_to_save) name = name_in_language_model(name);
     return lora;
   }
 
