@@ -211,10 +211,11 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
 }
 
 // In the forward pass of a segment the value has another slot, which collects the gradients of
-// the segments after it.
+// the segments after it. It also has one where something else in the segment needs a gradient, and
+// then nobody takes it.
 void SharedValue::set(Value value, const Pass& p) {
   const std::shared_ptr<Slot> later = std::exchange(value_, {}).slot;
-  if (later && later->has_gradient()) value.slot->give(later->take());
+  if (later && later->has_gradient() && value.slot) value.slot->give(later->take());
   value_ = std::move(value);
   value_.rebuild = {};
   if (!p.records() && p.needs_gradient()) value_.slot = std::make_shared<Slot>();

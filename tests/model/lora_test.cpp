@@ -169,6 +169,14 @@ TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
       kept));
 }
 
+// The first layer's keys, which later layers read, need no gradient; its queries do.
+TEST(LoraModels, OfQueriesAloneRecomputeWhereKeysAreShared) {
+  const ModelConfig config =
+      config_of("gemma4_text-shared", {.r = 4, .target_modules = {{"q_proj"}}});
+  EXPECT_TRUE(equal_bits(step_of(config, {.fused = true, .checkpointing = {.enabled = true}}),
+                         step_of(config, {.fused = true})));
+}
+
 // Adapters of all embeddings and of one kind of layer.
 nn::LoraConfig with_embeddings(double dropout = 0.0) {
   return {.r = 4,
