@@ -173,7 +173,7 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
   make_norms(scope, o, Order::kLast);
 }
 
-// That of queries and that of keys have two places in one order of registration.
+// Called at each point of the registration; makes the norms that are registered there.
 void DecoderAttention::make_norms(const nn::Scope& scope, const DecoderOptions& o,
                                   DecoderOptions::NormOrder order) {
   using Order = DecoderOptions::NormOrder;
@@ -183,10 +183,8 @@ void DecoderAttention::make_norms(const nn::Scope& scope, const DecoderOptions& 
     return nn::RmsNorm(scope / name, norms_heads_ ? o.head_dim : heads * o.head_dim, o.epsilon,
                        o.adds_one_to_norms);
   };
-  const bool after_queries = o.norm_order != Order::kLast && order == Order::kAfterQueries;
-  if (after_queries || order == o.norm_order) {
-    if (!query_norm_) query_norm_ = make_norm(o.names.query_norm, o.heads);
-  }
+  const Order of_queries = o.norm_order == Order::kLast ? Order::kLast : Order::kAfterQueries;
+  if (order == of_queries) query_norm_ = make_norm(o.names.query_norm, o.heads);
   if (order == o.norm_order && keys_of_ == attention_.layer) {
     key_norm_ = make_norm(o.names.key_norm, o.kv_heads);
   }

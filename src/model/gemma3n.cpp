@@ -104,8 +104,8 @@ class Laurel {
 
 class Gemma3nLayer {
  public:
-  Gemma3nLayer(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& all,
-               const AltUpOptions& streams, int64_t layer)
+  Gemma3nLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer,
+               const DecoderOptions& all, const AltUpOptions& streams)
       : Gemma3nLayer(scope, config, options_of_layer(all, layer), streams,
                      config.decoder.activation_sparsity_pattern[static_cast<size_t>(layer)],
                      layer) {}
@@ -175,7 +175,7 @@ class Gemma3nDecoder final : public Backbone {
                                   .active = own.altup_active_idx,
                                   .scales_output = own.altup_correct_scale,
                                   .epsilon = own.rms_norm_eps};
-    layers_ = make_layers_of(scope / "layers", config, options, streams);
+    layers_ = make_layers<Gemma3nLayer>(scope / "layers", config, options, streams);
     // Which last_norm() takes.
     (void)nn::RmsNorm(scope / "norm", config.hidden_size, own.rms_norm_eps);
     inputs_.emplace(scope, options.per_layer_input);
@@ -218,16 +218,6 @@ class Gemma3nDecoder final : public Backbone {
   [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
 
  private:
-  static std::vector<Gemma3nLayer> make_layers_of(const nn::Scope& scope, const ModelConfig& config,
-                                                  const DecoderOptions& options,
-                                                  const AltUpOptions& streams) {
-    std::vector<Gemma3nLayer> layers;
-    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      layers.emplace_back(scope / layer, config, options, streams, layer);
-    }
-    return layers;
-  }
-
   // x with the root mean square of `model`.
   static nn::Value like(const nn::Value& model, nn::Value x, nn::Pass& p) {
     return p.differentiate({model, std::move(x)}, {}, [](const std::vector<Tensor>& in) {

@@ -14,7 +14,7 @@ namespace finetune {
 struct PerLayerInputOptions {
   int64_t vocabulary = 0, layers = 0;
   int64_t hidden = 0;  // C
-  int64_t size = 0;    // D; 0: there are none
+  int64_t size = 0;    // D, or 0
   double epsilon = 1e-6;
   Activation activation = nullptr;  // of the layers' gates
   int64_t padding_row = -1;         // of the table, gets no gradient; -1: all rows get one

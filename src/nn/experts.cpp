@@ -3,7 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bincount.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/zeros.h>
@@ -11,18 +10,11 @@
 namespace finetune::nn {
 namespace {
 
-Value flattened(Value x, Pass& p) {
-  const std::vector<int64_t> sizes = x.tensor.sizes().vec();
-  Value y = p.result(rows_of(x.tensor), x.slot != nullptr);
-  if (x.rebuild) y.rebuild = [whole = x.rebuild] { return rows_of(whole()); };
-  p.record(y, [sizes, dx = x.slot](const Tensor& dy) { dx->give(dy.reshape(sizes)); });
-  return y;
-}
-
-Value reshaped(Value x, const std::vector<int64_t>& sizes, Pass& p) {
-  const Value y = p.result(x.tensor.view(sizes), x.slot != nullptr);
-  p.record(y, [dx = x.slot, rows = x.tensor.sizes().vec()](const Tensor& dy) {
-    dx->give(dy.reshape(rows));
+Value reshaped(const Value& x, const std::vector<int64_t>& sizes, Pass& p) {
+  Value y = p.result(x.tensor.reshape(sizes), x.slot != nullptr);
+  if (x.rebuild) y.rebuild = [whole = x.rebuild, sizes] { return whole().reshape(sizes); };
+  p.record(y, [dx = x.slot, before = x.tensor.sizes().vec()](const Tensor& dy) {
+    dx->give(dy.reshape(before));
   });
   return y;
 }
@@ -156,8 +148,7 @@ Routes MixtureOfExperts::route(const Value& rows, Pass& p) const {
 }
 
 Value MixtureOfExperts::computed(const Expert& expert, const Value& rows, const Value& shares,
-                                 const Tensor& positions, Pass& p) const {
-  const Tensor tokens = positions.div(options_.per_token, "floor");
+                                 const Tensor& positions, const Tensor& tokens, Pass& p) const {
   const Value x = taken(rows, tokens, p);
   Value gate = expert.gate(x, p);
   Value up = expert.up(x, p);
@@ -167,7 +158,8 @@ Value MixtureOfExperts::computed(const Expert& expert, const Value& rows, const 
 
 Value MixtureOfExperts::operator()(Value x, Pass& p) const {
   const std::vector<int64_t> sizes = x.tensor.sizes().vec();
-  const Value rows = flattened(std::move(x), p);
+  const Value rows = reshaped(x, {-1, sizes.back()}, p);
+  x = {};
   const Routes routes = route(rows, p);
   const std::vector<Tensor> positions = positions_of(routes.experts, options_.experts);
   Value sum;
@@ -179,14 +171,14 @@ Value MixtureOfExperts::operator()(Value x, Pass& p) const {
       }
       continue;
     }
-    Value y = computed(experts_[i], rows, routes.shares, positions[i], p);
+    const Tensor tokens = positions[i].div(options_.per_token, "floor");
+    Value y = computed(experts_[i], rows, routes.shares, positions[i], tokens, p);
     if (!sum.tensor.defined()) {
       sum.tensor = at::zeros({rows.tensor.size(0), y.tensor.size(1)}, y.tensor.options());
     }
-    const Tensor tokens = positions[i].div(options_.per_token, "floor");
     sum = put(std::move(sum), std::move(y), tokens, p);
   }
-  Value result = reshaped(std::move(sum), sizes, p);
+  Value result = reshaped(sum, sizes, p);
   if (unused.empty()) return result;
   const Value y = p.result(result.tensor, result.slot != nullptr);
   p.record(y, [&p, unused, dx = result.slot](Tensor dy) {

@@ -45,7 +45,8 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
 }
 
 GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
-    : activation_(o.activation), dropout_(o.dropout), sparsity_(o.sparsity) {
+    : activation_(o.activation), dropout_(o.dropout) {
+  if (o.sparsity > 0.0) deviations_ = deviations_below(o.sparsity);
   if (o.is_fused) {
     gate_up_.emplace(scope / o.gate_up, o.size, 2 * o.intermediate, o.has_bias);
   } else {
@@ -80,8 +81,7 @@ double deviations_below(double share) {
   return at_share.erfinv().item<float>() * std::sqrt(2.0F);
 }
 
-Value gaussian_top_k(Value x, double share, Pass& p) {
-  const double deviations = deviations_below(share);
+Value gaussian_top_k(Value x, double deviations, Pass& p) {
   return p.differentiate({std::move(x)}, {}, [deviations](const std::vector<Tensor>& in) {
     constexpr double kTiny = 1e-30;  // of equal values, whose root has no derivative
     const Tensor centred = in[0] - in[0].mean(-1, true);
@@ -102,7 +102,7 @@ Value GatedFeedForward::operator()(Value x, Pass& p) const {
     gate = (*gate_)(x, p);
     up = (*up_)(std::move(x), p);
   }
-  if (sparsity_ > 0.0) gate = gaussian_top_k(std::move(gate), sparsity_, p);
+  if (deviations_) gate = gaussian_top_k(std::move(gate), *deviations_, p);
   Value product = gated(std::move(gate), std::move(up), activation_, p);
   return (*down_)(dropout(std::move(product), dropout_, p), p);
 }

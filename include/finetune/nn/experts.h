@@ -9,7 +9,7 @@ namespace finetune::nn {
 
 struct ExpertsOptions {
   int64_t size = 0, intermediate = 0;  // of one expert
-  int64_t experts = 0;                 // E; 0: there are none
+  int64_t experts = 0;                 // E, or 0
   int64_t per_token = 0;               // k
   Activation activation = nullptr;
   bool router_comes_last = false;  // in the order of transformers' parameters
@@ -37,7 +37,7 @@ class MixtureOfExperts {
   };
   [[nodiscard]] Routes route(const Value& rows, Pass& p) const;
   [[nodiscard]] Value computed(const Expert& expert, const Value& rows, const Value& shares,
-                               const Tensor& positions, Pass& p) const;
+                               const Tensor& positions, const Tensor& tokens, Pass& p) const;
 
   ExpertsOptions options_;
   Weight router_;  // [E, C]

@@ -26,9 +26,9 @@ class DenseActivation {
 
 // How many standard deviations above the mean of a normal distribution this share of it ends.
 [[nodiscard]] double deviations_below(double share);
-// max(x - mean - m deviation, 0) of each row with the m below which this share of a normal
-// distribution lies: about 1 - `share` of the values stay (Gemma 3n's statistical top-k).
-[[nodiscard]] Value gaussian_top_k(Value x, double share, Pass& p);
+// max(x - mean - m deviation, 0) of each row with m = `deviations`: of normal values the share
+// above m stays (Gemma 3n's statistical top-k).
+[[nodiscard]] Value gaussian_top_k(Value x, double deviations, Pass& p);
 
 struct GatedOptions {
   int64_t size = 0, intermediate = 0;
@@ -41,7 +41,7 @@ struct GatedOptions {
   const char* up = "up_proj";
   const char* down = "down_proj";
   DropoutPoint dropout = {};  // of the product
-  double sparsity = 0.0;      // gaussian_top_k() of the gate; 0: none
+  double sparsity = 0.0;      // the share of the gate that gaussian_top_k() leaves out; 0: none
 };
 
 // down(Dropout(f(gate(x)) * up(x))): "gate_proj", "up_proj", "down_proj" (Shazeer 2020).
@@ -55,7 +55,7 @@ class GatedFeedForward {
   std::optional<Linear> down_;
   Activation activation_;
   DropoutPoint dropout_;
-  double sparsity_;
+  std::optional<double> deviations_;  // of gaussian_top_k()
 };
 
 // An activation with two parameters, "alpha_p" and "alpha_n" (kernels::Xielu). Files have its
