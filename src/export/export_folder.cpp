@@ -71,9 +71,7 @@ bool is_quantized(const MergedTensor& tensor, const std::vector<std::string>& sk
 }
 
 void check_nf4(const MergedModel& model) {
-  const auto is_expert = [](const MergedTensor& tensor) {
-    return tensor.name.find(".experts.") != std::string::npos;
-  };
+  const auto is_expert = [](const MergedTensor& tensor) { return is_of_one_expert(tensor.name); };
   if (std::ranges::any_of(model.tensors, is_expert)) {
     throw Error(ErrorKind::kUsage, "--outtype nf4: transformers does not hold the experts of a " +
                                        model.config.model_type +

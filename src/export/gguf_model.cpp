@@ -19,6 +19,7 @@
 #include "export/gguf_layout.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/export/export.h"
 #include "finetune/model/embedding_files.h"
@@ -657,7 +658,7 @@ class GgufBuilder {
   static bool is_left_out(const MergedTensor& tensor) {
     const auto has = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
     return tensor.name.starts_with("pooler.") || has(".act_fn.") || has("altup_projections.") ||
-           has("altup_unembed_projections.") || has(".experts.");
+           has("altup_unembed_projections.") || is_of_one_expert(tensor.name);
   }
 
   void add(const MergedTensor& source) {

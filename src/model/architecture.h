@@ -82,6 +82,8 @@ class Architecture {
     if (parameter.role() != ParameterRole::kWordEmbedding && !is_of_positions) return std::nullopt;
     return config.pad_token_id;
   }
+  // Whether a new parameter that is no weight of a layer is drawn as these are; else it is 0.
+  [[nodiscard]] virtual bool is_drawn(const std::string& /*parameter*/) const { return false; }
   // Factor of initializer_range in the standard deviation of a new weight.
   [[nodiscard]] virtual double fresh_share(const ModelConfig& /*config*/,
                                            std::string_view /*parameter*/) const {

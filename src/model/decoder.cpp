@@ -149,6 +149,7 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
   const int64_t queries = o.heads * o.head_dim;
   const int64_t keys = o.kv_heads * o.head_dim;
   const DecoderNames& names = o.names;
+  if (o.has_sinks) sinks_ = scope.parameter("sinks", {o.heads});
   if (o.fuses_qkv) {
     const auto make_output = [&] {
       output_.emplace(scope / names.output, queries, o.hidden, o.output_bias);
@@ -257,7 +258,7 @@ nn::Value DecoderAttention::operator()(const nn::Value& x, LayerValues& shared, 
   share(all, shared, p);
   nn::Value attended =
       nn::attend(std::move(all), attention_, p,
-                 keys_of_ == attention_.layer ? std::nullopt : std::optional(keys_of_));
+                 keys_of_ == attention_.layer ? std::nullopt : std::optional(keys_of_), sinks_);
   if (gate)
     attended = nn::gated(std::move(*gate), std::move(attended), find_activation("sigmoid"), p);
   return (*output_)(std::move(attended), p);
@@ -271,10 +272,12 @@ DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& options
       layer_(layer) {
   const DecoderOptions o = options_of_layer(options, layer);
   if (o.scales_layers) scale_ = scope.parameter("layer_scalar", {1}, ParameterRole::kConstant);
-  if (o.norms_come_first) make_norms(scope, o);
+  using NormsCome = DecoderOptions::NormsCome;
+  if (o.norms_come == NormsCome::kFirst) make_norms(scope, o);
   mixer_.emplace(make_mixer(scope, o, layer));
+  if (o.norms_come == NormsCome::kBeforeFeedForward) make_norms(scope, o);
   feed_forward_.emplace(make_feed_forward(scope / o.names.feed_forward, o, layer));
-  if (!o.norms_come_first) make_norms(scope, o);
+  if (o.norms_come == NormsCome::kLast) make_norms(scope, o);
   if (o.per_layer_input.size > 0) input_.emplace(scope, o.per_layer_input);
 }
 

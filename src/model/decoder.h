@@ -58,7 +58,9 @@ struct DecoderOptions {
   double epsilon = 1e-6;
   bool adds_one_to_norms = false;  // y = x / rms(x) * (1 + weight)
   DecoderNorms norms = {};
-  bool norms_come_first = false;  // before attention and feed-forward network, in the same order
+  // Where the norms of a layer are in the same order.
+  enum class NormsCome { kLast, kBeforeFeedForward, kFirst };
+  NormsCome norms_come = NormsCome::kLast;
   DecoderNames names = {};
   enum class QueryKeyNorm { kNone, kOfHeads, kOfRows };
   QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
@@ -112,6 +114,7 @@ struct DecoderOptions {
   bool causal = true;        // a token attends to itself and to earlier tokens
   double query_scale = 0.0;  // 0: 1 / sqrt(head_dim)
   double softcap = 0.0;      // of scores; 0: none
+  bool has_sinks = false;    // of attention, "sinks"
   double attention_dropout = 0.0, embedding_dropout = 0.0;
   double attention_output_dropout = 0.0, feed_forward_dropout = 0.0;
   double embedding_scale = 1.0, residual_scale = 1.0;
@@ -139,7 +142,8 @@ void check_layer_types(const ModelConfig& config, const Architecture::Refuse& re
 void refuse_query_key_norms(const ModelConfig& config, const Architecture::Refuse& refuse);
 // Adds the fields of families whose layers have experts, and refuses what does not fit.
 void add_expert_fields(ConfigFields& fields, ModelConfig& config);
-void check_experts(const ModelConfig& config, const Architecture::Refuse& refuse);
+void check_experts(const ModelConfig& config, const Architecture::Refuse& refuse,
+                   const std::string& count = "num_experts");
 [[nodiscard]] nn::ExpertsOptions experts_of(const ModelConfig& config, int64_t intermediate);
 // Adds the fields of families whose layers have sliding windows.
 void add_window_fields(ConfigFields& fields, ModelConfig& config);
@@ -191,6 +195,7 @@ class DecoderAttention {
   std::optional<nn::FusedProjections> query_key_value_;
   std::optional<nn::Linear> output_;
   std::optional<nn::RmsNorm> query_norm_, key_norm_, value_norm_;
+  Weight sinks_;     // [heads], or undefined
   int64_t keys_of_;  // the layer whose keys and values these are
   bool is_shared_;   // by layers with other queries
 };

@@ -108,17 +108,18 @@ void add_expert_fields(ConfigFields& fields, ModelConfig& c) {
                         {"router_aux_loss_coef", &own.router_aux_loss_coef, 0.0, 1e6}});
 }
 
-void check_experts(const ModelConfig& config, const Architecture::Refuse& refuse) {
+void check_experts(const ModelConfig& config, const Architecture::Refuse& refuse,
+                   const std::string& count) {
   const DecoderConfig& own = config.decoder;
   if (own.output_router_logits) {
     refuse(
         "output_router_logits true is not available: the router's auxiliary loss is not; write "
         "false");
   }
-  if (!own.num_experts) refuse("num_experts is null");
+  if (!own.num_experts) refuse(count + " is null");
   if (own.num_experts_per_tok > *own.num_experts) {
-    refuse("num_experts_per_tok " + std::to_string(own.num_experts_per_tok) +
-           " is above num_experts " + std::to_string(*own.num_experts));
+    refuse("num_experts_per_tok " + std::to_string(own.num_experts_per_tok) + " is above " + count +
+           " " + std::to_string(*own.num_experts));
   }
 }
 

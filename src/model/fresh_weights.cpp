@@ -71,7 +71,9 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
   const double deviation = config.initializer_range != 0.0 ? config.initializer_range : 0.02;
   // Drawn on the CPU, so that every device and format starts from the same numbers.
   const Tensor values = at::zeros(parameter.handle.sizes());
-  const bool is_weight = parameter.name().ends_with("weight");
+  const bool is_weight = parameter.name().ends_with("weight") ||
+                         parameter.role() == ParameterRole::kStackedLinear ||
+                         architecture.is_drawn(parameter.name());
   if (parameter.name().ends_with(kMagnitude)) {
     values.copy_(fresh_magnitude(parameter, store, config));
   } else if (const auto fixed = architecture.fixed_values(config, parameter.handle)) {

@@ -57,7 +57,7 @@ class GptNeoX final : public DecoderFamily {
     options.names.query_key_value = "query_key_value";
     options.names.output = "dense";
     options.names.last_norm = "final_layer_norm";
-    options.norms_come_first = true;
+    options.norms_come = DecoderOptions::NormsCome::kFirst;
     options.has_layer_norms = true;
     options.has_padding_row = false;
     options.is_parallel = config.decoder.use_parallel_residual;

@@ -46,6 +46,15 @@ Tensor keys_before(const Tensor& scores, int64_t first, const AttentionOptions& 
   return options.window > 0 ? seen.logical_and(distance.lt(options.window)) : seen;
 }
 
+// softmax(scores), with a further score of each row of a head, if there are sinks [heads].
+Tensor softmax_with(const Tensor& scores, const Tensor& sinks) {
+  if (!sinks.defined()) return scores.softmax(-1);
+  std::vector<int64_t> shape = scores.sizes().vec();
+  shape.back() = 1;
+  const Tensor further = sinks.view({1, -1, 1, 1}).to(scores.scalar_type()).expand(shape);
+  return at::cat({scores, further}, -1).softmax(-1).narrow(-1, 0, scores.size(-1));
+}
+
 // Combines these keys with the mask: [.., T, T] or [B, 1, 1, T]; undefined: all keys are allowed.
 Tensor allowed_keys(const Tensor& scores, const AttentionOptions& options, const Tensor& mask) {
   if (!options.causal && options.window == 0) return mask;
@@ -64,7 +73,8 @@ Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   const bool drops = pass.dropout && options.dropout != 0.0;
   // Where operators are compiled, the fused one is a call that only a TPU runs: XLA fuses these
   // itself.
-  if (!drops && !options.causal && options.window == 0 && !compiles_shapes(q.device())) {
+  const bool is_plain = !options.causal && options.window == 0 && !options.sinks.defined();
+  if (!drops && is_plain && !compiles_shapes(q.device())) {
     const std::optional<Tensor> mask =
         pass.mask.defined() ? std::optional<Tensor>(pass.mask) : std::nullopt;
     return joined(at::scaled_dot_product_attention(q, k, v, mask));
@@ -79,7 +89,7 @@ Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   if (allowed.defined()) {
     scores = scores.masked_fill(allowed.logical_not(), -std::numeric_limits<float>::infinity());
   }
-  Tensor probabilities = scores.softmax(-1);
+  Tensor probabilities = softmax_with(scores, options.sinks);
   const bool hides_keys = options.causal || options.window != 0;
   if (hides_keys && pass.mask.defined()) {  // all keys of a query may be masked
     probabilities = at::where(allowed.any(-1, true), probabilities, 0.0);
@@ -154,14 +164,16 @@ Tensor attend_after(const Tensor& query, const AttentionOptions& options, int64_
   if (options.softcap != 0.0) scores = (scores / options.softcap).tanh() * options.softcap;
   const Tensor seen = keys_before(scores, cache.length, options);
   scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<float>::infinity());
-  const Tensor probabilities = scores.softmax(-1).to(v.scalar_type()).flatten(2, 3);
+  scores = softmax_with(scores.flatten(1, 2), options.sinks).unflatten(1, {kv_heads, -1});
+  const Tensor probabilities = scores.to(v.scalar_type()).flatten(2, 3);
   return joined(probabilities.matmul(v).reshape({1, options.heads, count, -1}));
 }
 
 }  // namespace
 
-Value attend(Projections projections, const AttentionOptions& options, Pass& p,
-             std::optional<int64_t> cached) {
+Value attend(Projections projections, AttentionOptions options, Pass& p,
+             std::optional<int64_t> cached, const Weight& sinks) {
+  options.sinks = p.is_plain() ? p.leaf(sinks) : p.values(sinks);
   if (KeyValueCache* cache = p.options().cache) {
     FT_CHECK(!p.records() && options.causal, "a cache serves evaluation of causal models");
     if (!cached) append(projections, options.layer, *cache);
@@ -178,14 +190,15 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p,
   }
   const kernels::Attended attended =
       kernels::fused_attention(query.tensor, key.tensor, value.tensor, options, p.inputs());
-  const Value y = p.result(attended.context, query.slot || key.slot || value.slot);
+  const Value y =
+      p.result(attended.context, query.slot || key.slot || value.slot || p.trains(sinks));
   if (!y.slot) {
     projections = {};  // frees them before the caller's full expression ends
     return y;
   }
   kernels::Attended kept = {.context = {}, .log_sum_exp = attended.log_sum_exp};
   if (kept.log_sum_exp.defined()) kept.context = attended.context;
-  p.record(y, [&p, options, kept, q = std::move(query), k = std::move(key),
+  p.record(y, [&p, options, kept, sinks, q = std::move(query), k = std::move(key),
                v = std::move(value)](const Tensor& dy) mutable {
     const kernels::AttendedGradients gradients = kernels::fused_attention_backward(
         to_overwrite(std::exchange(q.tensor, {})), to_overwrite(std::exchange(k.tensor, {})),
@@ -194,6 +207,9 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p,
     give(q.slot, gradients.query);
     give(k.slot, gradients.key);
     give(v.slot, gradients.value);
+    if (!sinks.defined()) return;
+    p.add(sinks, gradients.sinks);
+    p.complete({sinks});
   });
   return y;
 }

@@ -246,6 +246,19 @@ Value softcap(Value x, double c, Pass& p) {
                          [c](const std::vector<Tensor>& in) { return (in[0] / c).tanh() * c; });
 }
 
+Value clamped(Value x, const Clamp& range, Pass& p) {
+  if (p.is_plain()) return {.tensor = x.tensor.clamp(range.least, range.most) + range.added};
+  Tensor inside;
+  if (x.slot) inside = x.tensor.ge(range.least).logical_and_(x.tensor.le(range.most));
+  Tensor values = to_overwrite(std::exchange(x.tensor, {}));
+  values.clamp_(range.least, range.most);
+  if (range.added != 0.0) values.add_(range.added);
+  Value y = p.result(std::move(values), x.slot != nullptr);
+  p.record(
+      y, [inside, dx = x.slot](Tensor dy) { dx->give(to_overwrite(std::move(dy)).mul_(inside)); });
+  return y;
+}
+
 Value activate(Value x, Activation f, Pass& p) {
   return p.differentiate({std::move(x)}, {},
                          [f](const std::vector<Tensor>& in) { return f(in[0]); });

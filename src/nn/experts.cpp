@@ -115,26 +115,57 @@ std::vector<Tensor> positions_of(const Tensor& experts, int64_t count) {
 
 MixtureOfExperts::MixtureOfExperts(const Scope& scope, const ExpertsOptions& options)
     : options_(options) {
-  const auto make_router = [&] {
-    router_ = (scope / "gate").parameter("weight", {options.experts, options.size});
-  };
-  if (!options.router_comes_last) make_router();
+  if (!options.router_comes_last) make_router(scope);
+  make_experts(scope);
+  if (options.router_comes_last) make_router(scope);
+}
+
+void MixtureOfExperts::make_router(const Scope& scope) {
+  const Scope own = scope / options_.router;
+  router_ = own.parameter("weight", {options_.experts, options_.size});
+  if (options_.router_has_bias) router_bias_ = own.parameter("bias", {options_.experts});
+}
+
+void MixtureOfExperts::make_experts(const Scope& scope) {
+  const int64_t size = options_.size;
+  const int64_t intermediate = options_.intermediate;
+  if (options_.stack) {
+    const ExpertsOptions::Stack& stack = *options_.stack;
+    const auto make = [&](const char* name, int64_t inputs, int64_t outputs, bool has_bias) {
+      return StackedLinear(scope, name,
+                           {.count = options_.experts,
+                            .inputs = inputs,
+                            .outputs = outputs,
+                            .is_transposed = stack.is_transposed,
+                            .has_bias = has_bias});
+    };
+    StackedLinear gate_up = make(stack.gate_up, size, 2 * intermediate, stack.has_bias);
+    StackedLinear down = make(stack.down, intermediate, size, /*has_bias=*/false);
+    stacks_.emplace(std::move(gate_up), std::move(down));
+    if (stack.has_bias) {
+      down_bias_ =
+          scope.parameter(std::string(stack.down) + StackedLinear::kBias, {options_.experts, size});
+    }
+    return;
+  }
   const Scope all = (scope / "experts").without_adapters();
-  for (int64_t i = 0; i < options.experts; ++i) {
+  for (int64_t i = 0; i < options_.experts; ++i) {
     const auto make = [&](const char* name, int64_t inputs, int64_t outputs) {
       return Linear(all / i / name, inputs, outputs, /*has_bias=*/false);
     };
-    Linear gate = make("gate_proj", options.size, options.intermediate);
-    Linear up = make("up_proj", options.size, options.intermediate);
-    Linear down = make("down_proj", options.intermediate, options.size);
+    Linear gate = make("gate_proj", size, intermediate);
+    Linear up = make("up_proj", size, intermediate);
+    Linear down = make("down_proj", intermediate, size);
     experts_.push_back({std::move(gate), std::move(up), std::move(down)});
   }
-  if (options.router_comes_last) make_router();
 }
 
 Routes MixtureOfExperts::route(const Value& rows, Pass& p) const {
-  const Value probabilities = p.differentiate({rows}, {router_}, [](const std::vector<Tensor>& in) {
-    return at::linear(in[0].to(at::kFloat), in[1].to(at::kFloat)).softmax(-1);
+  std::vector<Weight> weights = {router_};
+  if (router_bias_.defined()) weights.push_back(router_bias_);
+  const Value probabilities = p.differentiate({rows}, weights, [](const std::vector<Tensor>& in) {
+    const auto bias = in.size() > 2 ? std::optional<Tensor>(in[2].to(at::kFloat)) : std::nullopt;
+    return at::linear(in[0].to(at::kFloat), in[1].to(at::kFloat), bias).softmax(-1);
   });
   const Tensor order = std::get<1>(
       at::sort(probabilities.tensor.detach(), /*stable=*/true, /*dim=*/-1, /*descending=*/true));
@@ -147,13 +178,48 @@ Routes MixtureOfExperts::route(const Value& rows, Pass& p) const {
   return {.shares = std::move(shares), .experts = chosen};
 }
 
-Value MixtureOfExperts::computed(const Expert& expert, const Value& rows, const Value& shares,
-                                 const Tensor& positions, const Tensor& tokens, Pass& p) const {
-  const Value x = taken(rows, tokens, p);
-  Value gate = expert.gate(x, p);
-  Value up = expert.up(x, p);
-  return expert.down(
-      weighted(std::move(gate), std::move(up), shares, positions, options_.activation, p), p);
+MixtureOfExperts::Halves MixtureOfExperts::halves(const Turn& turn, const Value& x, Pass& p) const {
+  Halves both;
+  if (stacks_) {
+    Value all = stacks_->gate_up(x, static_cast<int64_t>(turn.number), turn.is_first, p);
+    if (options_.stack->alternates) {
+      all = parts_together(std::move(all), options_.intermediate, 2, p);
+    }
+    const int64_t half = options_.intermediate;
+    std::vector<Value> parts = split(std::move(all), {half, half}, p);
+    both = {.gate = std::move(parts[0]), .up = std::move(parts[1])};
+  } else {
+    const Expert& expert = experts_[turn.number];
+    both.gate = expert.gate(x, p);
+    both.up = expert.up(x, p);
+  }
+  if (options_.limit == 0.0) return both;
+  both.gate = clamped(std::move(both.gate), {.most = options_.limit}, p);
+  both.up = clamped(std::move(both.up),
+                    {.least = -options_.limit, .most = options_.limit, .added = 1.0}, p);
+  return both;
+}
+
+Value MixtureOfExperts::down(const Turn& turn, Value x, Pass& p) const {
+  if (!stacks_) return experts_[turn.number].down(std::move(x), p);
+  return stacks_->down(std::move(x), static_cast<int64_t>(turn.number), turn.is_first, p);
+}
+
+// Of each token the sum over its experts of share * bias: shares are of the rows before the product
+// down, to which the biases are added.
+Value MixtureOfExperts::with_biases(Value sum, const Routes& routes, Pass& p) const {
+  Value biases = p.differentiate({routes.shares}, {down_bias_}, [&](const std::vector<Tensor>& in) {
+    const Tensor none = at::zeros({in[0].size(0), options_.experts}, in[0].options());
+    return none.scatter(1, routes.experts, in[0]).matmul(in[1].to(at::kFloat));
+  });
+  return add({std::move(sum), to_precision(std::move(biases), p)}, p);
+}
+
+// Those that this expert alone has.
+std::vector<Weight> MixtureOfExperts::weights_of(size_t number) const {
+  if (stacks_) return {};
+  const Expert& expert = experts_[number];
+  return {expert.gate.weight(), expert.up.weight(), expert.down.weight()};
 }
 
 Value MixtureOfExperts::operator()(Value x, Pass& p) const {
@@ -164,20 +230,26 @@ Value MixtureOfExperts::operator()(Value x, Pass& p) const {
   const std::vector<Tensor> positions = positions_of(routes.experts, options_.experts);
   Value sum;
   std::vector<Weight> unused;
-  for (size_t i = 0; i < experts_.size(); ++i) {
+  for (size_t i = 0; i < positions.size(); ++i) {
     if (positions[i].numel() == 0) {
-      for (const Linear* part : {&experts_[i].gate, &experts_[i].up, &experts_[i].down}) {
-        if (p.trains(part->weight())) unused.push_back(part->weight());
+      for (const Weight& weight : weights_of(i)) {
+        if (p.trains(weight)) unused.push_back(weight);
       }
       continue;
     }
+    const Turn turn = {.number = i, .is_first = !sum.tensor.defined()};
     const Tensor tokens = positions[i].div(options_.per_token, "floor");
-    Value y = computed(experts_[i], rows, routes.shares, positions[i], tokens, p);
+    auto [gate, up] = halves(turn, taken(rows, tokens, p), p);
+    Value y = down(turn,
+                   weighted(std::move(gate), std::move(up), routes.shares, positions[i],
+                            options_.activation, p),
+                   p);
     if (!sum.tensor.defined()) {
       sum.tensor = at::zeros({rows.tensor.size(0), y.tensor.size(1)}, y.tensor.options());
     }
     sum = put(std::move(sum), std::move(y), tokens, p);
   }
+  if (down_bias_.defined()) sum = with_biases(std::move(sum), routes, p);
   Value result = reshaped(sum, sizes, p);
   if (unused.empty()) return result;
   const Value y = p.result(result.tensor, result.slot != nullptr);

@@ -258,7 +258,7 @@ void Gradients::add_product_to_rows(const Weight& weight, int64_t first, const T
   if (kernels::has_float32_product(dy, x)) {
     const Tensor left = flat_rows(dy).t();
     const Tensor right = flat_rows(x);
-    const Tensor target = open_gradient(parameter).narrow(0, first, left.size(0));
+    const Tensor target = flat_rows(open_gradient(parameter)).narrow(0, first, left.size(0));
     if (is_summed_exactly(parameter)) {
       kernels::add_float32_product(target, left, right, 1.0);
       return;
@@ -273,8 +273,9 @@ void Gradients::add_product_to_rows(const Weight& weight, int64_t first, const T
   }
   const Tensor left = flat_rows(dy).to(at::kFloat);
   const Tensor right = flat_rows(x).to(at::kFloat);
-  if (left.size(1) == weight.size(0) && set_product(parameter, left.t(), right)) return;
-  const Tensor target = open_gradient(parameter).narrow(0, first, left.size(1));
+  const bool is_whole = weight.dim() == 2 && left.size(1) == weight.size(0);
+  if (is_whole && set_product(parameter, left.t(), right)) return;
+  const Tensor target = flat_rows(open_gradient(parameter)).narrow(0, first, left.size(1));
   if (is_summed_exactly(parameter)) {
     if (kernels::has_token_product(left.t(), right)) {
       kernels::token_product(target, left.t(), right, kernels::TokenAxis::kInner, 1.0);

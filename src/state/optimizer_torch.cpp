@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/base/model_files.h"
 
 namespace finetune {
 namespace {
@@ -58,7 +59,7 @@ bool transformers_reads_states(const Optimizer& optimizer) {
   // transformers numbers the matrices of all experts of a layer as one parameter.
   const auto& parameters = optimizer.parameters().parameters();
   return std::ranges::none_of(optimizer.slots(), [&](const Optimizer::Slot& slot) {
-    return parameters[slot.parameter].name().find(".experts.") != std::string::npos;
+    return is_of_one_expert(parameters[slot.parameter].name());
   });
 }
 

@@ -5,9 +5,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/randn_like.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -109,6 +111,7 @@ struct RuleCase {
   int64_t kv_heads;
   AttentionRule rule;
   double dropout;
+  bool has_sinks = false;
 };
 
 std::vector<RuleCase> rule_cases() {
@@ -121,7 +124,10 @@ std::vector<RuleCase> rule_cases() {
           {4, {.window = 1}, 0.0},
           {4, {.window = 4}, 0.2},
           {2, {.window = 33}, 0.2},
-          {1, {.window = 200, .scale = 0.4}, 0.0}};
+          {1, {.window = 200, .scale = 0.4}, 0.0},
+          {2, {.causal = true, .window = 7}, 0.2, true},
+          {1, {.causal = true}, 0.0, true},
+          {4, {.window = 5, .scale = 0.7, .softcap = 0.8}, 0.0, true}};
 }
 
 // Sequences longer than a tile, some with masked tokens.
@@ -142,6 +148,11 @@ Attention rule_inputs(const RuleCase& c, at::ScalarType type, const TokenLayout&
   if (has_holes) {
     inputs.mask = at::ones({1, 1, 1, tokens}, at::kBool);
     for (const int64_t hole : {0, 1, 40, 89, 91, 130}) inputs.mask[0][0][0][hole] = false;
+  }
+  if (c.has_sinks) {
+    inputs.sinks = at::tensor(at::ArrayRef<float>{0.5F, -2.0F, 30.0F, -40.0F});
+    inputs.of_sinks = at::full({layout.rows(), 4}, -1e9F);
+    if (type == at::kFloat) inputs.of_sinks.zero_();
   }
   const DropoutStream stream{.seed = 3, .update = 2, .first_position = 9};
   inputs.dropout = make_dropout_numbers(c.dropout, std::optional(stream), 1,
@@ -168,6 +179,9 @@ TEST(AttentionWithARule, HasTheValuesAndGradientsOfTensorOperations) {
     EXPECT_TRUE(near(fast.query, slow.query)) << c.kv_heads << c.rule.window;
     EXPECT_TRUE(near(fast.key, slow.key)) << c.kv_heads << c.rule.window;
     EXPECT_TRUE(near(fast.value, slow.value)) << c.kv_heads << c.rule.window;
+    if (c.has_sinks) {
+      EXPECT_TRUE(near(fast.of_sinks, slow.of_sinks.to(at::kDouble))) << c.rule.window;
+    }
   }
 }
 
@@ -193,8 +207,13 @@ TEST(AttentionWithARule, HasTheGradientsOfAutogradInTensorOperations) {
     if (c.rule.window > 0) {
       hidden = hidden.logical_or(at::ones({9, 9}, at::kBool).tril(-c.rule.window));
     }
-    const Tensor out = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity())
+    Tensor sinks = at::full({4}, -std::numeric_limits<double>::infinity(), at::kDouble);
+    if (c.has_sinks) sinks = inputs.sinks.to(at::kDouble);
+    sinks.set_requires_grad(true);
+    scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+    const Tensor out = at::cat({scores, sinks.view({4, 1, 1}).expand({4, 9, 1})}, -1)
                            .softmax(-1)
+                           .narrow(-1, 0, 9)
                            .matmul(v)
                            .transpose(0, 1)
                            .reshape({1, 9, 24});
@@ -204,6 +223,9 @@ TEST(AttentionWithARule, HasTheGradientsOfAutogradInTensorOperations) {
     EXPECT_TRUE(at::allclose(inputs.query, leaves[0].grad(), 1e-9, 1e-9));
     EXPECT_TRUE(at::allclose(inputs.key, leaves[1].grad(), 1e-9, 1e-9));
     EXPECT_TRUE(at::allclose(inputs.value, leaves[2].grad(), 1e-9, 1e-9));
+    if (c.has_sinks) {  // stored in float32
+      EXPECT_TRUE(at::allclose(inputs.of_sinks[0], sinks.grad().to(at::kFloat), 1e-6, 1e-6));
+    }
   }
 }
 

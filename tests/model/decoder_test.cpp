@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "stablelm", "stablelm-parallel", "exaone4", "hunyuan_v1_dense", "ministral3",
                     "nanochat", "modernbert-decoder", "lfm2", "lfm2-biased", "qwen3_5_text",
                     "apertus", "gemma4_text", "gemma4_text-shared", "gemma3n_text", "qwen3_moe",
-                    "olmoe"),
+                    "olmoe", "granitemoe", "gpt_oss"),
     [](const auto& shown) {
       std::string name = shown.param;
       std::replace(name.begin(), name.end(), '-', '_');

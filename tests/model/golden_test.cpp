@@ -14,6 +14,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "finetune/model/model.h"
 #include "finetune/tensor/model_tensors.h"
 #include "finetune/tensor/safetensors.h"
@@ -119,7 +120,9 @@ std::vector<Case> cases() {
                            "gemma4_text-shared",
                            "gemma3n_text",
                            "qwen3_moe",
-                           "olmoe"}) {
+                           "olmoe",
+                           "granitemoe",
+                           "gpt_oss"}) {
     list.push_back({name, std::nullopt});
   }
   return list;
@@ -184,10 +187,19 @@ class Golden : public testing::TestWithParam<Case> {
     return list;
   }
 
-  // "mlp.experts.gate_up_proj" of "mlp.experts.3.up_proj.weight".
+  // "mlp.experts.gate_up_proj" of "mlp.experts.3.up_proj.weight", and what granitemoe's files name
+  // otherwise than its class.
   static std::string name_of(const std::string& name) {
+    const std::string start = name.substr(0, name.find("block_sparse_moe."));
+    if (name.ends_with(".input_linear.weight")) {
+      return start + "block_sparse_moe.experts.gate_up_proj";
+    }
+    if (name.ends_with(".output_linear.weight")) {
+      return start + "block_sparse_moe.experts.down_proj";
+    }
+    if (name.ends_with(".router.layer.weight")) return start + "block_sparse_moe.router.weight";
+    if (!is_of_one_expert(name)) return name;
     const size_t experts = name.find(".experts.");
-    if (experts == std::string::npos) return name;
     const bool is_down = name.ends_with(".down_proj.weight");
     return name.substr(0, experts) + ".experts." + (is_down ? "down_proj" : "gate_up_proj");
   }

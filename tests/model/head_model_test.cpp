@@ -190,13 +190,15 @@ ModelConfig tiny_decoder_head(const std::string& type) {
   if (type != "gpt_neox" && type != "modernbert-decoder") keys["num_key_value_heads"] = 2;
   if (type == "gemma3n_text") keys["num_kv_shared_layers"] = 0;
   if (type == "olmoe" || type == "qwen3_moe") keys["num_experts"] = 8;
+  if (type == "gpt_oss") keys["num_local_experts"] = 8;
   return override_model_config(default_model_config(type), keys);
 }
 
 // As in transformers.
 bool has_sequence_classifier(const std::string& type) {
   return type != "granite" && type != "ernie4_5" && type != "nanochat" && type != "lfm2" &&
-         type != "apertus" && type != "gemma4_text" && type != "gemma3n_text" && type != "olmoe";
+         type != "apertus" && type != "gemma4_text" && type != "gemma3n_text" && type != "olmoe" &&
+         type != "granitemoe";
 }
 bool has_token_classifier(const std::string& type) {
   return has_sequence_classifier(type) && type != "olmo2" && type != "olmo3" &&
@@ -222,7 +224,7 @@ TEST(HeadModel, OfADecoderIsAClassifier) {
       const auto tokens = make_model(Head::kTokenClassification, config, 1, kHeadDevice);
       EXPECT_THAT(run(*tokens, row()).sizes().vec(), testing::ElementsAre(1, 7, 3));
       EXPECT_EQ(tokens->parameters().back().name,
-                type.starts_with("gpt") ? "classifier.bias" : "score.bias");
+                type == "gpt2" || type == "gpt_neox" ? "classifier.bias" : "score.bias");
     } else {
       EXPECT_THROW((void)make_model(Head::kTokenClassification, config, 1, kHeadDevice), Error);
     }

@@ -41,7 +41,8 @@ const std::vector<std::string> kDecoders = {"llama",        "llama-tied",  "llam
                                             "gpt_neox",     "phi",         "stablelm",
                                             "nanochat",     "lfm2",        "qwen3_5_text",
                                             "apertus",      "gemma4_text", "gemma4_text-shared",
-                                            "gemma3n_text", "qwen3_moe",   "olmoe"};
+                                            "gemma3n_text", "qwen3_moe",   "olmoe",
+                                            "granitemoe",   "gpt_oss"};
 
 ModelConfig config_of(const std::string& name, const nn::LoraConfig& lora, double dropout = 0.0) {
   ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);

@@ -17,7 +17,9 @@ from support import ROOT, TEXT, ParityTest, run_binary, run_for_code, state, wei
 TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "lighthouse"
 BLOCK = 32
 STEPS = 20
-EXPERTS = ("olmoe", "qwen3_moe")
+EXPERTS = ("olmoe", "qwen3_moe")  # each a weight
+# Its Trainer loads no weight that has another name in files, its own included.
+RENAMED = ("granitemoe",)
 # float32 sums in another order, through twenty steps of Adam.
 WEIGHTS = 2e-3
 
@@ -125,6 +127,13 @@ FAMILIES = {
     "qwen3_moe": maker("qwen3_moe", head_dim=8, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
                        norm_topk_prob=True, initializer_range=0.1),
     "olmoe": maker("olmoe", num_key_value_heads=4, num_experts=6, num_experts_per_tok=2, initializer_range=0.1),
+    "granitemoe": maker("granitemoe", num_local_experts=6, num_experts_per_tok=2, initializer_range=0.1,
+                        embedding_multiplier=4.0, logits_scaling=2.0, residual_multiplier=0.5,
+                        attention_multiplier=0.3),
+    "gpt_oss": maker("gpt_oss", head_dim=8, num_local_experts=6, num_experts_per_tok=2, initializer_range=0.1,
+                     sliding_window=8, swiglu_limit=1.0, rope_parameters={
+                         "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "truncate": False,
+                         "original_max_position_embeddings": 16}),
     "gemma3n_text": maker("gemma3n_text", num_hidden_layers=5, head_dim=8, num_kv_shared_layers=2, sliding_window=8,
                           layer_types=["sliding_attention", "full_attention"] * 2 + ["full_attention"],
                           activation_sparsity_pattern=[0.8, 0.8, 0.0, 0.0, 0.0], laurel_rank=4,
@@ -328,9 +337,10 @@ class CausalLm(ParityTest):
             resumed = self.ours(family, f"ours-{family}-resumed", resume_from_checkpoint=str(output / "checkpoint-10"))
             self.assert_same_weights(weights(resumed), weights(output), 0.0)
             return
-        again = self.trainer(family, f"theirs-{family}-again")
-        again.train(resume_from_checkpoint=str(output / "checkpoint-10"))
-        self.assert_same_log(again.state.log_history, log, first_step=11)
+        if family not in RENAMED:
+            again = self.trainer(family, f"theirs-{family}-again")
+            again.train(resume_from_checkpoint=str(output / "checkpoint-10"))
+            self.assert_same_log(again.state.log_history, log, first_step=11)
         their_checkpoint = str(self.folder / f"theirs-{family}" / "checkpoint-10")
         resumed = self.ours(
             family, f"ours-{family}-again", resume_from_checkpoint=their_checkpoint

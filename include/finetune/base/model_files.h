@@ -41,6 +41,15 @@ inline constexpr char kSentenceModelFile[] = "config_sentence_transformers.json"
 [[nodiscard]] inline bool is_module_folder_name(const std::string& name) {
   return !name.empty() && module_folder(name + "/") == name;
 }
+// Whether a weight is that of one expert, "….experts.3.up_proj.weight": transformers has those of a
+// layer's experts as one parameter, and files of other families, too.
+[[nodiscard]] constexpr bool is_of_one_expert(std::string_view weight) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t found = weight.find(kExperts);
+  if (found == std::string_view::npos || found + kExperts.size() == weight.size()) return false;
+  const char first = weight[found + kExperts.size()];
+  return first >= '0' && first <= '9';
+}
 [[nodiscard]] constexpr bool is_embedding_file_name(std::string_view name) {
   return name == kModulesFile || name == kSentenceConfigFile || name == kSentenceModelFile ||
          (!module_folder(name).empty() && name.ends_with("/config.json"));

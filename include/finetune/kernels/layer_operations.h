@@ -166,6 +166,9 @@ struct HeadAttention {
   int64_t window = 0;
   double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
   double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: unchanged
+  // [heads] float32: a further score of each row, to a key that has no value; or undefined. Not
+  // with block_sparse.
+  Tensor sinks = {};
   // Used in passes over more tokens than its longest_full(); shorter ones have full attention.
   std::optional<BlockSparseOptions> block_sparse = {};
 };
@@ -181,6 +184,7 @@ struct Attended {
                                        const HeadAttention& attention, const PassInputs& pass);
 struct AttendedGradients {
   Tensor query, key, value;
+  Tensor sinks = {};  // [heads] float32, of those that there are
 };
 // May overwrite query, key and value, and returns their gradients, in their memory or not. Does not
 // read `forward.context` if log_sum_exp is undefined.

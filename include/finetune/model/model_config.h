@@ -95,8 +95,9 @@ struct DecoderConfig {
   int64_t num_experts_per_tok = 8, decoder_sparse_step = 1;
   bool norm_topk_prob = false, output_router_logits = false;  // the latter true is not available
   double router_aux_loss_coef = 0.001;
-  std::vector<int64_t> mlp_only_layers;  // which have no experts
-  std::optional<double> clip_qkv;        // olmoe; only null is available
+  std::vector<int64_t> mlp_only_layers;             // which have no experts
+  std::optional<double> clip_qkv;                   // olmoe; only null is available
+  double swiglu_alpha = 1.702, swiglu_limit = 7.0;  // gpt_oss; only this alpha is available
   // gemma4_text, gemma3n_text. Layers that the map does not have are as the other fields say.
   std::optional<PerLayerConfig> per_layer_config;
   int64_t global_head_dim = 512;  // of full attention, in a file without per_layer_config

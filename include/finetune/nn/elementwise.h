@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <limits>
+
 #include "finetune/nn/pass.h"
 
 // Operations without parameters.
@@ -64,6 +66,13 @@ struct DropoutPoint {
 [[nodiscard]] Value normalized(Value x, Pass& p);
 // c tanh(x / c)
 [[nodiscard]] Value softcap(Value x, double c, Pass& p);
+struct Clamp {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  double added = 0.0;
+};
+// min(max(x, least), most) + added. Overwrites x; keeps a bit for each value.
+[[nodiscard]] Value clamped(Value x, const Clamp& range, Pass& p);
 // f(x), with autograd for f.
 [[nodiscard]] Value activate(Value x, Activation f, Pass& p);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "finetune/nn/feed_forward.h"
+#include "finetune/nn/stacked_linear.h"
 
 namespace finetune::nn {
 
@@ -14,6 +16,21 @@ struct ExpertsOptions {
   Activation activation = nullptr;
   bool router_comes_last = false;  // in the order of transformers' parameters
   bool normalizes = false;         // the shares of a token's experts sum to 1
+  const char* router = "gate";
+  bool router_has_bias = false;
+  // Names of the experts' matrices, those of gate and up as one, each of them stacked in one
+  // parameter; without them each expert has layers "experts.0.gate_proj", ...
+  struct Stack {
+    const char* gate_up = nullptr;
+    const char* down = nullptr;
+    bool is_transposed = false;  // [E, in, out]
+    bool has_bias = false;       // in the same way
+    bool alternates = false;     // rows of gate and up, instead of first all of gate
+  };
+  std::optional<Stack> stack = {};
+  // The gate is at most this and up between this and its negative, and the product is with up + 1
+  // (OpenAI 2025, gpt-oss); 0: none of it.
+  double limit = 0.0;
 };
 
 // Which experts compute a token, and their shares of its result.
@@ -22,10 +39,10 @@ struct Routes {
   Tensor experts;  // [N, k] int64, by falling probability; of equal ones the lower number first
 };
 
-// A mixture of experts (Shazeer et al. 2017): of E gated feed-forward networks "experts.0",
-// "experts.1", ... each token is computed by the k to which the router "gate" gives the highest
-// probability, softmax(W x) in float32 in every precision. The tokens of an expert are one product;
-// an expert without tokens computes nothing, and its gradient is zero. Experts have no adapter.
+// A mixture of experts (Shazeer et al. 2017): of E gated feed-forward networks each token is
+// computed by the k to which the router gives the highest probability, softmax(W x + b) in float32
+// in every precision. The tokens of an expert are one product; an expert without tokens computes
+// nothing, and its gradient is zero. Experts have no adapter.
 class MixtureOfExperts {
  public:
   MixtureOfExperts(const Scope& scope, const ExpertsOptions& options);
@@ -35,13 +52,32 @@ class MixtureOfExperts {
   struct Expert {
     Linear gate, up, down;
   };
+  struct Stacks {
+    StackedLinear gate_up, down;
+  };
+  // Gate and up of an expert's tokens, [n, F] each.
+  struct Halves {
+    Value gate, up;
+  };
+  // Which expert, and whether it is the first that computes anything.
+  struct Turn {
+    size_t number;
+    bool is_first;
+  };
+  void make_router(const Scope& scope);
+  void make_experts(const Scope& scope);
   [[nodiscard]] Routes route(const Value& rows, Pass& p) const;
-  [[nodiscard]] Value computed(const Expert& expert, const Value& rows, const Value& shares,
-                               const Tensor& positions, const Tensor& tokens, Pass& p) const;
+  [[nodiscard]] Halves halves(const Turn& turn, const Value& x, Pass& p) const;
+  [[nodiscard]] Value down(const Turn& turn, Value x, Pass& p) const;
+  [[nodiscard]] Value with_biases(Value sum, const Routes& routes, Pass& p) const;
+  [[nodiscard]] std::vector<Weight> weights_of(size_t number) const;
 
   ExpertsOptions options_;
-  Weight router_;  // [E, C]
+  Weight router_;       // [E, C]
+  Weight router_bias_;  // [E], or undefined
   std::vector<Expert> experts_;
+  std::optional<Stacks> stacks_;  // instead
+  Weight down_bias_;              // [E, C], or undefined
 };
 
 }  // namespace finetune::nn

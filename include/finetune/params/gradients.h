@@ -51,7 +51,8 @@ class Gradients {
   void add_pending();
   // += dy^T x for a weight [M, K] of a linear layer: dy [N, M], x [N, K], of any floating types.
   void add_product(const Weight& weight, const Tensor& dy, const Tensor& x);
-  // The same for rows [first, first + M) of the weight.
+  // The same for rows [first, first + M) of the weight, which are counted over all matrices of a
+  // weight [E, M, K].
   void add_product_to_rows(const Weight& weight, int64_t first, const Tensor& dy, const Tensor& x);
   // weight.gradient[index] += row; indices [N] int64, rows [N, C] float32. Rows whose index is
   // `skipped` are ignored (padding of an embedding). Sums in the order of N, independent of the

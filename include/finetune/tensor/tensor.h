@@ -17,13 +17,15 @@ enum class ParameterRole {
   kWordEmbedding,  // the rows of the vocabulary
   kEmbedding,      // another table whose rows are looked up: positions, token types, distances
   kLinear,         // the matrix of a linear layer other than a language model's output layer
+  kStackedLinear,  // the same of several layers, [E, ...]
   kAdapter,        // a factor of an adapter's low-rank update
   kConstant,       // in files, and never trained: a buffer of transformers' module
 };
 
 // Neither looked up nor of an adapter, and no constant.
 [[nodiscard]] constexpr bool is_ordinary(ParameterRole role) {
-  return role == ParameterRole::kOther || role == ParameterRole::kLinear;
+  return role == ParameterRole::kOther || role == ParameterRole::kLinear ||
+         role == ParameterRole::kStackedLinear;
 }
 
 struct NamedTensor {

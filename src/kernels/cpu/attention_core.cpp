@@ -212,6 +212,8 @@ ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Matrix&
           .causal = inputs.rule.causal,
           .window = inputs.rule.window,
           .softcap = static_cast<float>(inputs.rule.softcap),
+          .sink = inputs.sinks.defined() ? inputs.sinks.const_data_ptr<float>() + head : nullptr,
+          .of_sink = nullptr,
           .scratch = scratch.row.mutable_data_ptr<float>()};
 }
 
@@ -353,6 +355,10 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
     for_each_head(position, scores, [&](int64_t head, const Matrix& of_head) {
       ScoreTile tile = make_tile(inputs, task, of_head, scratch, position, head);
       tile.gradient = of_scores.data + (of_head.data - scores.data);
+      if (inputs.sinks.defined()) {
+        tile.of_sink =
+            inputs.of_sinks.mutable_data_ptr<float>() + task.sample * inputs.heads + head;
+      }
       softmax_dropout_backward(tile);
     });
     multiply(keys_of(of_all_values), scores.t(), of_rows, keep);

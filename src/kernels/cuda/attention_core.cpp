@@ -185,8 +185,8 @@ void softmax_rows_backward(const SampleRange& range, const Tensor& probabilities
 }
 
 bool has_rows_kernel(const Attention& inputs) {
-  return inputs.rule.softcap == 0.0 && inputs.longest() <= kLongestAttention &&
-         inputs.has_one_type();
+  return inputs.rule.softcap == 0.0 && !inputs.sinks.defined() &&
+         inputs.longest() <= kLongestAttention && inputs.has_one_type();
 }
 
 // target = factor * a b, ignoring the old contents.

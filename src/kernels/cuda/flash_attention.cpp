@@ -3,7 +3,7 @@
 // the tiles of tiled_attention.h, which have masks and a dropout that is a function of the element,
 // or for long and causal rows without these torch's FlashAttention-2; elsewhere torch's
 // memory-efficient kernel (Rabe and Staats 2021). The row kernel (attention_core.cpp) has what is
-// left: dropout in float32 or on older GPUs, soft-capping.
+// left: dropout in float32 or on older GPUs, soft-capping. Sinks are in the tiles alone.
 #include "kernels/interface/flash_attention.h"
 
 #include <ATen/Context.h>
@@ -104,8 +104,9 @@ Operator operator_of(const Attention& inputs) {
   const Ability ability = ability_of(inputs.query.device());
   const bool has_own = wish() != "efficient" && ability.tiles && has_tiles(inputs);
   if (has_own && wish() == "tiled") return Operator::kTiled;
-  const Operator of_torch =
-      ability.torch ? operator_of_torch(inputs, *ability.torch) : Operator::kNone;
+  const Operator of_torch = ability.torch && !inputs.sinks.defined()
+                                ? operator_of_torch(inputs, *ability.torch)
+                                : Operator::kNone;
   return of_torch == Operator::kNone && has_own ? Operator::kTiled : of_torch;
 }
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/cuda/tiled_attention.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp2.h>
+#include <ATen/ops/logaddexp2.h>
+#include <ATen/ops/sigmoid.h>
 
 #include <limits>
 #include <numbers>
@@ -58,6 +62,28 @@ Tensor of_each_query(const Attention& inputs) {
                    inputs.query.options().dtype(at::kFloat));
 }
 
+// [heads, 1], in the unit of log_sum_exp, which is binary.
+Tensor binary_sinks(const Attention& inputs) {
+  return inputs.sinks.to(at::kFloat).unsqueeze(1) * std::numbers::log2e;
+}
+
+// Adds the sinks to a result without them: the denominator of each row grows, and its other
+// probabilities shrink with it.
+void add_sinks(const Attention& inputs, const Attended& result) {
+  const Tensor sinks = binary_sinks(inputs);
+  const Tensor shares =
+      at::sigmoid((result.log_sum_exp - sinks) * std::numbers::ln2);  // [heads, N]
+  result.context.view({-1, inputs.heads, inputs.head_size()}).mul_(shares.t().unsqueeze(-1));
+  result.log_sum_exp.copy_(at::logaddexp2(result.log_sum_exp, sinks));
+}
+
+// `deltas`: of each row the sum of its probabilities times their gradients.
+void write_gradient_of_sinks(const Attention& inputs, const Attended& forward,
+                             const Tensor& deltas) {
+  const Tensor of_rows = at::exp2(binary_sinks(inputs) - forward.log_sum_exp).mul_(deltas).neg_();
+  inputs.of_sinks[0].copy_(of_rows.sum(1));  // of all samples
+}
+
 // Sizes of heads that the kernels are compiled for.
 bool fits_tiles(int64_t head_size) { return head_size == 32 || head_size == 64; }
 
@@ -83,6 +109,7 @@ Attended tiled_attention(const Attention& inputs) {
   arguments.log_sum_exp = launch.writes<float>(result.log_sum_exp);
   launch.run<kernel::tiled_attention>(value_type_of(inputs.query), variant_of(inputs),
                                       grid_of(inputs, inputs.heads), arguments);
+  if (inputs.sinks.defined()) add_sinks(inputs, result);
   return result;
 }
 
@@ -110,6 +137,7 @@ AttendedGradients tiled_attention_backward(const Attention& inputs, const Attend
   arguments.of_value = of_keys.writes(inputs.value);
   of_keys.run<kernel::tiled_attention_of_keys>(type, variant_of(inputs),
                                                grid_of(inputs, inputs.key_heads()), arguments);
+  if (inputs.sinks.defined()) write_gradient_of_sinks(inputs, forward, deltas);
   return {.query = of_query, .key = inputs.key, .value = inputs.value};
 }
 

@@ -30,9 +30,17 @@ struct Attention {
   AttentionRule rule = {};
   Tensor mask;  // [B, 1, 1, T] bool, true where a token may be attended to; or undefined
   std::optional<DropoutNumbers> dropout;
+  // [heads] float32: a further score of each row, to a key that has no value (gpt-oss' attention
+  // sinks); or undefined.
+  Tensor sinks = {};
+  // Where attention_backward() writes their gradients, [samples, heads] float32.
+  Tensor of_sinks = {};
   // Of [1, N, C]: each sequence attends only to itself, and the mask is [1, 1, 1, N].
   const TokenLayout* layout = nullptr;
 
+  [[nodiscard]] int64_t samples() const {
+    return layout == nullptr ? query.size(0) : layout->rows();
+  }
   [[nodiscard]] int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   // Whether there are queries, and keys and values are of their type.
   [[nodiscard]] bool has_one_type() const {
@@ -53,7 +61,8 @@ struct Attention {
 // Returns [B, T, C]; rows are zero where the mask excludes all tokens of a sample.
 [[nodiscard]] Tensor attention(const Attention& inputs);
 
-// `gradient` is that of attention()'s result. Overwrites query, key and value with their gradients.
+// `gradient` is that of attention()'s result. Overwrites query, key and value with their gradients,
+// and of_sinks.
 void attention_backward(const Attention& inputs, const Tensor& gradient);
 
 // The block-sparse attention of finetune/kernels/block_attention.h without autograd. The forward

@@ -53,6 +53,8 @@ Attention in_full(const Tensor& query, const Tensor& key, const Tensor& value,
           .mask = pass.mask,
           .dropout = make_dropout_numbers(attention.dropout, pass.dropout, attention.layer,
                                           DropoutSite::kAttentionProbabilities),
+          .sinks = attention.sinks,
+          .of_sinks = {},
           .layout = pass.layout.get()};
 }
 
@@ -205,12 +207,18 @@ AttendedGradients fused_attention_backward(const Tensor& query, const Tensor& ke
                              gradient);
     return overwritten;
   }
-  const Attention full = in_full(query, key, value, attention, pass);
-  if (!forward.log_sum_exp.defined()) {
-    attention_backward(full, gradient);
-    return overwritten;
+  Attention full = in_full(query, key, value, attention, pass);
+  if (full.sinks.defined()) {
+    full.of_sinks = at::zeros({full.samples(), full.heads}, full.sinks.options());
   }
-  return kernels_for(query).flash_attention->backward(full, forward, gradient);
+  AttendedGradients result = overwritten;
+  if (forward.log_sum_exp.defined()) {
+    result = kernels_for(query).flash_attention->backward(full, forward, gradient);
+  } else {
+    attention_backward(full, gradient);
+  }
+  if (full.sinks.defined()) result.sinks = full.of_sinks.sum(0);
+  return result;
 }
 
 }  // namespace finetune::kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logical_not.h>
 #include <ATen/ops/matmul.h>
@@ -25,6 +26,7 @@ namespace {
 struct Samples {
   Tensor query, key, value;
   Tensor probabilities;  // [b, H, T, T]
+  Tensor sinks;          // their probabilities, [b, H, T, 1]; undefined without sinks
   Tensor factors;        // same shape; undefined without dropout
   Tensor slopes;         // derivative of the soft-cap; undefined without it
 };
@@ -65,6 +67,7 @@ Samples make_samples(const Attention& inputs, int64_t first, int64_t count) {
                      .key = by_head(inputs.key.narrow(0, first, count), inputs.key_heads()),
                      .value = by_head(inputs.value.narrow(0, first, count), inputs.key_heads()),
                      .probabilities = {},
+                     .sinks = {},
                      .factors = {},
                      .slopes = {}};
   if (inputs.heads != inputs.key_heads()) {
@@ -84,6 +87,14 @@ Samples make_samples(const Attention& inputs, int64_t first, int64_t count) {
   }
   if (mask.defined()) {
     scores = scores.masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
+  }
+  if (inputs.sinks.defined()) {
+    const Tensor sinks = inputs.sinks.to(scores.scalar_type()).view({1, -1, 1, 1});
+    const Tensor all =
+        at::cat({scores, sinks.expand({scores.size(0), -1, scores.size(2), 1})}, -1).softmax(-1);
+    samples.probabilities = all.narrow(-1, 0, scores.size(-1));
+    samples.sinks = all.narrow(-1, scores.size(-1), 1);
+  } else if (mask.defined()) {
     samples.probabilities = at::where(mask.any(-1, true), scores.softmax(-1), 0.0);
   } else {
     samples.probabilities = scores.softmax(-1);
@@ -131,7 +142,10 @@ class PaddedSequences {
               .kv_heads = inputs.kv_heads,
               .rule = inputs.rule,
               .mask = mask.view({count, 1, 1, length_}),
-              .dropout = inputs.dropout};
+              .dropout = inputs.dropout,
+              .sinks = inputs.sinks,
+              .of_sinks = {}};
+    if (inputs.of_sinks.defined()) dense_.of_sinks = inputs.of_sinks.narrow(0, first, count);
     if (dense_.dropout) dense_.dropout->first_position += static_cast<uint32_t>(first);
   }
 
@@ -213,9 +227,11 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
     const Tensor of_value = dropped(samples, probabilities).transpose(-1, -2).matmul(of_context);
     const Tensor of_probabilities =
         dropped(samples, of_context.matmul(samples.value.transpose(-1, -2)));
-    Tensor of_scores = probabilities *
-                       (of_probabilities - (probabilities * of_probabilities).sum(-1, true)) *
-                       scale_of(inputs, samples);
+    const Tensor of_rows = (probabilities * of_probabilities).sum(-1, true);
+    Tensor of_scores = probabilities * (of_probabilities - of_rows) * scale_of(inputs, samples);
+    if (samples.sinks.defined()) {  // whose own gradient before the softmax is 0
+      inputs.of_sinks.narrow(0, first, count).copy_((samples.sinks * -of_rows).sum({2, 3}));
+    }
     if (samples.slopes.defined()) of_scores = of_scores * samples.slopes;
     const Tensor of_key = of_scores.transpose(-1, -2).matmul(samples.query);
     const auto of_key_heads = [&](const Tensor& x) {

@@ -501,13 +501,17 @@ TEST_F(CudaKernels, AttendInTilesAsTheCpu) {
                              {"window", {140}, 32, 1, {.causal = true, .window = 20}},
                              {"windows on both sides", {200}, 32, 2, {.window = 9}},
                              {"sequences", {1, 70, 8}, 64, 2, {}},
-                             {"causal sequences", {8, 66, 1}, 32, 1, {.causal = true}}};
+                             {"causal sequences", {8, 66, 1}, 32, 1, {.causal = true}},
+                             {"sinks", {90}, 64, 1, {.causal = true, .window = 20}},
+                             {"sinks of sequences", {8, 66, 1}, 32, 2, {.causal = true}}};
   for (const TiledCase& one : cases) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       SCOPED_TRACE(one.name);
       const TiledInputs made(one, type);
       ASSERT_TRUE(cuda::has_tiles(made.inputs));
-      const double rounding = type == at::kHalf ? 0x1p-10 : 0x1p-7;
+      const bool has_sinks = std::string_view(one.name).starts_with("sinks");
+      // The gradient of a sink is a sum over all rows.
+      const double rounding = (type == at::kHalf ? 0x1p-10 : 0x1p-7) * (has_sinks ? 2 : 1);
       expect_like_cpu(rounding, [&](const Kernels& k) -> Tensors {
         const bool is_cpu = &k == &cpu::kKernels;
         const at::ScalarType wide = is_cpu ? at::kFloat : type;
@@ -516,14 +520,21 @@ TEST_F(CudaKernels, AttendInTilesAsTheCpu) {
         inputs.key = inputs.key.to(wide, false, true);
         inputs.value = inputs.value.to(wide, false, true);
         const Tensor gradient = made.gradient.to(wide);
+        if (has_sinks) {
+          inputs.sinks = at::tensor(at::ArrayRef<float>{0.5F, 3.0F});
+          inputs.of_sinks = at::zeros({inputs.samples(), 2});
+        }
+        const auto of_sinks = [&] {
+          return inputs.sinks.defined() ? inputs.of_sinks.sum(0) : at::zeros({1});
+        };
         if (is_cpu) {
           const Tensor context = k.attention(inputs);
           k.attention_backward(inputs, gradient);
-          return {context, inputs.query, inputs.key, inputs.value};
+          return {context, inputs.query, inputs.key, inputs.value, of_sinks()};
         }
         const Attended forward = cuda::tiled_attention(inputs);
         const AttendedGradients back = cuda::tiled_attention_backward(inputs, forward, gradient);
-        return {forward.context, back.query, back.key, back.value};
+        return {forward.context, back.query, back.key, back.value, of_sinks()};
       });
     }
   }

@@ -72,15 +72,21 @@ FT_INLINE Lanes<W> load_scores(const ScoreTile& tile, const float* row, int64_t 
   return tile.key_add == nullptr ? x : x + load<W>(tile.key_add + c, tile.keys - c);
 }
 
-// Overwrites the row with exp(score - maximum); returns 1 / their sum.
+struct Denominator {
+  float inverse;  // 1 / the sum of a row's exponentials
+  float sink;     // the probability of the sink
+};
+
+// Overwrites the row with exp(score - maximum).
 template <int W>
-FT_INLINE float exponentials(const ScoreTile& tile, float* row) {
+FT_INLINE Denominator exponentials(const ScoreTile& tile, float* row) {
   Lanes<W> tops(kLowest);
   for (int64_t c = 0; c < tile.keys; c += kLanes) {
     tops = larger(load_scores<W>(tile, row, c), tops);
   }
   // If all keys are masked, the maximum is -infinity: subtracting 0 instead gives zeros, not NaN.
-  const float top = largest(tops);
+  float top = largest(tops);
+  if (tile.sink != nullptr && *tile.sink > top) top = *tile.sink;
   const float shift = top == kLowest ? 0.0F : top;
   Lanes<W> totals(0.0F);
   for (int64_t c = 0; c < tile.keys; c += kLanes) {
@@ -88,8 +94,12 @@ FT_INLINE float exponentials(const ScoreTile& tile, float* row) {
     totals = totals + e;
     store(e, tile.keys - c, row + c);
   }
-  const float total = sum(totals);
-  return total == 0.0F ? 0.0F : 1.0F / total;
+  float total = sum(totals);
+  float sink = 0.0F;
+  if (tile.sink != nullptr) sink = largest(exponential(Lanes<W>(*tile.sink - shift)));
+  total += sink;
+  const float inverse = total == 0.0F ? 0.0F : 1.0F / total;
+  return {inverse, sink * inverse};
 }
 
 // scores = softmax(scores) * dropout factors, row by row. Dropout follows the normalisation, as in
@@ -101,7 +111,7 @@ FT_INLINE void forward(const ScoreTile& tile) {
     const float* factors = make_factors(tile, r);
     if (tile.softcap != 0.0F) cap<W>(tile, row, nullptr);
     hide_keys(tile, r, row);
-    const float inverse_sum = exponentials<W>(tile, row);
+    const float inverse_sum = exponentials<W>(tile, row).inverse;
     for (int64_t c = 0; c < tile.keys; c += kLanes) {
       const int64_t count = tile.keys - c;
       Lanes<W> x = load<W>(row + c, count) * inverse_sum;
@@ -125,11 +135,11 @@ FT_INLINE void backward(const ScoreTile& tile) {
     const float* factors = make_factors(tile, r);
     if (tile.softcap != 0.0F) cap<W>(tile, row, slopes);
     hide_keys(tile, r, row);
-    const float inverse_sum = exponentials<W>(tile, row);
+    const Denominator denominator = exponentials<W>(tile, row);
     Lanes<W> totals(0.0F);
     for (int64_t c = 0; c < tile.keys; c += kLanes) {
       const int64_t count = tile.keys - c;
-      Lanes<W> x = load<W>(row + c, count) * inverse_sum;
+      Lanes<W> x = load<W>(row + c, count) * denominator.inverse;
       Lanes<W> gradient = load<W>(gradient_row + c, count);
       store(x, count, probabilities + c);
       if (factors != nullptr) {
@@ -144,6 +154,7 @@ FT_INLINE void backward(const ScoreTile& tile) {
       store(x, count, row + c);
     }
     const float total = sum(totals);
+    if (tile.sink != nullptr) *tile.of_sink -= denominator.sink * total;
     for (int64_t c = 0; c < tile.keys; c += kLanes) {
       const int64_t count = tile.keys - c;
       store(load<W>(probabilities + c, count) * (load<W>(gradient_row + c, count) - total), count,

@@ -26,6 +26,8 @@ struct ScoreTile {
   bool causal;          // query i attends to keys up to i
   int64_t window;       // and, where not 0, only to keys at a distance below it
   float softcap;        // c: a score s becomes c tanh(s / c); 0: no soft-capping
+  const float* sink;    // a further score of each row, to a key without a value; null: none
+  float* of_sink;       // backward: to which the rows' gradients of it are added
   float* scratch;       // of attention_scratch() values
 };
 
