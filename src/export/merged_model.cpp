@@ -90,7 +90,7 @@ class RowSource {
                             tensors_.path_of(name), name));
   }
 
-  [[nodiscard]] const Nf4Values& codes_of(const std::string& name) const {
+  [[nodiscard]] const QuantizedValues& codes_of(const std::string& name) const {
     if (last_codes_ != name) {
       const auto found = to_quantize_.find(name);
       codes_ = found == to_quantize_.end()
@@ -100,7 +100,7 @@ class RowSource {
     }
     return codes_;
   }
-  [[nodiscard]] static Nf4Values quantized(const Tensor& values, WeightFormat format) {
+  [[nodiscard]] static QuantizedValues quantized(const Tensor& values, WeightFormat format) {
     const WeightFormatTraits& traits = traits_of(format);
     const ParameterTensors stored = traits.allocate(values.sizes(), at::kCPU);
     traits.assign(stored, values);
@@ -108,7 +108,7 @@ class RowSource {
   }
   [[nodiscard]] Tensor dequantized_rows(const std::string& name, int64_t first,
                                         int64_t count) const {
-    const Nf4Values& values = codes_of(name);
+    const QuantizedValues& values = codes_of(name);
     return traits_of(WeightFormat::kNf4)
         .rows({.weight = values.codes, .scales = values.scales}, values.sizes, first, count);
   }
@@ -119,7 +119,7 @@ class RowSource {
   mutable std::string last_;  // the tensor of a pickled file that was read last
   mutable Tensor value_;
   mutable std::string last_codes_;  // the quantised tensor that was read last
-  mutable Nf4Values codes_;
+  mutable QuantizedValues codes_;
   struct Quantization {
     at::ScalarType from;
     WeightFormat format;

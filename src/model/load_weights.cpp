@@ -239,7 +239,8 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
     }
     interrupt::throw_if_requested("loading " + where);
     if (const auto quantized = options.quantized ? options.quantized(name) : std::nullopt) {
-      if (parameter.role() != ParameterRole::kLinear) {
+      const bool is_stack = quantized->format == WeightFormat::kMxfp4;
+      if (parameter.role() != (is_stack ? ParameterRole::kStackedLinear : ParameterRole::kLinear)) {
         faults.add("tensor '" + name +
                    "' is quantized, and only the matrices of linear layers can be");
       } else if (at::IntArrayRef(quantized->sizes) != parameter.handle.sizes()) {

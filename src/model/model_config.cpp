@@ -166,10 +166,11 @@ ModelConfig defaults_of(const std::string& model_type, const std::string& where,
   return bare_defaults(model_type);
 }
 
-// Whether the folder's matrices are in bitsandbytes' NF4. Refuses other quantised weights.
-bool has_nf4(const Json& json, const std::string& where) {
+// Sets whether the folder's matrices are in bitsandbytes' NF4, or those of gpt-oss' experts in
+// MXFP4. Refuses other quantised weights.
+void read_quantization(const Json& json, const std::string& where, ModelConfig& config) {
   const auto found = json.find("quantization_config");
-  if (found == json.end() || found->is_null()) return false;
+  if (found == json.end() || found->is_null()) return;
   const auto text = [&](const char* key) {
     const auto value = found->is_object() ? found->find(key) : found->end();
     return found->is_object() && value != found->end() && value->is_string()
@@ -180,14 +181,17 @@ bool has_nf4(const Json& json, const std::string& where) {
   const std::string type = text("bnb_4bit_quant_type");
   const bool is_others = text("quant_method") != "bitsandbytes" && !text("quant_method").empty();
   const bool is_int8 = found->is_object() && found->value("load_in_8bit", Json()) == true;
-  if (has_bits && type == "nf4" && !is_others && !is_int8) return true;
+  config.is_nf4 = has_bits && type == "nf4" && !is_others && !is_int8;
+  config.is_mxfp4 = text("quant_method") == "mxfp4" && config.model_type == "gpt_oss";
+  if (config.is_nf4 || config.is_mxfp4) return;
   const std::string method = text("quant_method").empty() ? "?" : text("quant_method");
   throw Error(ErrorKind::kData,
               where + ": 'quantization_config' names " +
                   printable(is_int8                  ? std::string("LLM.int8")
                             : has_bits && !is_others ? "the type " + (type.empty() ? "fp4" : type)
                                                      : "the method " + method) +
-                  ", but of quantized weights only bitsandbytes' nf4 can be read; take the model's "
+                  ", but of quantized weights only bitsandbytes' nf4, and mxfp4 of gpt_oss, can be "
+                  "read; take the model's "
                   "folder in bfloat16, float16 or float32, and load_in_4bit: true");
 }
 
@@ -385,7 +389,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   keep_scaling_of_class(of_class, config);
   check_whole(config, where, ErrorKind::kData);
   check_head_dim(config, json, where);
-  config.is_nf4 = has_nf4(json, where);
+  read_quantization(json, where, config);
   config.other_fields = unknown_fields(json, config).dump();
   return config;
 }

@@ -221,11 +221,15 @@ BaseFormat base_format(const ModelConfig& config, const std::string& folder) {
   bool has_codes = false;
   for (const TensorInfo& info : tensors.tensors()) {
     has_codes = has_codes || quantized.has(info.name);
+    if (tensors.is_mxfp4(info.name)) {
+      format.mxfp4.push_back(info.name);
+      continue;
+    }
     if (quantized.is_part(info.name) || quantized.has(info.name)) continue;
     types.insert(info.dtype);
     if (config.is_nf4) format.skipped.push_back(info.name.substr(0, info.name.rfind('.')));
   }
-  if (config.is_nf4 && !has_codes) {
+  if ((config.is_nf4 && !has_codes) || (config.is_mxfp4 && format.mxfp4.empty())) {
     throw Error(ErrorKind::kData, "'" + config_folder(folder) +
                                       "' holds whole weights, but its config.json has a "
                                       "quantization_config; they do not belong together");
@@ -286,8 +290,23 @@ LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadO
                                       "' holds weights of four bits, but its config.json has no "
                                       "quantization_config; they do not belong together");
   }
+  const auto is_mxfp4 = [&](const TensorInfo& info) { return tensors.is_mxfp4(info.name); };
+  const bool has_mxfp4 = std::ranges::any_of(tensors.tensors(), is_mxfp4);
+  if (options.base_folder.empty() && has_mxfp4 && !model.config().is_mxfp4) {
+    throw Error(ErrorKind::kData, "'" + folder +
+                                      "' holds experts in MXFP4, but its config.json has no "
+                                      "quantization_config of it; they do not belong together");
+  }
   LoadOptions with_codes = options;
-  with_codes.quantized = [&](const std::string& name) {
+  with_codes.quantized = [&](const std::string& name) -> std::optional<QuantizedValues> {
+    if (tensors.is_mxfp4(name)) {
+      const auto [blocks, scales] = tensors.read_mxfp4(name);
+      return QuantizedValues{.format = WeightFormat::kMxfp4,
+                             .sizes = tensors.info(name).shape,
+                             .codes = blocks,
+                             .scales = scales,
+                             .type = at::kBFloat16};
+    }
     return quantized.has(name) ? std::optional(quantized.read(name)) : std::nullopt;
   };
   return load_weights(

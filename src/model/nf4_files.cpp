@@ -36,9 +36,9 @@ class Reader {
     return {sizes_, type_};
   }
 
-  [[nodiscard]] Nf4Values read() {
+  [[nodiscard]] QuantizedValues read() {
     read_state();
-    Nf4Values values{.sizes = sizes_, .codes = codes(), .scales = Tensor(), .type = type_};
+    QuantizedValues values{.sizes = sizes_, .codes = codes(), .scales = Tensor(), .type = type_};
     check_map(part(".quant_map"), at::tensor(at::ArrayRef<float>(kernels::nf4_map())),
               ".quant_map");
     const Tensor absmax = part(".absmax");
@@ -191,6 +191,8 @@ std::pair<std::vector<int64_t>, at::ScalarType> Nf4Files::shape_and_type(
   return Reader(tensors_, name).shape_and_type();
 }
 
-Nf4Values Nf4Files::read(const std::string& name) const { return Reader(tensors_, name).read(); }
+QuantizedValues Nf4Files::read(const std::string& name) const {
+  return Reader(tensors_, name).read();
+}
 
 }  // namespace finetune

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/kernels/format_lists.h"
 #include "finetune/kernels/formats.h"
+#include "finetune/kernels/mxfp4.h"
 #include "finetune/kernels/nf4.h"
 
 namespace finetune {
@@ -129,8 +130,39 @@ Tensor rows_of_nf4(const ParameterTensors& stored, c10::IntArrayRef sizes, int64
       .view(shape);
 }
 
-Tensor gather_nf4(const ParameterTensors& /*stored*/, const Tensor& /*indices*/) {
+Tensor gather_none(const ParameterTensors& /*stored*/, const Tensor& /*indices*/) {
   FT_CHECK(false, "embeddings keep 16 bits");
+}
+
+// --- MXFP4 ---
+
+ParameterTensors allocate_mxfp4(c10::IntArrayRef sizes, c10::Device device) {
+  FT_CHECK(sizes.size() == 3 && sizes[1] % kMxfp4Block == 0, "rows are whole blocks");
+  const int64_t count = count_of(sizes);
+  return {.weight = empty({count / 2}, device, at::kByte),
+          .scales = empty({count / kMxfp4Block}, device, at::kByte)};
+}
+
+void assign_mxfp4(const ParameterTensors& stored, const Tensor& /*values*/) {
+  FT_CHECK(stored.weight.is_meta(), "values in MXFP4 come from files of it");
+}
+
+Tensor matrices_of_mxfp4(const ParameterTensors& stored, c10::IntArrayRef sizes, int64_t first,
+                         int64_t count, at::ScalarType type) {
+  const int64_t matrix = sizes[1] * sizes[2];
+  return kernels::dequantize_mxfp4(stored.weight, stored.scales, first * matrix, count * matrix,
+                                   type)
+      .view({count, sizes[2], sizes[1]})
+      .transpose(1, 2);
+}
+
+Tensor unpack_mxfp4(const ParameterTensors& stored, c10::IntArrayRef sizes, at::ScalarType type) {
+  return matrices_of_mxfp4(stored, sizes, 0, sizes[0], type);
+}
+
+Tensor rows_of_mxfp4(const ParameterTensors& stored, c10::IntArrayRef sizes, int64_t first,
+                     int64_t count) {
+  return matrices_of_mxfp4(stored, sizes, first, count, at::kFloat);
 }
 
 // By WeightFormat.
@@ -179,7 +211,7 @@ constexpr WeightFormatTraits kFormats[] = {
      .allocate = allocate_nf4,
      .assign = assign_nf4<false>,
      .rows = rows_of_nf4,
-     .gather = gather_nf4,
+     .gather = gather_none,
      .unpack = unpack_nf4},
     {.name = "nf4 nested",
      .description = "NF4 with double quantization (4.5 bits here)",
@@ -189,8 +221,18 @@ constexpr WeightFormatTraits kFormats[] = {
      .allocate = allocate_nf4,
      .assign = assign_nf4<true>,
      .rows = rows_of_nf4,
-     .gather = gather_nf4,
+     .gather = gather_none,
      .unpack = unpack_nf4},
+    {.name = "mxfp4",
+     .description = "MXFP4 (4.25 bits)",
+     .bytes = 0.53125,
+     .type = at::kByte,
+     .has_correction = false,
+     .allocate = allocate_mxfp4,
+     .assign = assign_mxfp4,
+     .rows = rows_of_mxfp4,
+     .gather = gather_none,
+     .unpack = unpack_mxfp4},
 };
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/kernels_in_use.h"
-#include "finetune/kernels/nf4.h"
 
 namespace finetune {
 namespace {
@@ -59,6 +58,11 @@ std::vector<Tensor> tensors_of(const NamedTensors& tensors) {
 
 bool runs_ahead(const std::vector<Parameter>& parameters) {
   return !parameters.empty() && is_asynchronous(parameters.front().weight.device());
+}
+
+// Codes of double quantisation are those of the other kind.
+bool is_stored_in(WeightFormat own, WeightFormat given) {
+  return own == given || (own == WeightFormat::kNf4Nested && given == WeightFormat::kNf4);
 }
 
 bool is_stored_as(const Tensor& stored, const Tensor& values) {
@@ -160,14 +164,14 @@ void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
   traits_of(parameter.format.weight).assign(parameter, values);
 }
 
-void ParameterStore::assign(Parameter& parameter, const Nf4Values& values) {
+void ParameterStore::assign(Parameter& parameter, const QuantizedValues& values) {
   const c10::NoGradGuard no_grad;
   FT_CHECK(at::IntArrayRef(values.sizes) == parameter.handle.sizes(), "values of another shape");
-  const WeightFormatTraits& format = traits_of(parameter.format.weight);
-  if (format.unpack == nullptr) {
-    const Tensor all = kernels::dequantize_nf4(values.codes, values.scales, 0,
-                                               parameter.handle.numel(), at::kFloat);
-    return format.assign(parameter, all.view(parameter.handle.sizes()));
+  if (!is_stored_in(parameter.format.weight, values.format)) {
+    const Tensor all = traits_of(values.format)
+                           .unpack({.weight = values.codes, .scales = values.scales},
+                                   parameter.handle.sizes(), at::kFloat);
+    return traits_of(parameter.format.weight).assign(parameter, all);
   }
   parameter.weight.copy_(values.codes);
   parameter.scales.copy_(values.scales);
@@ -183,10 +187,10 @@ void ParameterStore::share(Parameter& parameter, const Tensor& values) {
   }
 }
 
-void ParameterStore::share(Parameter& parameter, const Nf4Values& values) {
+void ParameterStore::share(Parameter& parameter, const QuantizedValues& values) {
   FT_CHECK(!parameter.format.trainable, "a frozen parameter");
   FT_CHECK(at::IntArrayRef(values.sizes) == parameter.handle.sizes(), "values of another shape");
-  if (traits_of(parameter.format.weight).unpack != nullptr &&
+  if (is_stored_in(parameter.format.weight, values.format) &&
       is_stored_as(parameter.weight, values.codes) &&
       is_stored_as(parameter.scales, values.scales)) {
     parameter.weight = values.codes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/tensor/model_tensors.h"
 
+#include <algorithm>
 #include <functional>
 #include <set>
 
@@ -8,6 +9,7 @@
 #include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/tensor/weight_files.h"
+#include "tensor/mxfp4_weights.h"
 #include "tensor/safetensors_dtype.h"
 #include "tensor/weight_file.h"
 
@@ -176,6 +178,54 @@ void ModelTensors::read_into(const std::string& name, Tensor& target) const {
   file_of(name).read_into(info(name), target);
 }
 
+bool ModelTensors::is_mxfp4(const std::string& name) const {
+  const auto found = positions_.find(name);
+  return mxfp4_ != nullptr && found != positions_.end() && files_[found->second.file] == mxfp4_;
+}
+
+std::pair<Tensor, Tensor> ModelTensors::read_mxfp4(const std::string& name) const {
+  const Mxfp4Weights::Codes codes = mxfp4_->read_codes(name);
+  return {codes.blocks, codes.scales};
+}
+
+// Puts what their codes mean where the files have blocks and scales.
+void ModelTensors::join_mxfp4() {
+  const auto stacks = std::make_shared<Mxfp4Weights>();
+  const auto part_of = [&](const std::string& name) -> Mxfp4Weights::Part {
+    return {files_[positions_.at(name).file], info(name)};
+  };
+  std::vector<std::string> names;
+  for (const TensorInfo& tensor : tensors_) {
+    if (!tensor.name.ends_with(Mxfp4Weights::kBlocks)) continue;
+    const std::string name =
+        tensor.name.substr(0, tensor.name.size() - std::string_view(Mxfp4Weights::kBlocks).size());
+    if (!has(name + Mxfp4Weights::kScales)) {
+      throw Error(ErrorKind::kData, "'" + path_of(tensor.name) + "' has tensor '" + tensor.name +
+                                        "', and no file '" + name + Mxfp4Weights::kScales +
+                                        "'; fetch the folder again");
+    }
+    names.push_back(name);
+    stacks->add(name, part_of(tensor.name), part_of(name + Mxfp4Weights::kScales));
+  }
+  if (names.empty()) return;
+  std::erase_if(tensors_, [&](const TensorInfo& tensor) {
+    return std::ranges::any_of(names, [&](const std::string& name) {
+      return tensor.name == name + Mxfp4Weights::kBlocks ||
+             tensor.name == name + Mxfp4Weights::kScales;
+    });
+  });
+  tensors_.insert(tensors_.end(), stacks->tensors().begin(), stacks->tensors().end());
+  std::map<std::string, Position> positions;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const auto found = positions_.find(tensors_[i].name);
+    positions[tensors_[i].name] = {
+        .file = found == positions_.end() ? files_.size() : found->second.file, .tensor = i};
+  }
+  positions_ = std::move(positions);
+  mxfp4_ = stacks;
+  files_.push_back(stacks);
+}
+
 ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps,
                                 const StoredNames& names) {
   const WeightFiles weights = find_weight_files(files, folder);
@@ -224,6 +274,7 @@ ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bo
                                         "', but it does not; fetch the shards again");
     }
   }
+  model.join_mxfp4();
   return model;
 }
 

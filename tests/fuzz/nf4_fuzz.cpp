@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Nf4Files files(tensors);
     for (const TensorInfo& info : tensors.tensors()) {
       if (!files.has(info.name)) continue;
-      const Nf4Values values = files.read(info.name);
+      const QuantizedValues values = files.read(info.name);
       int64_t count = 1;
       for (const int64_t one : values.sizes) count *= one;
       if (!is_finite(kernels::dequantize_nf4(values.codes, values.scales, 0, count, at::kFloat))) {

@@ -17,6 +17,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "finetune/kernels/mxfp4.h"
+
 namespace finetune {
 namespace {
 
@@ -286,8 +288,28 @@ TEST(ParameterStore, TakesCodesForItsMemory) {
   const ParameterTensors stored = traits_of(WeightFormat::kNf4).allocate({4, 64}, at::kCPU);
   traits_of(WeightFormat::kNf4).assign(stored, at::randn({4, 64}));
   store.share(store.parameters()[0],
-              Nf4Values{.sizes = {4, 64}, .codes = stored.weight, .scales = stored.scales});
+              QuantizedValues{.sizes = {4, 64}, .codes = stored.weight, .scales = stored.scales});
   EXPECT_EQ(store.tensor(weights[0]).const_data_ptr(), stored.weight.const_data_ptr());
+}
+
+// Stacks [E, in, out] are stored as [E, out, in]; in another format they are what they mean.
+TEST(ParameterStore, TakesStacksInMxfp4ForItsMemoryAndUnpacksThemElsewhere) {
+  const Weights weights = {Weight(0, "stack", {3, 64, 5}, ParameterRole::kStackedLinear)};
+  const QuantizedValues values = {.format = WeightFormat::kMxfp4,
+                                  .sizes = {3, 64, 5},
+                                  .codes = at::randint(256, {3 * 64 * 5 / 2}, at::kByte),
+                                  .scales = at::randint(120, 130, {3 * 5 * 2}, at::kByte)};
+  const Tensor all = kernels::dequantize_mxfp4(values.codes, values.scales, 0, 960, at::kFloat)
+                         .view({3, 5, 64})
+                         .transpose(1, 2);
+  ParameterStore packed(weights, {{.weight = WeightFormat::kMxfp4, .trainable = false}});
+  packed.share(packed.parameters()[0], values);
+  EXPECT_EQ(packed.tensor(weights[0]).const_data_ptr(), values.codes.const_data_ptr());
+  EXPECT_TRUE(packed.values(weights[0]).equal(all));
+  EXPECT_TRUE(packed.values_of_rows(weights[0], 1, 2).equal(all.narrow(0, 1, 2)));
+  ParameterStore whole(weights, {{.weight = WeightFormat::kFloat32, .trainable = false}});
+  whole.share(whole.parameters()[0], values);
+  EXPECT_TRUE(whole.values(weights[0]).equal(all));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace finetune {
 struct ParameterTensors {
   Tensor weight;           // float32 or bfloat16; codes of a frozen weight of four bits
   Tensor correction = {};  // int8, shape of weight: with it the values are those of join_values()
-  Tensor scales = {};      // float32, of codes
+  Tensor scales = {};      // of codes
   Tensor gradient = {};    // float32 or bfloat16, shape of weight; undefined: none in this update
 };
 

@@ -162,7 +162,7 @@ struct LoadOptions {
   // The type to which values are rounded before they are quantised; unset: their own.
   std::optional<at::ScalarType> quantized_from = {};
   // Returns the matrix that this tensor of the source holds as NF4; nullopt: it holds its values.
-  std::function<std::optional<Nf4Values>(const std::string& name)> quantized = {};
+  std::function<std::optional<QuantizedValues>(const std::string& name)> quantized = {};
 };
 
 // Reads tensors of a source: name -> tensor on the CPU. The name must exist.

@@ -231,7 +231,8 @@ struct ModelConfig {
 
   // A JSON object with the fields of config.json that are not above; kept for saving.
   std::string other_fields = "{}";
-  bool is_nf4 = false;  // the folder's matrices are quantised to four bits; not written
+  bool is_nf4 = false;    // the folder's matrices are quantised to four bits; not written
+  bool is_mxfp4 = false;  // the stacked matrices of its experts are; not written
 
   // Not in config.json: the model is a frozen base with this adapter. Everything that builds a
   // model, or describes one, reads it here.

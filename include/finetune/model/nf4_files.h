@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "finetune/params/nf4_values.h"
+#include "finetune/params/quantized_values.h"
 #include "finetune/tensor/model_tensors.h"
 
 namespace finetune {
@@ -27,7 +27,7 @@ class Nf4Files {
       const std::string& name) const;
   // Requires: has(name). Throws Error(kData) where the parts contradict each other, or hold numbers
   // that no quantisation gives.
-  [[nodiscard]] Nf4Values read(const std::string& name) const;
+  [[nodiscard]] QuantizedValues read(const std::string& name) const;
 
  private:
   const ModelTensors& tensors_;

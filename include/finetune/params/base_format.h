@@ -17,6 +17,8 @@ struct BaseFormat {
   // Layers that keep `weights` nevertheless: beginnings or ends of their names, up to a dot, as
   // transformers' llm_int8_skip_modules.
   std::vector<std::string> skipped = {};
+  // Parameters that the base's files have in MXFP4, and that stay so.
+  std::vector<std::string> mxfp4 = {};
 
   [[nodiscard]] WeightFormat of(const std::string& parameter, ParameterRole role) const;
   [[nodiscard]] WeightFormat most() const { return matrices.value_or(weights); }

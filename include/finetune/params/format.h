@@ -20,6 +20,9 @@ enum class WeightFormat {
   kFloat16,    // 2 bytes
   kNf4,        // 4.5 bits (QLoRA), as bitsandbytes quantises: codes and a scale for 64 of them
   kNf4Nested,  // with scales that bitsandbytes' double quantisation would keep
+  // 4.25 bits (kernels/mxfp4.h): stacks of matrices [E, in, out], stored as files have them, [E,
+  // out, in]. Not assigned to: there is no rounding to it.
+  kMxfp4,
 };
 enum class GradientFormat {
   kFloat32,

@@ -9,7 +9,7 @@
 
 #include "finetune/params/factors.h"
 #include "finetune/params/gradients.h"
-#include "finetune/params/nf4_values.h"
+#include "finetune/params/quantized_values.h"
 
 namespace finetune {
 
@@ -85,11 +85,11 @@ class ParameterStore {
   // Conversion needs temporary memory of bounded size only.
   void assign(Parameter& parameter, const Tensor& values);
   // Sets codes and scales as they are; in another format the values that they mean.
-  void assign(Parameter& parameter, const Nf4Values& values);
+  void assign(Parameter& parameter, const QuantizedValues& values);
   // The same for a frozen parameter, whose memory these tensors become where they are as it stores
   // them. Requires: nobody writes to them.
   void share(Parameter& parameter, const Tensor& values);
-  void share(Parameter& parameter, const Nf4Values& values);
+  void share(Parameter& parameter, const QuantizedValues& values);
 
   [[nodiscard]] Gradients& gradients() { return gradients_; }
   [[nodiscard]] const Gradients& gradients() const { return gradients_; }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "finetune/base/file_system.h"
@@ -13,6 +14,7 @@
 
 namespace finetune {
 
+class Mxfp4Weights;
 class WeightFile;
 
 // The tensors of a model folder, in one file or many, safetensors or pickled. Data is read on
@@ -38,6 +40,11 @@ class ModelTensors {
   // converted; other types and the shape must be equal.
   void read_into(const std::string& name, Tensor& target) const;
 
+  // Stacks of matrices that the files have in MXFP4: read() gives what their codes mean, in
+  // bfloat16. Blocks and scales, flat, are as in params/quantized_values.h.
+  [[nodiscard]] bool is_mxfp4(const std::string& name) const;
+  [[nodiscard]] std::pair<Tensor, Tensor> read_mxfp4(const std::string& name) const;
+
  private:
   friend ModelTensors load_model_tensors(FileSystem& files, const std::string& folder, bool maps,
                                          const StoredNames& names);
@@ -47,11 +54,13 @@ class ModelTensors {
     size_t tensor = 0;  // in tensors_
   };
   [[nodiscard]] const WeightFile& file_of(const std::string& name) const;
+  void join_mxfp4();
 
   std::vector<std::shared_ptr<const WeightFile>> files_;
   std::vector<TensorInfo> tensors_;
   std::map<std::string, Position> positions_;
   std::map<std::string, std::string> stored_names_;  // by other names
+  std::shared_ptr<const Mxfp4Weights> mxfp4_;        // null: there are none
 };
 
 // Opens what find_weight_files() finds and checks it against the index. A pickled file is a

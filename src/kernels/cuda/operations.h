@@ -45,6 +45,7 @@ FunctionOf<decltype(Kernels::add_all_stochastically)> add_all_stochastically;
 FunctionOf<decltype(Kernels::split_values)> split_values;
 FunctionOf<decltype(Kernels::join_all_values)> join_all_values;
 FunctionOf<decltype(Kernels::joined_rows)> joined_rows;
+FunctionOf<decltype(Kernels::dequantize_mxfp4)> dequantize_mxfp4;
 FunctionOf<decltype(Kernels::dequantize_nf4)> dequantize_nf4;
 FunctionOf<decltype(Kernels::sum_of_squares)> sum_of_squares;
 FunctionOf<decltype(Kernels::sum_of_all_squares)> sum_of_all_squares;

@@ -9,6 +9,7 @@
 #include "finetune/kernels/format_lists.h"
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/layer_operations.h"
+#include "finetune/kernels/mxfp4.h"
 #include "finetune/kernels/nf4.h"
 #include "finetune/kernels/partial_sums.h"
 #include "finetune/kernels/precision.h"
@@ -104,6 +105,8 @@ struct Kernels {
   decltype(kernels::join_all_values)& join_all_values;
   decltype(kernels::joined_rows)& joined_rows;
 
+  // finetune/kernels/mxfp4.h
+  decltype(kernels::dequantize_mxfp4)& dequantize_mxfp4;
   // finetune/kernels/nf4.h
   decltype(kernels::dequantize_nf4)& dequantize_nf4;
 

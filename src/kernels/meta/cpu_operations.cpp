@@ -198,6 +198,11 @@ Tensor joined_rows(const Tensor& weight, const Tensor& /*correction*/, const Ten
   return at::empty(sizes, weight.options().dtype(at::kFloat));
 }
 
+Tensor dequantize_mxfp4(const Tensor& codes, const Tensor& /*scales*/, int64_t /*first*/,
+                        int64_t count, at::ScalarType type) {
+  return at::empty({count}, codes.options().dtype(type));
+}
+
 Tensor dequantize_nf4(const Tensor& codes, const Tensor& /*scales*/, int64_t /*first*/,
                       int64_t count, at::ScalarType type) {
   return at::empty({count}, codes.options().dtype(type));

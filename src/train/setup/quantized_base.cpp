@@ -103,7 +103,9 @@ void quantize(const std::string& base, const BaseFormat& format, const std::stri
 QuantizedBase quantized_base(const TrainingArgs& args, const Parts& parts) {
   const std::string base = config_folder(parts.pretrained);
   BaseFormat format = parts.base_format;
-  if (!format.matrices || parts.model_config.is_nf4 || args.cache_dir.empty()) return {base};
+  // A folder of nf4 has no experts in MXFP4.
+  const bool is_done = parts.model_config.is_nf4 || !format.mxfp4.empty();
+  if (!format.matrices || is_done || args.cache_dir.empty()) return {base};
   const std::string cache = join_path(args.cache_dir, "nf4");
   FileSystem& files = FileSystem::local();
   try {

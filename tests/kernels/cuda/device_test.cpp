@@ -283,6 +283,20 @@ TEST_F(CudaKernels, UnpackFourBitsAsTheCpu) {
   }
 }
 
+TEST_F(CudaKernels, UnpackMxfp4AsTheCpu) {
+  const int64_t count = 40 * kMxfp4Block;
+  const Tensor codes = at::randint(256, {count / 2}, at::kByte);
+  const Tensor scales = at::randint(100, 150, {count / kMxfp4Block}, at::kByte);
+  scales[3] = 0;  // whose power is subnormal
+  for (const int64_t first : {int64_t{0}, 7 * kMxfp4Block}) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      expect_like_cpu(0.0, [&](const Kernels& k) -> Tensors {
+        return {k.dequantize_mxfp4(codes, scales, first, count - first, type)};
+      });
+    }
+  }
+}
+
 TEST_F(CudaKernels, MultiplyWithAGateAsTheCpu) {
   for (const int64_t columns : {71, 80}) {
     const Tensor x = at::randn({3, 50, columns}) * 4;

@@ -425,8 +425,8 @@ struct JoinedRowsArguments {
 
 constexpr int kNf4Values = 64;  // with one scale
 struct Nf4Arguments {
-  const unsigned char* codes;  // two a byte, the first in the high half
-  const float* scales;
+  const unsigned char* codes;  // two a byte, the first in the high half; of MXFP4 in the low one
+  const void* scales;          // float; of MXFP4 bytes
   void* values;
   i64 first;  // value of the row, a multiple of 8
   i64 count;
