@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -67,8 +69,15 @@ void load_gguf(Model& model, const GgufModel& gguf, const std::string& path) {
   };
   std::map<std::string, Position> positions;
   std::vector<std::string> names;
+  std::map<std::string, Tensor> from_views;
   for (size_t i = 0; i < gguf.tensors.size(); ++i) {
-    if (!gguf.tensors[i].restored) continue;
+    const GgufTensor& tensor = gguf.tensors[i];
+    if (tensor.view) {
+      Tensor& whole = from_views[tensor.source];
+      if (!whole.defined()) whole = at::empty(tensor.whole);
+      tensor.view(whole).copy_(read_gguf_tensor(*file, tensor, offsets[i]));
+    }
+    if (!tensor.restored) continue;
     const std::vector<std::string>& parts = gguf.tensors[i].parts;
     for (size_t part = 0; part < parts.size(); ++part) {
       positions[parts[part]] = {i, static_cast<int64_t>(part)};
@@ -77,9 +86,12 @@ void load_gguf(Model& model, const GgufModel& gguf, const std::string& path) {
   }
   for (const auto& [name, position] : positions) names.push_back(name);
   for (const auto& [name, value] : gguf.in_metadata) names.push_back(name);
+  for (const auto& [name, value] : from_views) names.push_back(name);
   const auto read = [&](const std::string& name) {
     const auto found = gguf.in_metadata.find(name);
     if (found != gguf.in_metadata.end()) return found->second;
+    const auto view = from_views.find(name);
+    if (view != from_views.end()) return view->second;
     const Position& position = positions.at(name);
     const GgufTensor& tensor = gguf.tensors[position.tensor];
     const Tensor whole = tensor.restored(read_gguf_tensor(*file, tensor, offsets[position.tensor]));

@@ -59,6 +59,8 @@ const GgufNames& layer_names() {
                                   {"linear_attn.norm", "ssm_norm"},
                                   {"linear_attn.out_proj", "ssm_out"},
                                   {"mlp.gate", "ffn_gate_inp"},
+                                  {"mlp.router", "ffn_gate_inp"},
+                                  {"block_sparse_moe.router.layer", "ffn_gate_inp"},
                                   {"per_layer_input_gate", "inp_gate"},
                                   {"per_layer_projection", "proj"},
                                   {"post_per_layer_input_norm", "post_norm"},
@@ -98,6 +100,7 @@ const GgufNames& layer_names() {
 const GgufNames& whole_names() {
   static const GgufNames names = {{"linear_attn.A_log", "ssm_a"},
                                   {"linear_attn.dt_bias", "ssm_dt.bias"},
+                                  {"self_attn.sinks", "attn_sinks.weight"},
                                   {"layer_scalar", "layer_output_scale.weight"},
                                   {"altup.correct_output_scale", "altup_correct_scale.weight"}};
   return names;
@@ -208,6 +211,11 @@ std::vector<GgufFamily> make_families() {
           like_llama("mistral", "llama"),
           like_llama("ministral3", "mistral3"),
           like_llama("granite", "granite"),
+          like_llama("granitemoe", "granitemoe"),
+          {.model_type = "gpt_oss",
+           .architecture = "gpt-oss",
+           .biases = Biases::kAll,
+           .others = after_attention()},
           apertus,
           arcee,
           smollm3,

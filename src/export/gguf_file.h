@@ -38,6 +38,10 @@ struct GgufTensor {
   std::vector<std::string> parts = {};  // instead: names of the tensors that this one stacks
   // Returns the values as transformers has them, of those in the file; null: it has no such tensor.
   std::function<Tensor(const Tensor& values)> restored = {};
+  // Instead: the shape of `source`, and the view of it that these values are. Several tensors may
+  // be views of one.
+  std::vector<int64_t> whole = {};
+  std::function<Tensor(const Tensor& whole)> view = {};
 
   [[nodiscard]] uint64_t bytes() const;
 };

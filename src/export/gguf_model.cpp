@@ -192,7 +192,7 @@ class GgufBuilder {
   void add_own() {
     const std::string& type = config_.model_type;
     const DecoderConfig& decoder = config_.decoder;
-    if (type == "granite") {
+    if (type == "granite" || type == "granitemoe") {
       set("attention.scale", static_cast<float>(decoder.attention_multiplier));
       set("embedding_scale", static_cast<float>(decoder.embedding_multiplier));
       set("residual_scale", static_cast<float>(decoder.residual_multiplier));
@@ -216,7 +216,75 @@ class GgufBuilder {
       add_gemma_n();
     } else if (type == "olmoe" || type == "qwen3_moe") {
       add_experts();
+    } else if (type == "gpt_oss") {
+      add_gpt_oss();
     }
+    if (type == "granitemoe" || type == "gpt_oss") {
+      set_number("expert_count", *decoder.num_experts);
+      set_number("expert_used_count", decoder.num_experts_per_tok);
+    }
+  }
+
+  // llama.cpp has these numbers in its code.
+  void add_gpt_oss() {
+    constexpr double kLimit = 7.0;
+    if (config_.decoder.swiglu_limit != kLimit) refuse("a swiglu_limit other than 7");
+    check_pattern(2);
+    set_number("attention.sliding_window", *config_.decoder.sliding_window);
+    set_number("expert_feed_forward_length", config_.intermediate_size);
+  }
+
+  // Which parts of a stack of experts are tensors there, by the ends of their names.
+  using View = std::function<Tensor(const Tensor&)>;
+  [[nodiscard]] std::vector<std::pair<std::string, View>> views_of(const std::string& name) const {
+    const auto turned = [](const Tensor& x) { return x.transpose(1, 2); };
+    const auto every_second = [](int64_t first, bool turns) -> View {
+      return [first, turns](const Tensor& x) {
+        return (turns ? x.transpose(1, 2) : x).slice(1, first, std::nullopt, 2);
+      };
+    };
+    const auto half = [size = config_.intermediate_size](int64_t number) -> View {
+      return [size, number](const Tensor& x) { return x.narrow(1, number * size, size); };
+    };
+    const auto ends = [&](const char* end) { return name.ends_with(end); };
+    if (ends(".experts.gate_up_proj") || ends(".experts.gate_up_proj_bias")) {
+      const bool is_weight = !ends("_bias");
+      const std::string end = is_weight ? "weight" : "bias";
+      return {{"ffn_gate_exps." + end, every_second(0, is_weight)},
+              {"ffn_up_exps." + end, every_second(1, is_weight)}};
+    }
+    if (ends(".experts.down_proj")) return {{"ffn_down_exps.weight", turned}};
+    if (ends(".experts.down_proj_bias")) {
+      return {{"ffn_down_exps.bias", [](const Tensor& x) { return x; }}};
+    }
+    if (ends(".input_linear.weight")) {
+      return {{"ffn_gate_exps.weight", half(0)}, {"ffn_up_exps.weight", half(1)}};
+    }
+    if (!ends(".output_linear.weight")) return {};
+    return {{"ffn_down_exps.weight", [](const Tensor& x) { return x; }}};
+  }
+
+  // Returns whether the tensor is such a stack.
+  bool add_views(const MergedTensor& source) {
+    constexpr std::string_view kLayers = "model.layers.";
+    const auto views = views_of(source.name);
+    if (views.empty()) return false;
+    const size_t end = source.name.find('.', kLayers.size());
+    const std::string layer = "blk." + source.name.substr(kLayers.size(), end - kLayers.size());
+    for (const auto& [name, view] : views) {
+      GgufTensor tensor;
+      tensor.name = layer + "." + name;
+      tensor.source = source.name;
+      tensor.whole = source.shape;
+      tensor.view = view;
+      tensor.shape = view(at::empty(source.shape, at::kMeta)).sizes().vec();
+      tensor.rows = [rows = source.rows, view](int64_t first, int64_t count) {
+        return view(rows(first, count)).contiguous();
+      };
+      if (name.ends_with(".weight")) tensor.type = blocks_fit(tensor, type_);
+      result_.tensors.push_back(std::move(tensor));
+    }
+    return true;
   }
 
   void add_experts() {
@@ -517,7 +585,9 @@ class GgufBuilder {
     } else if (rope.mscale || rope.mscale_all_dim) {
       refuse("mscale of yarn");
     }
-    if (!rope.truncate.value_or(true)) refuse("yarn with truncate: false");
+    if (rope.truncate.value_or(true)) return;
+    if (config_.model_type != "gpt_oss") refuse("yarn with truncate: false");
+    log::warning("llama.cpp rounds the limits of yarn, which gpt-oss does not");
   }
 
   // The factors by which Llama 3 lengthens each wave, transformers' _compute_llama3_parameters.
@@ -584,7 +654,7 @@ class GgufBuilder {
       if (has_windows) add_pattern();
     } else if (config_.model_type == "phi3") {
       set_number("attention.sliding_window", decoder.sliding_window.value_or(0));
-    } else if (is_gemma_n()) {  // which set the pattern themselves
+    } else if (is_gemma_n() || config_.model_type == "gpt_oss") {  // which set it themselves
     } else if (has_windows || (decoder.layer_types.empty() && decoder.sliding_window &&
                                *decoder.sliding_window < config_.max_position_embeddings)) {
       log::warning(
@@ -662,7 +732,7 @@ class GgufBuilder {
   }
 
   void add(const MergedTensor& source) {
-    if (is_left_out(source)) return;
+    if (is_left_out(source) || add_views(source)) return;
     GgufTensor tensor{.name = name_of(source.name),
                       .shape = source.shape,
                       .rows = source.rows,

@@ -149,6 +149,12 @@ class Tests:
         "glm4": {"attention_bias": True},
         "gpt_neox": {"num_key_value_heads": 4, "rotary_pct": 0.25},
         "granite": {"attention_bias": True, "mlp_bias": True, "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 2.0},
+        # Whose window llama.cpp has in every other layer, and whose limits of YaRN it rounds.
+        "gpt_oss": {
+            "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 12,
+            "rope_parameters": {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True, "original_max_position_embeddings": 32},
+        },
+        "granitemoe": {"num_local_experts": 4, "num_experts_per_tok": 2, "attention_bias": True, "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 2.0},
         "hunyuan_v1_dense": {
             "eod_token_id": 2, "max_position_embeddings": 32768,
             "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 1000.0, "factor": 1.0},
