@@ -23,6 +23,7 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/model/nf4_files.h"
 #include "finetune/model/parameter_shapes.h"
+#include "finetune/nn/experts.h"
 #include "finetune/tensor/model_tensors.h"
 
 namespace finetune {
@@ -135,13 +136,23 @@ struct Addition {
   double scale = 1.0;
   bool is_transposed = false;
   Tensor magnitude = {};  // m [out] of DoRA
+  int64_t stack = 0;      // E of a stack [E, ...] (nn/stacked_linear.h); 0: it is none
 
   // Adds the rows of s B A.
   void add_to(Tensor& rows, int64_t first) const {
     const int64_t count = rows.size(0);
+    if (stack > 0) return add_to_stack(rows, first);
     rows.add_(is_transposed ? at::mm(a.narrow(1, first, count).t(), b.t())
                             : at::mm(b.narrow(0, first, count), a),
               scale);
+  }
+  void add_to_stack(const Tensor& matrices, int64_t first) const {
+    const Tensor of_each_a = a.view({stack, -1, a.size(1)});
+    const Tensor of_each_b = b.view({b.size(0), -1, stack});
+    for (int64_t i = 0; i < matrices.size(0); ++i) {
+      const Tensor product = at::mm(of_each_b.select(2, first + i), of_each_a[first + i]);
+      matrices[i].add_(is_transposed ? product.t() : product, scale);
+    }
   }
   [[nodiscard]] bool equals(const Addition& other) const {
     if (scale != other.scale || magnitude.defined() || other.magnitude.defined()) return false;
@@ -239,6 +250,7 @@ class Adapter {
                                                  const std::string& shared,
                                                  const std::vector<int64_t>& shape) {
     constexpr std::string_view kWeight = ".weight";
+    if (shape.size() == 3) return addition_to_stack(parameter, shape);
     if (!parameter.ends_with(kWeight)) return std::nullopt;
     const std::string module = parameter.substr(0, parameter.size() - kWeight.size());
     const bool is_embedding = source_->has(module + ".lora_embedding_A");
@@ -280,6 +292,33 @@ class Adapter {
       if (addition.magnitude.numel() != addition.b.size(0)) {
         fail(format_text("tensor '{}' does not fit the base's '{}'", m, parameter));
       }
+    }
+    return addition;
+  }
+
+  // Of E matrices.
+  [[nodiscard]] std::optional<Addition> addition_to_stack(const std::string& parameter,
+                                                          const std::vector<int64_t>& shape) {
+    const nn::StackedParameter own = nn::stacked_parameter(parameter);
+    const auto settings = targets_.find_parameter(own.name);
+    if (!settings) return std::nullopt;
+    const bool is_inner = own.is_gate_up() && targets_.find_parameter(own.other()).has_value();
+    const std::string module = own.adapter(is_inner);
+    const std::string a = module + ".lora_A.weight", b = module + ".lora_B.weight";
+    if (!source_->has(a) || !source_->has(b)) return std::nullopt;  // check_complete() names them
+    Addition addition{.a = source_->whole(a),
+                      .b = source_->whole(b),
+                      .scale = settings->scale,
+                      .is_transposed = own.is_transposed,
+                      .stack = shape[0]};
+    use(a);
+    use(b);
+    const int64_t rank = settings->r * shape[0];
+    const int64_t inputs = own.is_transposed ? shape[1] : shape[2];
+    const int64_t outputs = own.is_transposed ? shape[2] : shape[1];
+    if (addition.a.sizes() != at::IntArrayRef{rank, inputs} ||
+        addition.b.sizes() != at::IntArrayRef{outputs, rank}) {
+      fail(format_text("tensor '{}' does not fit the base's '{}'", a, parameter));
     }
     return addition;
   }

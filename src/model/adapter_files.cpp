@@ -28,7 +28,7 @@ struct Unused {
   const char* name;
   const char* value;  // as JSON
 };
-constexpr std::array<Unused, 16> kUnused = {{{"alora_invocation_tokens", "null"},
+constexpr std::array<Unused, 15> kUnused = {{{"alora_invocation_tokens", "null"},
                                              {"arrow_config", "null"},
                                              {"corda_config", "null"},
                                              {"eva_config", "null"},
@@ -39,14 +39,13 @@ constexpr std::array<Unused, 16> kUnused = {{{"alora_invocation_tokens", "null"}
                                              {"lora_bias", "false"},
                                              {"lora_ga_config", "null"},
                                              {"monteclora_config", "null"},
-                                             {"target_parameters", "null"},
                                              {"trainable_token_indices", "null"},
                                              {"use_bdlora", "null"},
                                              {"use_qalora", "false"},
                                              {"velora_config", "null"}}};
 
 // The other settings: those that are read, and those that change no result of a saved adapter.
-constexpr std::array<std::string_view, 24> kRead = {"alpha_pattern",
+constexpr std::array<std::string_view, 25> kRead = {"alpha_pattern",
                                                     "auto_mapping",
                                                     "base_model_name_or_path",
                                                     "bias",
@@ -67,6 +66,7 @@ constexpr std::array<std::string_view, 24> kRead = {"alpha_pattern",
                                                     "rank_pattern",
                                                     "revision",
                                                     "target_modules",
+                                                    "target_parameters",
                                                     "task_type",
                                                     "use_dora",
                                                     "use_rslora"};
@@ -165,7 +165,12 @@ class AdapterReader {
     if (lora.target_modules.names == std::vector<std::string>{"all-linear"}) {
       lora.target_modules.is_pattern = false;
     }
-    if (lora.target_modules.names.empty()) fail("'target_modules' is empty");
+    if (const Json& parameters = at("target_parameters"); !is_empty(parameters)) {
+      lora.target_parameters = own_names(parameters, "target_parameters");
+    }
+    if (lora.target_modules.names.empty() && lora.target_parameters.empty()) {
+      fail("'target_modules' is empty");
+    }
   }
   // A text is a regular expression, a list holds names.
   [[nodiscard]] nn::ModuleNames modules(const Json& value, const char* name) const {
@@ -302,10 +307,18 @@ Json auto_mapping_of(const Model& model) {
 // to the same results.
 std::set<std::string> adapted_modules(const Weights& weights) {
   std::set<std::string> modules;
+  std::set<std::string> layers;
+  for (const Weight& weight : weights) {
+    if (weight.name().ends_with(".weight")) {
+      layers.insert(weight.name().substr(0, weight.name().rfind('.')));
+    }
+  }
   for (const Weight& weight : weights) {
     const std::string& name = weight.name();
     for (const std::string_view factor : {std::string_view(".lora_A.weight"), kEmbeddingFactor}) {
-      if (name.ends_with(factor)) modules.insert(name.substr(0, name.size() - factor.size()));
+      if (!name.ends_with(factor)) continue;
+      const std::string module = name.substr(0, name.size() - factor.size());
+      if (layers.contains(module)) modules.insert(module);  // else of a stack of experts
     }
   }
   return modules;
@@ -405,6 +418,8 @@ std::string adapter_config_json(const Model& model) {
     targets.insert(name_for_peft(model.config().name_in_whole, name));
   }
   json["target_modules"] = targets;
+  json["target_parameters"] =
+      lora.target_parameters.empty() ? Json() : Json(lora.target_parameters);
   json["task_type"] = task_type_of(model.architecture());
   json["use_dora"] = lora.use_dora;
   json["use_rslora"] = lora.use_rslora;

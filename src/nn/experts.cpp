@@ -113,6 +113,24 @@ std::vector<Tensor> positions_of(const Tensor& experts, int64_t count) {
 
 }  // namespace
 
+StackedParameter stacked_parameter(const std::string& weight) {
+  constexpr std::string_view kGateUp = "input_linear.weight", kDown = "output_linear.weight";
+  const auto renamed = [&](std::string_view end, const char* name) {
+    return weight.substr(0, weight.size() - end.size()) + name;
+  };
+  if (weight.ends_with(kGateUp)) return {.name = renamed(kGateUp, "experts.gate_up_proj")};
+  if (weight.ends_with(kDown)) return {.name = renamed(kDown, "experts.down_proj")};
+  return {.name = weight, .is_transposed = true};
+}
+
+std::string StackedParameter::adapter(bool is_inner) const {
+  return name.substr(0, name.rfind('.')) + (is_inner ? ".base_layer" : "");
+}
+
+std::string StackedParameter::other() const {
+  return name.substr(0, name.rfind('.')) + (is_gate_up() ? ".down_proj" : ".gate_up_proj");
+}
+
 MixtureOfExperts::MixtureOfExperts(const Scope& scope, const ExpertsOptions& options)
     : options_(options) {
   if (!options.router_comes_last) make_router(scope);
@@ -146,7 +164,7 @@ void MixtureOfExperts::make_experts(const Scope& scope) {
       down_bias_ =
           scope.parameter(std::string(stack.down) + StackedLinear::kBias, {options_.experts, size});
     }
-    return;
+    return adapt_stacks(scope);
   }
   const Scope all = (scope / "experts").without_adapters();
   for (int64_t i = 0; i < options_.experts; ++i) {
@@ -158,6 +176,18 @@ void MixtureOfExperts::make_experts(const Scope& scope) {
     Linear down = make("down_proj", intermediate, size);
     experts_.push_back({std::move(gate), std::move(up), std::move(down)});
   }
+}
+
+// PEFT wraps the experts for each of their parameters, in the order of these.
+void MixtureOfExperts::adapt_stacks(const Scope& scope) {
+  const StackedParameter gate_up = stacked_parameter(options_.stack->gate_up);
+  const StackedParameter down = stacked_parameter(options_.stack->down);
+  const std::optional<LoraSettings> of_gate_up = scope.lora_of_parameter(gate_up.name);
+  const std::optional<LoraSettings> of_down = scope.lora_of_parameter(down.name);
+  if (of_gate_up) {
+    stacks_->gate_up.adapt(scope / gate_up.adapter(/*is_inner=*/of_down.has_value()), *of_gate_up);
+  }
+  if (of_down) stacks_->down.adapt(scope / down.adapter(/*is_inner=*/false), *of_down);
 }
 
 Routes MixtureOfExperts::route(const Value& rows, Pass& p) const {
@@ -178,10 +208,10 @@ Routes MixtureOfExperts::route(const Value& rows, Pass& p) const {
   return {.shares = std::move(shares), .experts = chosen};
 }
 
-MixtureOfExperts::Halves MixtureOfExperts::halves(const Turn& turn, const Value& x, Pass& p) const {
+MixtureOfExperts::Halves MixtureOfExperts::halves(Turn& turn, const Value& x, Pass& p) const {
   Halves both;
   if (stacks_) {
-    Value all = stacks_->gate_up(x, static_cast<int64_t>(turn.number), turn.is_first, p);
+    Value all = stacks_->gate_up(x, static_cast<int64_t>(turn.number), turn.of_gate_up, p);
     if (options_.stack->alternates) {
       all = parts_together(std::move(all), options_.intermediate, 2, p);
     }
@@ -200,9 +230,9 @@ MixtureOfExperts::Halves MixtureOfExperts::halves(const Turn& turn, const Value&
   return both;
 }
 
-Value MixtureOfExperts::down(const Turn& turn, Value x, Pass& p) const {
+Value MixtureOfExperts::down(Turn& turn, Value x, Pass& p) const {
   if (!stacks_) return experts_[turn.number].down(std::move(x), p);
-  return stacks_->down(std::move(x), static_cast<int64_t>(turn.number), turn.is_first, p);
+  return stacks_->down(std::move(x), static_cast<int64_t>(turn.number), turn.of_down, p);
 }
 
 // Of each token the sum over its experts of share * bias: shares are of the rows before the product
@@ -229,6 +259,7 @@ Value MixtureOfExperts::operator()(Value x, Pass& p) const {
   const Routes routes = route(rows, p);
   const std::vector<Tensor> positions = positions_of(routes.experts, options_.experts);
   Value sum;
+  Turn turn;
   std::vector<Weight> unused;
   for (size_t i = 0; i < positions.size(); ++i) {
     if (positions[i].numel() == 0) {
@@ -237,7 +268,7 @@ Value MixtureOfExperts::operator()(Value x, Pass& p) const {
       }
       continue;
     }
-    const Turn turn = {.number = i, .is_first = !sum.tensor.defined()};
+    turn.number = i;
     const Tensor tokens = positions[i].div(options_.per_token, "floor");
     auto [gate, up] = halves(turn, taken(rows, tokens, p), p);
     Value y = down(turn,

@@ -217,6 +217,43 @@ std::optional<LoraSettings> LoraTargets::find_embedding(const std::string& modul
   return settings_of(module);
 }
 
+std::optional<LoraSettings> LoraTargets::find_parameter(const std::string& name) {
+  parameters_.push_back(name);
+  const auto is_meant = [&](const std::string& target) {
+    return ends_with_components(name, target);
+  };
+  if (std::ranges::none_of(config_.target_parameters, is_meant)) return std::nullopt;
+  if (config_.lora_dropout != 0.0) {
+    throw LoraError("lora_dropout",
+                    "has no effect on adapters of experts (lora_target_parameters: '" + name +
+                        "'), and PEFT refuses it there; set it to 0");
+  }
+  if (config_.use_dora) {
+    throw LoraError("use_dora", "is not available for experts (lora_target_parameters: '" + name +
+                                    "'), as in PEFT; leave it out");
+  }
+  return settings_of(name);
+}
+
+void LoraTargets::check_parameters() const {
+  for (const std::string& target : config_.target_parameters) {
+    const auto is_meant = [&](const std::string& name) {
+      return ends_with_components(name, target);
+    };
+    if (std::ranges::any_of(parameters_, is_meant)) continue;
+    std::set<std::string> names;
+    for (const std::string& name : parameters_) {
+      names.insert(name.substr(name.rfind('.', name.rfind('.') - 1) + 1));
+    }
+    throw LoraError(
+        "lora_target_parameters",
+        "no parameter of the model that stacks the matrices of experts is named '" + target +
+            "'; it has " +
+            (names.empty() ? "none"
+                           : join(std::vector<std::string>(names.begin(), names.end()), ", ")));
+  }
+}
+
 LoraSettings LoraTargets::settings_of(const std::string& module) {
   has_any_ = true;
   const int64_t rank = ranks_->value_or(module, config_.r);
@@ -226,6 +263,7 @@ LoraSettings LoraTargets::settings_of(const std::string& module) {
 }
 
 void LoraTargets::check() const {
+  check_parameters();
   if (!refused_.empty()) {
     throw LoraError("lora_target_modules",
                     "'" + refused_ +

@@ -106,6 +106,11 @@ void Pass::add_product(const Weight& weight, const Tensor& dy, const Tensor& x) 
   options_.parameters->gradients().add_product(weight, dy, x);
 }
 
+void Pass::add_product_to_rows(const Weight& weight, int64_t first, const Tensor& dy,
+                               const Tensor& x) {
+  options_.parameters->gradients().add_product_to_rows(weight, first, dy, x);
+}
+
 void Pass::add_product_to_slice(const Weight& weight, int64_t number, const Tensor& dy,
                                 const Tensor& x) {
   options_.parameters->gradients().add_product_to_rows(weight, number * weight.size(1), dy, x);

@@ -46,6 +46,21 @@ std::optional<LoraTerm> Scope::lora(int64_t inputs, int64_t outputs) const {
   return term;
 }
 
+std::optional<LoraSettings> Scope::lora_of_parameter(std::string_view name) const {
+  return lora_ == nullptr ? std::nullopt : lora_->find_parameter(prefix_ + std::string(name));
+}
+
+LoraTerm Scope::lora_of_stack(const LoraSettings& settings, int64_t count, int64_t inputs,
+                              int64_t outputs) const {
+  check_rank(settings.r, {outputs, inputs});
+  // In this order of evaluation, as in PEFT.
+  const Weight a =
+      parameter("lora_A.weight", {count * settings.r, inputs}, ParameterRole::kAdapter);
+  const Weight b =
+      parameter("lora_B.weight", {outputs, settings.r * count}, ParameterRole::kAdapter);
+  return {.a = a, .b = b, .scale = settings.scale, .magnitude = {}};
+}
+
 std::optional<LoraTerm> Scope::lora_of_embedding(int64_t rows, int64_t columns) const {
   if (lora_ == nullptr) return std::nullopt;
   const std::optional<LoraSettings> settings = lora_->find_embedding(module());

@@ -23,10 +23,12 @@ std::string adapted_name(const std::string& stored, const std::string& path) {
                                       kAdapterPrefix + "'; it is no adapter as PEFT writes it");
   }
   std::string name = stored.substr(std::string_view(kAdapterPrefix).size());
-  // A layer that PEFT wraps keeps its own parameters in a module of this name.
+  // A layer that PEFT wraps keeps its own parameters in a module of this name, and experts that it
+  // wraps twice keep the inner adapter there.
   constexpr std::string_view kWrapped = ".base_layer.";
   const size_t wrapped = name.find(kWrapped);
-  if (wrapped != std::string::npos) name.replace(wrapped, kWrapped.size(), ".");
+  const bool is_adapter = name.find(".base_layer.lora_") != std::string::npos;
+  if (wrapped != std::string::npos && !is_adapter) name.replace(wrapped, kWrapped.size(), ".");
   return name;
 }
 

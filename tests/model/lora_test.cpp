@@ -170,6 +170,49 @@ TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
       kept));
 }
 
+// PEFT's factors of all experts of a layer are two matrices; an inner module has those of the first
+// stack if the second has an adapter, too.
+TEST(LoraModels, OfStackedExpertsHaveTheReadableModelsLossAndGradients) {
+  for (const std::string name : {"gpt_oss", "granitemoe"}) {
+    for (const bool has_both : {true, false}) {
+      std::vector<std::string> parameters = {"experts.gate_up_proj"};
+      if (has_both) parameters.emplace_back("experts.down_proj");
+      const nn::LoraConfig lora = {.r = 3,
+                                   .lora_dropout = 0.0,
+                                   .target_modules = {.names = {"q_proj"}},
+                                   .target_parameters = parameters};
+      const ModelConfig config = config_of(name, lora);
+      const Step step = step_of(config, {.fused = true});
+      expect_close(step, step_of(config, {}), 6e-5);
+      const auto has = [&](const char* end) {
+        return std::ranges::any_of(step.names, [&](const auto& one) { return one.ends_with(end); });
+      };
+      EXPECT_EQ(has(".experts.base_layer.lora_A.weight"), has_both);
+      EXPECT_TRUE(has(".experts.lora_B.weight"));
+      EXPECT_TRUE(
+          equal_bits(step_of(config, {.fused = true, .checkpointing = {.enabled = true}}), step));
+    }
+  }
+}
+
+TEST(LoraModels, OfStackedExpertsRefuseWhatPeftRefuses) {
+  const auto key_of = [](nn::LoraConfig lora) {
+    try {
+      (void)make_model(std::nullopt, config_of("gpt_oss", lora), 7, kLoraDevice, {});
+    } catch (const nn::LoraError& error) {
+      return std::string(error.key());
+    }
+    return std::string();
+  };
+  const std::vector<std::string> known = {"experts.down_proj"};
+  EXPECT_EQ(key_of({.lora_dropout = 0.1, .target_parameters = known}), "lora_dropout");
+  EXPECT_EQ(key_of({.lora_dropout = 0.0, .use_dora = true, .target_parameters = known}),
+            "use_dora");
+  EXPECT_EQ(key_of({.lora_dropout = 0.0, .target_parameters = {"down_projection"}}),
+            "lora_target_parameters");
+  EXPECT_EQ(key_of({.lora_dropout = 0.0, .target_parameters = known}), "");
+}
+
 // The first layer's keys, which later layers read, need no gradient; its queries do.
 TEST(LoraModels, OfQueriesAloneRecomputeWhereKeysAreShared) {
   const ModelConfig config =

@@ -94,6 +94,9 @@ class Export(ParityTest):
         "biases": ("qwen2", {"target_modules": ["q_proj", "o_proj"], "bias": "all"}),
         "whole": ("mistral", {"modules_to_save": ["lm_head", "input_layernorm"]}),
         "embedding": ("mistral", {"target_modules": ["embed_tokens", "q_proj"]}),
+        "experts": ("gpt_oss", {"target_modules": ["q_proj"],
+                                "target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}),
+        "experts' last": ("granitemoe", {"target_modules": [], "target_parameters": ["experts.down_proj"]}),
         "tied": ("llama", {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
     }
 

@@ -21,6 +21,7 @@ struct AdapterArgs {
   double lora_dropout = 0.05;
   std::vector<std::string> lora_target_modules = {"all-linear"};
   std::vector<std::string> lora_exclude_modules;
+  std::vector<std::string> lora_target_parameters;
   std::vector<std::string> lora_modules_to_save;
   JsonText lora_rank_pattern;
   JsonText lora_alpha_pattern;

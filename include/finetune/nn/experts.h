@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "finetune/nn/feed_forward.h"
@@ -33,6 +34,21 @@ struct ExpertsOptions {
   double limit = 0.0;
 };
 
+// The parameter of transformers' module that a stack of experts' matrices is, by the name of the
+// weight in files.
+struct StackedParameter {
+  std::string name;            // "model.layers.0.mlp.experts.gate_up_proj"
+  bool is_transposed = false;  // [E, in, out]
+
+  // The module that PEFT puts its adapter into; `is_inner`: that of experts' other stack is around
+  // it.
+  [[nodiscard]] std::string adapter(bool is_inner) const;
+  [[nodiscard]] bool is_gate_up() const { return name.ends_with("gate_up_proj"); }
+  // The other stack of the same experts.
+  [[nodiscard]] std::string other() const;
+};
+[[nodiscard]] StackedParameter stacked_parameter(const std::string& weight);
+
 // Which experts compute a token, and their shares of its result.
 struct Routes {
   Value shares;    // [N, k] float32
@@ -42,7 +58,7 @@ struct Routes {
 // A mixture of experts (Shazeer et al. 2017): of E gated feed-forward networks each token is
 // computed by the k to which the router gives the highest probability, softmax(W x + b) in float32
 // in every precision. The tokens of an expert are one product; an expert without tokens computes
-// nothing, and its gradient is zero. Experts have no adapter.
+// nothing, and its gradient is zero. Stacks of experts may have an adapter, others have none.
 class MixtureOfExperts {
  public:
   MixtureOfExperts(const Scope& scope, const ExpertsOptions& options);
@@ -59,16 +75,17 @@ class MixtureOfExperts {
   struct Halves {
     Value gate, up;
   };
-  // Which expert, and whether it is the first that computes anything.
+  // Which expert, and what the calls of its stacks share.
   struct Turn {
-    size_t number;
-    bool is_first;
+    size_t number = 0;
+    StackedLinear::Calls of_gate_up = {}, of_down = {};
   };
   void make_router(const Scope& scope);
   void make_experts(const Scope& scope);
+  void adapt_stacks(const Scope& scope);
   [[nodiscard]] Routes route(const Value& rows, Pass& p) const;
-  [[nodiscard]] Halves halves(const Turn& turn, const Value& x, Pass& p) const;
-  [[nodiscard]] Value down(const Turn& turn, Value x, Pass& p) const;
+  [[nodiscard]] Halves halves(Turn& turn, const Value& x, Pass& p) const;
+  [[nodiscard]] Value down(Turn& turn, Value x, Pass& p) const;
   [[nodiscard]] Value with_biases(Value sum, const Routes& routes, Pass& p) const;
   [[nodiscard]] std::vector<Weight> weights_of(size_t number) const;
 

@@ -31,6 +31,9 @@ struct LoraConfig {
   bool use_dora = false;    // LoraTerm::magnitude
   ModuleNames target_modules = {.names = {"all-linear"}};  // all linear layers but the output layer
   ModuleNames exclude_modules = {};                        // of the targets
+  // Parameters that stack the matrices of experts, by the last components of their names in
+  // transformers ("mlp.experts.gate_up_proj").
+  std::vector<std::string> target_parameters = {};
   // Other ranks and alphas of single modules: regular expressions for the last components.
   std::vector<std::pair<std::string, int64_t>> rank_pattern = {};
   std::vector<std::pair<std::string, double>> alpha_pattern = {};
@@ -61,7 +64,8 @@ class LoraError : public Error {
   const char* key_;
 };
 
-// The adapter of one linear layer [out, in], or of one embedding [rows, columns]. That of an
+// The adapter of one linear layer [out, in], of a stack of E of them (StackedLinear), or of one
+// embedding [rows, columns]. That of an
 // embedding is y = W[ids] + s A^T[ids] B^T, without dropout.
 struct LoraTerm {
   Weight a;              // A [r, in]: "lora_A.weight"; [r, rows]: "lora_embedding_A"
@@ -95,6 +99,9 @@ class LoraTargets {
   [[nodiscard]] std::optional<LoraSettings> find(const std::string& module, bool is_output);
   // The same of an embedding, which all-linear does not name. Throws LoraError with use_dora.
   [[nodiscard]] std::optional<LoraSettings> find_embedding(const std::string& module);
+  // The same of a parameter that stacks matrices, by its name in transformers. Throws LoraError
+  // with use_dora or dropout, which PEFT does not have there.
+  [[nodiscard]] std::optional<LoraSettings> find_parameter(const std::string& name);
   // Throws LoraError if a target is an output layer, if no layer was a target (lists the last
   // components of all that could be), or if a pattern matched no target.
   void check() const;
@@ -113,7 +120,10 @@ class LoraTargets {
   std::unique_ptr<const Names> targets_, excluded_;
   std::unique_ptr<Patterns<int64_t>> ranks_;
   std::unique_ptr<Patterns<double>> alphas_;
-  std::vector<std::string> layers_;  // names that were asked for
+  void check_parameters() const;
+
+  std::vector<std::string> layers_;      // names that were asked for
+  std::vector<std::string> parameters_;  // the same of find_parameter()
   bool has_any_ = false;
   std::string refused_;  // an output layer that is a target
 };

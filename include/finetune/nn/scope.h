@@ -35,6 +35,12 @@ class Scope {
   }
   // The adapter of the linear layer [out, in] in this scope, appended to the list; nullopt: none.
   [[nodiscard]] std::optional<LoraTerm> lora(int64_t inputs, int64_t outputs) const;
+  // What the adapter of a parameter of this scope is, which stacks matrices and has this name in
+  // transformers.
+  [[nodiscard]] std::optional<LoraSettings> lora_of_parameter(std::string_view name) const;
+  // The adapter of `count` matrices [out, in] in this scope: A [count r, in], B [out, r count].
+  [[nodiscard]] LoraTerm lora_of_stack(const LoraSettings& settings, int64_t count, int64_t inputs,
+                                       int64_t outputs) const;
   // That of the embedding [rows, columns] in this scope.
   [[nodiscard]] std::optional<LoraTerm> lora_of_embedding(int64_t rows, int64_t columns) const;
 

@@ -153,6 +153,7 @@ class AdapterSetup {
     lora.use_dora = args_.use_dora;
     lora.target_modules = module_names(args_.lora_target_modules);
     lora.exclude_modules = module_names(args_.lora_exclude_modules);
+    lora.target_parameters = args_.lora_target_parameters;
     lora.rank_pattern = lora_ranks(config_);
     lora.alpha_pattern = lora_alphas(config_);
     lora.layers_to_transform = lora_layers(config_);
@@ -230,6 +231,9 @@ class AdapterSetup {
                    [&](nn::LoraConfig& other) { other.target_modules = keys.target_modules; });
     compare_layers("lora_exclude_modules",
                    [&](nn::LoraConfig& other) { other.exclude_modules = keys.exclude_modules; });
+    compare_layers("lora_target_parameters", [&](nn::LoraConfig& other) {
+      other.target_parameters = keys.target_parameters;
+    });
     compare_layers("lora_layers_to_transform", [&](nn::LoraConfig& other) {
       other.layers_to_transform = keys.layers_to_transform;
     });
