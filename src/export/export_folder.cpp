@@ -9,6 +9,7 @@
 #include "export/staged_output.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
@@ -206,6 +207,7 @@ ExportReport export_folder(const MergedModel& source, const std::string& out,
   const Nf4Tensors nf4(options.nested);
   LazyTensors tensors;
   std::vector<std::string> whole;  // modules
+  int64_t stacks = 0;              // of experts
   for (const MergedTensor& tensor : model.tensors) {
     if (is_nf4 && is_quantized(tensor, options.skipped)) {
       const at::ScalarType from = options.quantized_from.value_or(tensor.stored);
@@ -214,13 +216,22 @@ ExportReport export_folder(const MergedModel& source, const std::string& out,
       tensors.push_back(in_type(tensor, type.value_or(tensor.stored)));
       const auto other = model.names_in_whole.find(tensor.name);
       if (other != model.names_in_whole.end()) tensors.back().name = other->second;
-      if (is_nf4 && tensor.shape.size() == 2) whole.push_back(module_of(tensor.name));
+      if (is_nf4 && tensor.shape.size() == 2 && tensor.name.ends_with(".weight")) {
+        whole.push_back(module_of(tensor.name));
+      }
+      stacks += tensor.is_stack ? 1 : 0;
     }
   }
   for (const MergedTensor& tensor : model.other_tensors) {
     tensors.push_back(in_type(tensor, tensor.stored));
   }
   for (const auto& [own, other] : tied_names(model.config)) whole.push_back(module_of(other));
+  if (is_nf4 && stacks > 0) {
+    log::warning(
+        format_text("the {} matrices of experts keep their type: transformers has no four "
+                    "bits for them",
+                    stacks));
+  }
   uint64_t bytes = 0;
   for (const LazyTensor& tensor : tensors) bytes += tensor.bytes();
   FileSystem& files = FileSystem::local();

@@ -547,7 +547,8 @@ class Merger {
                                      const OneThread one(true);
                                      return rows(first, count).contiguous();
                                    },
-                               .is_linear = is_linear});
+                               .is_linear = is_linear,
+                               .is_stack = weight.role() == ParameterRole::kStackedLinear});
   }
 
   static void check_shape(const std::string& name, const std::vector<int64_t>& found,

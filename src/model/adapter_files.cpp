@@ -14,6 +14,7 @@
 #include "finetune/base/text.h"
 #include "finetune/model/adapter.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/nn/experts.h"
 #include "finetune/tensor/weight_files.h"
 
 namespace finetune {
@@ -357,6 +358,19 @@ std::vector<std::string> saved_modules(const Model& model) {
 std::string name_in_language_model(const std::string& module) {
   if (!module.starts_with(kInWhole)) return module;
   return "model." + module.substr(std::string_view(kInWhole).size());
+}
+
+std::string name_in_transformers(const std::string& weight) {
+  constexpr std::string_view kRouter = ".router.layer.weight";
+  if (is_of_one_expert(weight)) {
+    const bool is_down = weight.ends_with(".down_proj.weight");
+    return weight.substr(0, weight.find(".experts.")) + ".experts." +
+           (is_down ? "down_proj" : "gate_up_proj");
+  }
+  if (weight.ends_with(kRouter)) {
+    return weight.substr(0, weight.size() - kRouter.size()) + ".router.weight";
+  }
+  return nn::stacked_parameter(weight).name;
 }
 
 AdapterNames::AdapterNames(const Model& model)

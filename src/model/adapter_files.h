@@ -22,6 +22,10 @@ inline constexpr char kInWhole[] = "model.language_model.";
 // The full names of the layers that have an adapter, sorted, as PEFT writes all-linear.
 [[nodiscard]] std::set<std::string> adapted_modules(const Weights& weights);
 
+// The name of a weight as transformers' modules have it, and PEFT's files, where those of a model
+// have another: of experts.
+[[nodiscard]] std::string name_in_transformers(const std::string& weight);
+
 // Replaces the labels and the problem type of the base's configuration by those that the adapter in
 // `folder` was trained with, as far as the folder's files say.
 void read_recorded_labels(const std::string& folder, ModelConfig& config);

@@ -46,6 +46,7 @@ class TrainedWhole {
   void check(std::optional<Head> head, const Weights& weights) const {
     const std::vector<std::string> outputs = output_modules(config_, head);
     for (const std::string& module : lora_.modules_to_save) {
+      refuse_other_names(module, weights);
       const auto found = std::ranges::find_if(
           weights, [&](const Weight& weight) { return is_saved(weight, {module}); });
       if (found == weights.end()) {
@@ -69,6 +70,19 @@ class TrainedWhole {
     const auto tied = tied_.find(weight.name());
     return nn::is_saved_whole(weight.name(), modules) ||
            (tied != tied_.end() && nn::is_saved_whole(tied->second, modules));
+  }
+  // PEFT would find no such tensor, or pass over it, and compute what the base does.
+  static void refuse_other_names(const std::string& module, const Weights& weights) {
+    for (const Weight& weight : weights) {
+      const std::string theirs = name_in_transformers(weight.name());
+      const bool is_meant =
+          nn::is_saved_whole(weight.name(), {module}) || nn::is_saved_whole(theirs, {module});
+      if (theirs == weight.name() || !is_meant) continue;
+      throw nn::LoraError("lora_modules_to_save",
+                          "'" + module + "' means " + weight.name() +
+                              ", which files call otherwise than transformers' modules, so that "
+                              "this is not available for its family; train the whole model");
+    }
   }
   // With this setting PEFT also gives the output layer the adapter of an embedding that it is tied
   // to; the output layer has no adapter here.

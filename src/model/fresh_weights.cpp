@@ -9,6 +9,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "finetune/base/interrupt.h"
 #include "finetune/kernels/normal.h"
 #include "finetune/nn/dora.h"
 #include "model/backbone_with_head.h"
@@ -120,7 +121,10 @@ void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config
 }  // namespace
 
 void draw_weights(ParameterStore& store, const ModelConfig& config, uint64_t seed) {
-  for (Parameter& parameter : store.parameters()) draw(parameter, store, config, seed);
+  for (Parameter& parameter : store.parameters()) {
+    interrupt::throw_if_requested("drawing the model's weights");
+    draw(parameter, store, config, seed);
+  }
 }
 
 void draw_weights(Model& model, uint64_t seed, const std::vector<std::string>& names) {

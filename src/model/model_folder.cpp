@@ -230,9 +230,11 @@ BaseFormat base_format(const ModelConfig& config, const std::string& folder) {
     if (config.is_nf4) format.skipped.push_back(info.name.substr(0, info.name.rfind('.')));
   }
   if ((config.is_nf4 && !has_codes) || (config.is_mxfp4 && format.mxfp4.empty())) {
-    throw Error(ErrorKind::kData, "'" + config_folder(folder) +
-                                      "' holds whole weights, but its config.json has a "
-                                      "quantization_config; they do not belong together");
+    throw Error(ErrorKind::kData,
+                "'" + config_folder(folder) +
+                    "' holds whole weights, but its config.json has a "
+                    "quantization_config; they do not belong together: remove it, "
+                    "or fetch the folder again");
   }
   if (types == std::set{DType::kBF16}) format.weights = WeightFormat::kBFloat16;
   if (types == std::set{DType::kF16}) format.weights = WeightFormat::kFloat16;
@@ -295,7 +297,8 @@ LoadReport load_own_tensors(Model& model, const std::string& folder, const LoadO
   if (options.base_folder.empty() && has_mxfp4 && !model.config().is_mxfp4) {
     throw Error(ErrorKind::kData, "'" + folder +
                                       "' holds experts in MXFP4, but its config.json has no "
-                                      "quantization_config of it; they do not belong together");
+                                      "quantization_config of it; they do not belong together: "
+                                      "fetch the folder again");
   }
   LoadOptions with_codes = options;
   with_codes.quantized = [&](const std::string& name) -> std::optional<QuantizedValues> {
@@ -391,7 +394,8 @@ void load_adapter_weights(Model& model, const std::string& folder) {
   if (!report.unexpected.empty()) {
     throw Error(ErrorKind::kData, folder + ": the base has no place for " +
                                       listed(report.unexpected) +
-                                      "; it is the adapter of another model");
+                                      "; it is the adapter of another model, or of weights that an "
+                                      "adapter cannot have here");
   }
   std::vector<std::string> others;
   for (const LoadReport::Mismatch& mismatch : report.mismatched) {

@@ -203,11 +203,24 @@ void ModelTensors::join_mxfp4() {
         tensor.name.substr(0, tensor.name.size() - std::string_view(Mxfp4Weights::kBlocks).size());
     if (!has(name + Mxfp4Weights::kScales)) {
       throw Error(ErrorKind::kData, "'" + path_of(tensor.name) + "' has tensor '" + tensor.name +
-                                        "', and no file '" + name + Mxfp4Weights::kScales +
-                                        "'; fetch the folder again");
+                                        "', but no '" + name + Mxfp4Weights::kScales +
+                                        "' is there; fetch the folder again");
+    }
+    if (has(name)) {
+      throw Error(ErrorKind::kData, "'" + path_of(name) + "' has tensor '" + name +
+                                        "', which is there in MXFP4, too; fetch the folder again");
     }
     names.push_back(name);
     stacks->add(name, part_of(tensor.name), part_of(name + Mxfp4Weights::kScales));
+  }
+  for (const TensorInfo& tensor : tensors_) {
+    if (!tensor.name.ends_with(Mxfp4Weights::kScales) || tensor.dtype != DType::kU8) continue;
+    const std::string name =
+        tensor.name.substr(0, tensor.name.size() - std::string_view(Mxfp4Weights::kScales).size());
+    if (has(name + Mxfp4Weights::kBlocks)) continue;
+    throw Error(ErrorKind::kData, "'" + path_of(tensor.name) + "' has tensor '" + tensor.name +
+                                      "', but no '" + name + Mxfp4Weights::kBlocks +
+                                      "' is there; fetch the folder again");
   }
   if (names.empty()) return;
   std::erase_if(tensors_, [&](const TensorInfo& tensor) {

@@ -195,6 +195,30 @@ TEST(LoraModels, OfStackedExpertsHaveTheReadableModelsLossAndGradients) {
   }
 }
 
+// PEFT would pass over weights that transformers' modules name otherwise, or find no such module.
+TEST(LoraModels, SaveNoModulesWhoseWeightsFilesNameOtherwise) {
+  const auto key_of = [](const char* model, const char* module) {
+    try {
+      (void)make_model(std::nullopt, config_of(model, {.r = 2, .modules_to_save = {module}}), 7,
+                       kLoraDevice, {});
+    } catch (const nn::LoraError& error) {
+      return std::string(error.key());
+    }
+    return std::string();
+  };
+  for (const char* module : {"input_linear", "router", "experts", "block_sparse_moe"}) {
+    EXPECT_EQ(key_of("granitemoe", module), "lora_modules_to_save") << module;
+  }
+  for (const char* module : {"down_proj", "experts", "mlp"}) {
+    EXPECT_EQ(key_of("olmoe", module), "lora_modules_to_save") << module;
+  }
+  EXPECT_EQ(key_of("granitemoe", "input_layernorm"), "");
+  EXPECT_EQ(key_of("olmoe", "gate"), "");
+  for (const char* module : {"experts", "router", "mlp"}) {
+    EXPECT_EQ(key_of("gpt_oss", module), "") << module;
+  }
+}
+
 TEST(LoraModels, OfStackedExpertsRefuseWhatPeftRefuses) {
   const auto key_of = [](nn::LoraConfig lora) {
     try {

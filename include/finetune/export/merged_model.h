@@ -22,6 +22,7 @@ struct MergedTensor {
   // row. One thread at a time.
   std::function<Tensor(int64_t first, int64_t count)> rows;
   bool is_linear = false;  // the matrix of a linear layer of the backbone, which may be quantised
+  bool is_stack = false;   // those of several layers, which stay whole
 };
 
 // A model as it is deployed: the weights of a folder with its adapter added, as PEFT's

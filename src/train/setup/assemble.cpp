@@ -28,6 +28,7 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/plan/emulated_precision.h"
+#include "finetune/plan/memory_text.h"
 #include "finetune/state/parameter_files.h"
 #include "finetune/task/chat_tokens.h"
 #include "finetune/task/tasks.h"
@@ -357,6 +358,7 @@ class Assembly {
     const std::string note = emulated_precision_note(
         options.precision, has_fast_products(options.precision, parts.device));
     if (!note.empty()) log::warning(note);
+    if (request.train) check_memory(parts, options);
     auto [model, task] = parts.setup->make_learner(parts.model_config, parts.device, options);
     parts.model = std::move(model);
     parts.model_config = parts.model->config();
@@ -534,6 +536,24 @@ class Assembly {
     } catch (const Error& error) {
       refuse_key(config_, "freeze", error.what());
     }
+  }
+
+  // Before a model that cannot be is built. What an update needs besides weights is not counted.
+  void check_memory(const DataParts& parts, const ModelOptions& options) const {
+    const int64_t there = attainable_memory();
+    if (!parts.device.is_cpu() || parts.model_config.lora || there <= 0) return;
+    int64_t count = 0;
+    for (const ParameterShape& shape :
+         parameter_shapes(parts.model_config, task_of(args_.task).head(args_))) {
+      count += shape.count();
+    }
+    const auto bytes =
+        static_cast<int64_t>(static_cast<double>(count) * traits_of(options.weights).bytes);
+    if (bytes <= there) return;
+    refuse_key(config_, args_.model_name_or_path ? "model_name_or_path" : "model_type",
+               format_text("the weights of its {} parameters need {} in {}, and {} are attainable; "
+                           "take a smaller model, param_dtype: bfloat16, or an adapter (use_peft)",
+                           count, mebibytes(bytes), name_of(options.weights), mebibytes(there)));
   }
 
   // Missing tensors are initialised if the model is trained (load_verdict.h).

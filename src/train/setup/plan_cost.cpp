@@ -169,6 +169,9 @@ std::string costs_text(const Json& plan) {
           ? "this machine: " + duration_text(3600 * found->at("here_hours").get<double>()) +
                 ", measured here\n"
           : "";
+  if (found->at("hardware").is_null() && !cheapest.at("fits").get<bool>()) {
+    return here + "no machine of " + list + " has the memory; set hardware to see all rows\n";
+  }
   if (found->at("hardware").is_null()) {
     return here + "cheapest by " + list + ": " + name + ", " + units_text(cheapest) + " units (" +
            money_text(cheapest) + ") in " + time_text(cheapest) + ", " +
