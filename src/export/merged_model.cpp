@@ -250,7 +250,8 @@ class Adapter {
                                                  const std::string& shared,
                                                  const std::vector<int64_t>& shape) {
     constexpr std::string_view kWeight = ".weight";
-    if (shape.size() == 3) return addition_to_stack(parameter, shape);
+    const nn::StackedParameter stack = nn::stacked_parameter(parameter);
+    if (shape.size() == 3 || stack.expert) return addition_to_experts(parameter, stack, shape);
     if (!parameter.ends_with(kWeight)) return std::nullopt;
     const std::string module = parameter.substr(0, parameter.size() - kWeight.size());
     const bool is_embedding = source_->has(module + ".lora_embedding_A");
@@ -296,30 +297,39 @@ class Adapter {
     return addition;
   }
 
-  // Of E matrices.
-  [[nodiscard]] std::optional<Addition> addition_to_stack(const std::string& parameter,
-                                                          const std::vector<int64_t>& shape) {
-    const nn::StackedParameter own = nn::stacked_parameter(parameter);
-    const auto settings = targets_.find_parameter(own.name);
+  // Of a stack of E matrices, or of one expert's part of it.
+  [[nodiscard]] std::optional<Addition> addition_to_experts(const std::string& parameter,
+                                                            const nn::StackedParameter& stack,
+                                                            const std::vector<int64_t>& shape) {
+    const auto settings = targets_.find_parameter(stack.name);
     if (!settings) return std::nullopt;
-    const bool is_inner = own.is_gate_up() && targets_.find_parameter(own.other()).has_value();
-    const std::string module = own.adapter(is_inner);
+    const bool is_inner = stack.is_gate_up() && targets_.find_parameter(stack.other()).has_value();
+    const std::string module = stack.adapter(is_inner);
     const std::string a = module + ".lora_A.weight", b = module + ".lora_B.weight";
     if (!source_->has(a) || !source_->has(b)) return std::nullopt;  // check_complete() names them
-    Addition addition{.a = source_->whole(a),
-                      .b = source_->whole(b),
+    Addition addition{.a = kept(a),
+                      .b = kept(b),
                       .scale = settings->scale,
-                      .is_transposed = own.is_transposed,
-                      .stack = shape[0]};
+                      .is_transposed = stack.is_transposed,
+                      .stack = stack.expert ? 0 : shape[0]};
     use(a);
     use(b);
-    const int64_t rank = settings->r * shape[0];
-    const int64_t inputs = own.is_transposed ? shape[1] : shape[2];
-    const int64_t outputs = own.is_transposed ? shape[2] : shape[1];
-    if (addition.a.sizes() != at::IntArrayRef{rank, inputs} ||
-        addition.b.sizes() != at::IntArrayRef{outputs, rank}) {
-      fail(format_text("tensor '{}' does not fit the base's '{}'", a, parameter));
-    }
+    const int64_t inputs = shape[stack.is_transposed || stack.expert ? 1 : 2];
+    const int64_t of_one = shape[stack.expert ? 0 : stack.is_transposed ? 2 : 1];
+    const int64_t outputs = stack.expert && stack.is_gate_up() ? 2 * of_one : of_one;
+    const int64_t rank = addition.a.size(0);
+    const int64_t count = rank / settings->r;
+    const bool fits = rank == count * settings->r && stack.expert.value_or(0) < count &&
+                      (stack.expert || count == shape[0]) &&
+                      addition.a.sizes() == at::IntArrayRef{rank, inputs} &&
+                      addition.b.sizes() == at::IntArrayRef{outputs, rank};
+    if (!fits) fail(format_text("tensor '{}' does not fit the base's '{}'", a, parameter));
+    if (!stack.expert) return addition;
+    addition.a = addition.a.narrow(0, *stack.expert * settings->r, settings->r);
+    addition.b = addition.b.view({outputs, settings->r, count})
+                     .select(2, *stack.expert)
+                     .narrow(0, stack.is_up ? of_one : 0, of_one)
+                     .contiguous();
     return addition;
   }
 
@@ -345,6 +355,14 @@ class Adapter {
 
  private:
   void use(const std::string& name) { std::erase(unused_, name); }
+  // The factors of a layer's experts, which each of them reads.
+  [[nodiscard]] Tensor kept(const std::string& name) {
+    constexpr size_t kMost = 4;
+    const auto found = kept_.find(name);
+    if (found != kept_.end()) return found->second;
+    if (kept_.size() == kMost) kept_.clear();
+    return kept_[name] = source_->whole(name);
+  }
   // GPT-2's layers are stored as [in, out]; its output layer is not.
   [[nodiscard]] bool is_transposed(const std::string& module) const {
     return is_transposed_ && module.find(".h.") != std::string::npos;
@@ -357,6 +375,7 @@ class Adapter {
   nn::LoraTargets targets_;
   bool is_transposed_;
   std::vector<std::string> unused_;
+  std::map<std::string, Tensor> kept_;
 };
 
 std::unique_ptr<Model> shape_of(const ModelConfig& config, std::optional<Head> head) {

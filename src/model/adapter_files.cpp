@@ -362,11 +362,6 @@ std::string name_in_language_model(const std::string& module) {
 
 std::string name_in_transformers(const std::string& weight) {
   constexpr std::string_view kRouter = ".router.layer.weight";
-  if (is_of_one_expert(weight)) {
-    const bool is_down = weight.ends_with(".down_proj.weight");
-    return weight.substr(0, weight.find(".experts.")) + ".experts." +
-           (is_down ? "down_proj" : "gate_up_proj");
-  }
   if (weight.ends_with(kRouter)) {
     return weight.substr(0, weight.size() - kRouter.size()) + ".router.weight";
   }

@@ -7,6 +7,8 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/zeros.h>
 
+#include "finetune/base/model_files.h"
+
 namespace finetune::nn {
 namespace {
 
@@ -115,12 +117,22 @@ std::vector<Tensor> positions_of(const Tensor& experts, int64_t count) {
 
 StackedParameter stacked_parameter(const std::string& weight) {
   constexpr std::string_view kGateUp = "input_linear.weight", kDown = "output_linear.weight";
+  constexpr std::string_view kExperts = ".experts.";
   const auto renamed = [&](std::string_view end, const char* name) {
     return weight.substr(0, weight.size() - end.size()) + name;
   };
   if (weight.ends_with(kGateUp)) return {.name = renamed(kGateUp, "experts.gate_up_proj")};
   if (weight.ends_with(kDown)) return {.name = renamed(kDown, "experts.down_proj")};
-  return {.name = weight, .is_transposed = true};
+  if (!is_of_one_expert(weight)) {
+    const bool is_bare =
+        weight.ends_with("experts.gate_up_proj") || weight.ends_with("experts.down_proj");
+    return {.name = weight, .is_transposed = is_bare};
+  }
+  const size_t module = weight.find(kExperts) + kExperts.size();
+  const bool is_down = weight.ends_with(".down_proj.weight");
+  return {.name = weight.substr(0, module) + (is_down ? "down_proj" : "gate_up_proj"),
+          .expert = std::stoll(weight.substr(module)),
+          .is_up = weight.ends_with(".up_proj.weight")};
 }
 
 std::string StackedParameter::adapter(bool is_inner) const {
@@ -164,7 +176,7 @@ void MixtureOfExperts::make_experts(const Scope& scope) {
       down_bias_ =
           scope.parameter(std::string(stack.down) + StackedLinear::kBias, {options_.experts, size});
     }
-    return adapt_stacks(scope);
+    return make_adapters(scope);
   }
   const Scope all = (scope / "experts").without_adapters();
   for (int64_t i = 0; i < options_.experts; ++i) {
@@ -176,18 +188,38 @@ void MixtureOfExperts::make_experts(const Scope& scope) {
     Linear down = make("down_proj", intermediate, size);
     experts_.push_back({std::move(gate), std::move(up), std::move(down)});
   }
+  make_adapters(scope);
 }
 
 // PEFT wraps the experts for each of their parameters, in the order of these.
-void MixtureOfExperts::adapt_stacks(const Scope& scope) {
-  const StackedParameter gate_up = stacked_parameter(options_.stack->gate_up);
-  const StackedParameter down = stacked_parameter(options_.stack->down);
-  const std::optional<LoraSettings> of_gate_up = scope.lora_of_parameter(gate_up.name);
-  const std::optional<LoraSettings> of_down = scope.lora_of_parameter(down.name);
-  if (of_gate_up) {
-    stacks_->gate_up.adapt(scope / gate_up.adapter(/*is_inner=*/of_down.has_value()), *of_gate_up);
+void MixtureOfExperts::make_adapters(const Scope& scope) {
+  const ExpertsOptions::Stack stack = options_.stack.value_or(
+      ExpertsOptions::Stack{.gate_up = "experts.gate_up_proj", .down = "experts.down_proj"});
+  const StackedParameter gate_up = stacked_parameter(stack.gate_up);
+  const StackedParameter down = stacked_parameter(stack.down);
+  const std::optional<LoraSettings> for_gate_up = scope.lora_of_parameter(gate_up.name);
+  const std::optional<LoraSettings> for_down = scope.lora_of_parameter(down.name);
+  if (for_gate_up) {
+    const Scope module = scope / gate_up.adapter(/*is_inner=*/for_down.has_value());
+    if (stacks_) {
+      stacks_->gate_up.adapt(module, *for_gate_up);
+    } else {
+      of_gate_up_.emplace(module, *for_gate_up,
+                          StackOptions{.count = options_.experts,
+                                       .inputs = options_.size,
+                                       .outputs = 2 * options_.intermediate});
+    }
   }
-  if (of_down) stacks_->down.adapt(scope / down.adapter(/*is_inner=*/false), *of_down);
+  if (!for_down) return;
+  const Scope module = scope / down.adapter(/*is_inner=*/false);
+  if (stacks_) {
+    stacks_->down.adapt(module, *for_down);
+  } else {
+    of_down_.emplace(
+        module, *for_down,
+        StackOptions{
+            .count = options_.experts, .inputs = options_.intermediate, .outputs = options_.size});
+  }
 }
 
 Routes MixtureOfExperts::route(const Value& rows, Pass& p) const {
@@ -222,6 +254,14 @@ MixtureOfExperts::Halves MixtureOfExperts::halves(Turn& turn, const Value& x, Pa
     const Expert& expert = experts_[turn.number];
     both.gate = expert.gate(x, p);
     both.up = expert.up(x, p);
+    if (of_gate_up_ && !p.options().without_adapter) {
+      const int64_t half = options_.intermediate;
+      std::vector<Value> parts =
+          split((*of_gate_up_)(x, static_cast<int64_t>(turn.number), turn.of_gate_up, p),
+                {half, half}, p);
+      both.gate = add({std::move(both.gate), std::move(parts[0])}, p);
+      both.up = add({std::move(both.up), std::move(parts[1])}, p);
+    }
   }
   if (options_.limit == 0.0) return both;
   both.gate = clamped(std::move(both.gate), {.most = options_.limit}, p);
@@ -231,8 +271,12 @@ MixtureOfExperts::Halves MixtureOfExperts::halves(Turn& turn, const Value& x, Pa
 }
 
 Value MixtureOfExperts::down(Turn& turn, Value x, Pass& p) const {
-  if (!stacks_) return experts_[turn.number].down(std::move(x), p);
-  return stacks_->down(std::move(x), static_cast<int64_t>(turn.number), turn.of_down, p);
+  const auto number = static_cast<int64_t>(turn.number);
+  if (stacks_) return stacks_->down(std::move(x), number, turn.of_down, p);
+  const Linear& own = experts_[turn.number].down;
+  if (!of_down_ || p.options().without_adapter) return own(std::move(x), p);
+  Value y = own(x, p);
+  return add({std::move(y), (*of_down_)(std::move(x), number, turn.of_down, p)}, p);
 }
 
 // Of each token the sum over its experts of share * bias: shares are of the rows before the product

@@ -172,8 +172,8 @@ TEST_P(LoraModel, TrainsItsFactorsAloneAndRecomputesToTheSameBits) {
 
 // PEFT's factors of all experts of a layer are two matrices; an inner module has those of the first
 // stack if the second has an adapter, too.
-TEST(LoraModels, OfStackedExpertsHaveTheReadableModelsLossAndGradients) {
-  for (const std::string name : {"gpt_oss", "granitemoe"}) {
+TEST(LoraModels, OfExpertsHaveTheReadableModelsLossAndGradients) {
+  for (const std::string name : {"gpt_oss", "granitemoe", "olmoe", "qwen3_moe"}) {
     for (const bool has_both : {true, false}) {
       std::vector<std::string> parameters = {"experts.gate_up_proj"};
       if (has_both) parameters.emplace_back("experts.down_proj");
@@ -219,7 +219,7 @@ TEST(LoraModels, SaveNoModulesWhoseWeightsFilesNameOtherwise) {
   }
 }
 
-TEST(LoraModels, OfStackedExpertsRefuseWhatPeftRefuses) {
+TEST(LoraModels, OfExpertsRefuseWhatPeftRefuses) {
   const auto key_of = [](nn::LoraConfig lora) {
     try {
       (void)make_model(std::nullopt, config_of("gpt_oss", lora), 7, kLoraDevice, {});

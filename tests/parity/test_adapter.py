@@ -114,7 +114,7 @@ class Adapter(ParityTest):
     }
 
     def test_experts_train_and_resume_as_peft_does(self):
-        for family in families_of([name for name in ("gpt_oss", "granitemoe") if name in self.bases]):
+        for family in families_of([name for name in ("gpt_oss", "granitemoe", "qwen3_moe", "olmoe") if name in self.bases]):
             for what, own in self.EXPERTS.items():
                 with self.subTest(f"{family}: {what}"):
                     shutil.rmtree(self.folder / f"ours-{family}", ignore_errors=True)

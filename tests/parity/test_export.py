@@ -97,6 +97,8 @@ class Export(ParityTest):
         "experts": ("gpt_oss", {"target_modules": ["q_proj"],
                                 "target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}),
         "experts' last": ("granitemoe", {"target_modules": [], "target_parameters": ["experts.down_proj"]}),
+        "experts apart": ("qwen3_moe", {"target_modules": ["q_proj"],
+                                        "target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}),
         "tied": ("llama", {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}),
     }
 

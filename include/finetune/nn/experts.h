@@ -34,11 +34,13 @@ struct ExpertsOptions {
   double limit = 0.0;
 };
 
-// The parameter of transformers' module that a stack of experts' matrices is, by the name of the
-// weight in files.
+// The parameter of transformers' module that stacks experts' matrices, by the name in files of the
+// weight that is all of it, or one expert's part of it.
 struct StackedParameter {
-  std::string name;            // "model.layers.0.mlp.experts.gate_up_proj"
-  bool is_transposed = false;  // [E, in, out]
+  std::string name;                    // "model.layers.0.mlp.experts.gate_up_proj"
+  bool is_transposed = false;          // [E, in, out]
+  std::optional<int64_t> expert = {};  // whose part it is
+  bool is_up = false;                  // the second half of an expert's gate_up_proj
 
   // The module that PEFT puts its adapter into; `is_inner`: that of experts' other stack is around
   // it.
@@ -58,7 +60,7 @@ struct Routes {
 // A mixture of experts (Shazeer et al. 2017): of E gated feed-forward networks each token is
 // computed by the k to which the router gives the highest probability, softmax(W x + b) in float32
 // in every precision. The tokens of an expert are one product; an expert without tokens computes
-// nothing, and its gradient is zero. Stacks of experts may have an adapter, others have none.
+// nothing, and its gradient is zero. Adapters are those of stacks, whether they are one or not.
 class MixtureOfExperts {
  public:
   MixtureOfExperts(const Scope& scope, const ExpertsOptions& options);
@@ -78,11 +80,11 @@ class MixtureOfExperts {
   // Which expert, and what the calls of its stacks share.
   struct Turn {
     size_t number = 0;
-    StackedLinear::Calls of_gate_up = {}, of_down = {};
+    StackedAdapter::Calls of_gate_up = {}, of_down = {};
   };
   void make_router(const Scope& scope);
   void make_experts(const Scope& scope);
-  void adapt_stacks(const Scope& scope);
+  void make_adapters(const Scope& scope);
   [[nodiscard]] Routes route(const Value& rows, Pass& p) const;
   [[nodiscard]] Halves halves(Turn& turn, const Value& x, Pass& p) const;
   [[nodiscard]] Value down(Turn& turn, Value x, Pass& p) const;
@@ -93,8 +95,9 @@ class MixtureOfExperts {
   Weight router_;       // [E, C]
   Weight router_bias_;  // [E], or undefined
   std::vector<Expert> experts_;
-  std::optional<Stacks> stacks_;  // instead
-  Weight down_bias_;              // [E, C], or undefined
+  std::optional<Stacks> stacks_;                        // instead
+  std::optional<StackedAdapter> of_gate_up_, of_down_;  // of experts_
+  Weight down_bias_;                                    // [E, C], or undefined
 };
 
 }  // namespace finetune::nn

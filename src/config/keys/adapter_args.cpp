@@ -30,12 +30,10 @@ void AdapterArgs::describe(FieldList& field) {
   field("lora_exclude_modules", &AdapterArgs::lora_exclude_modules,
         "Layers that get no adapter although they are targets, named in the same way.",
         {.resume = ResumePolicy::kFixed});
-  field(
-      "lora_target_parameters", &AdapterArgs::lora_target_parameters,
-      "Parameters with an adapter that stack the matrices of experts (gpt_oss, granitemoe), by the "
-      "ends of their names in transformers (experts.gate_up_proj, experts.down_proj); needs "
-      "lora_dropout: 0.",
-      {.resume = ResumePolicy::kFixed});
+  field("lora_target_parameters", &AdapterArgs::lora_target_parameters,
+        "Parameters of mixtures of experts that get an adapter, by the ends of their names in "
+        "transformers (experts.gate_up_proj, experts.down_proj); needs lora_dropout: 0.",
+        {.resume = ResumePolicy::kFixed});
   field("lora_layers_to_transform", &AdapterArgs::lora_layers_to_transform,
         "Numbers of the model's layers (from 0) that get adapters; unset: all.",
         {.resume = ResumePolicy::kFixed});
