@@ -30,6 +30,7 @@ Value taken(const Value& x, const Tensor& tokens, Pass& p) {
   } else {
     y.rebuild = [whole = x.tensor, tokens] { return whole.index_select(0, tokens); };
   }
+  y.rebuild = rebuilt_once(std::move(y.rebuild));  // several products read it
   p.record(y, [tokens, dx = x.slot, sizes = x.tensor.sizes().vec(),
                type = x.tensor.scalar_type()](const Tensor& dy) {
     dx->give_sum(type, [&](const Tensor& sum) {
