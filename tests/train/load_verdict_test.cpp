@@ -34,6 +34,16 @@ TEST(LoadVerdict, DrawsWhatIsMissingWhereItTrains) {
   EXPECT_EQ(verdict.fresh, std::vector<std::string>{"b"});
 }
 
+TEST(LoadVerdict, DrawsNoExpertsAmongTrainedOnes) {
+  for (const char* name :
+       {"model.layers.0.mlp.experts.3.up_proj.weight", "model.layers.0.mlp.experts.down_proj",
+        "model.layers.0.block_sparse_moe.input_linear.weight"}) {
+    const LoadReport report = {.missing = {name}, .unexpected = {}, .mismatched = {}};
+    EXPECT_NE(refusal(report, start()).find(name), std::string::npos);
+    EXPECT_EQ(judge(report, start()).refusal->kind, ErrorKind::kData);
+  }
+}
+
 TEST(LoadVerdict, DrawsOtherShapesOnlyWhereTheKeySaysSo) {
   EXPECT_GOLDEN(refusal(kOtherShape, start()));
   EXPECT_EQ(judge(kOtherShape, start()).refusal->kind, ErrorKind::kData);

@@ -69,6 +69,18 @@ LoadVerdict judge(const LoadReport& report, const LoadedStart& start) {
   if (report.missing.size() == start.parameters) {
     return {.refusal = refuse_all_missing(report, start)};
   }
+  // A new expert among trained ones is no model that anyone wants.
+  std::vector<std::string> experts;
+  std::ranges::copy_if(report.missing, std::back_inserter(experts), [](const std::string& name) {
+    return name.find(".experts.") != std::string::npos ||
+           name.find(".block_sparse_moe.") != std::string::npos;
+  });
+  if (!experts.empty()) {
+    return {.refusal = Refusal{.kind = ErrorKind::kData,
+                               .key = kModelKey,
+                               .why = "'" + start.folder + "' lacks weights of experts: " +
+                                      listed(experts) + "; fetch the folder again"}};
+  }
   std::vector<std::string> fresh = report.missing;
   for (const LoadReport::Mismatch& mismatch : report.mismatched) fresh.push_back(mismatch.name);
   if (!fresh.empty() && !start.is_trained) {
