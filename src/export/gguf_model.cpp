@@ -219,10 +219,12 @@ class GgufBuilder {
     } else if (type == "gpt_oss") {
       add_gpt_oss();
     }
-    if (type == "granitemoe" || type == "gpt_oss") {
-      set_number("expert_count", *decoder.num_experts);
-      set_number("expert_used_count", decoder.num_experts_per_tok);
-    }
+    if (type == "granitemoe" || type == "gpt_oss") count_experts();
+  }
+
+  void count_experts() {
+    set_number("expert_count", *config_.decoder.num_experts);
+    set_number("expert_used_count", config_.decoder.num_experts_per_tok);
   }
 
   // llama.cpp has these numbers in its code.
@@ -299,8 +301,7 @@ class GgufBuilder {
     if (!is_qwen && kv_heads() != config_.num_attention_heads) {
       refuse("fewer heads of keys than of queries");
     }
-    set_number("expert_count", *decoder.num_experts);
-    set_number("expert_used_count", decoder.num_experts_per_tok);
+    count_experts();
     if (is_qwen) set_number("expert_feed_forward_length", *decoder.moe_intermediate_size);
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
       const std::string number = std::to_string(layer);

@@ -136,7 +136,7 @@ struct Addition {
   double scale = 1.0;
   bool is_transposed = false;
   Tensor magnitude = {};  // m [out] of DoRA
-  int64_t stack = 0;      // E of a stack [E, ...] (nn/stacked_linear.h); 0: it is none
+  int64_t stack = 0;      // E of a stack [E, ...] (nn/stacked_linear.h); 0 for one matrix
 
   // Adds the rows of s B A.
   void add_to(Tensor& rows, int64_t first) const {

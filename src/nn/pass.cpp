@@ -111,11 +111,6 @@ void Pass::add_product_to_rows(const Weight& weight, int64_t first, const Tensor
   options_.parameters->gradients().add_product_to_rows(weight, first, dy, x);
 }
 
-void Pass::add_product_to_slice(const Weight& weight, int64_t number, const Tensor& dy,
-                                const Tensor& x) {
-  options_.parameters->gradients().add_product_to_rows(weight, number * weight.size(1), dy, x);
-}
-
 void Pass::add_to_rows(const Weight& weight, const Tensor& indices, const Tensor& rows,
                        int64_t skipped) {
   options_.parameters->gradients().add_to_indexed_rows(weight, indices, rows, skipped);

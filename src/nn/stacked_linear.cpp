@@ -123,7 +123,7 @@ Value StackedLinear::plain(const Value& x, int64_t number, const Pass& p) const 
 void StackedLinear::give_weights(const Tensor& x, int64_t number, const Tensor& dy, Pass& p) const {
   if (p.trains(weight_)) {
     const bool turns = options_.is_transposed;
-    p.add_product_to_slice(weight_, number, turns ? x : dy, turns ? dy : x);
+    p.add_product_to_rows(weight_, number * weight_.size(1), turns ? x : dy, turns ? dy : x);
   }
   if (p.trains(bias_)) {
     const Tensor index = at::full({1}, number, dy.options().dtype(at::kLong));

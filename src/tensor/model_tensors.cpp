@@ -186,49 +186,37 @@ bool ModelTensors::is_mxfp4(const std::string& name) const {
 }
 
 std::pair<Tensor, Tensor> ModelTensors::read_mxfp4(const std::string& name) const {
-  const Mxfp4Weights::Codes codes = mxfp4_->read_codes(name);
-  return {codes.blocks, codes.scales};
+  return mxfp4_->read_codes(name);
 }
 
 // Puts what their codes mean where the files have blocks and scales.
 void ModelTensors::join_mxfp4() {
+  constexpr std::string_view kBlocks = Mxfp4Weights::kBlocks, kScales = Mxfp4Weights::kScales;
   const auto stacks = std::make_shared<Mxfp4Weights>();
   const auto part_of = [&](const std::string& name) -> Mxfp4Weights::Part {
     return {files_[positions_.at(name).file], info(name)};
   };
-  std::vector<std::string> names;
+  const auto fail = [&](const std::string& name, const std::string& why) {
+    throw Error(ErrorKind::kData, "'" + path_of(name) + "' has tensor '" + name + "', " + why +
+                                      "; fetch the folder again");
+  };
+  std::set<std::string> joined;
   for (const TensorInfo& tensor : tensors_) {
-    if (!tensor.name.ends_with(Mxfp4Weights::kBlocks)) continue;
-    const std::string name =
-        tensor.name.substr(0, tensor.name.size() - std::string_view(Mxfp4Weights::kBlocks).size());
-    if (!has(name + Mxfp4Weights::kScales)) {
-      throw Error(ErrorKind::kData, "'" + path_of(tensor.name) + "' has tensor '" + tensor.name +
-                                        "', but no '" + name + Mxfp4Weights::kScales +
-                                        "' is there; fetch the folder again");
-    }
-    if (has(name)) {
-      throw Error(ErrorKind::kData, "'" + path_of(name) + "' has tensor '" + name +
-                                        "', which is there in MXFP4, too; fetch the folder again");
-    }
-    names.push_back(name);
-    stacks->add(name, part_of(tensor.name), part_of(name + Mxfp4Weights::kScales));
+    const bool is_blocks = tensor.name.ends_with(kBlocks);
+    const bool is_scales = tensor.name.ends_with(kScales) && tensor.dtype == DType::kU8;
+    if (!is_blocks && !is_scales) continue;
+    const std::string_view end = is_blocks ? kBlocks : kScales;
+    const std::string name = tensor.name.substr(0, tensor.name.size() - end.size());
+    const std::string other = name + std::string(is_blocks ? kScales : kBlocks);
+    if (!has(other)) fail(tensor.name, "but no '" + other + "' is there");
+    if (has(name)) fail(name, "which is there in MXFP4, too");
+    joined.insert(tensor.name);
+    if (!is_blocks) continue;
+    joined.insert(other);
+    stacks->add(name, part_of(tensor.name), part_of(other));
   }
-  for (const TensorInfo& tensor : tensors_) {
-    if (!tensor.name.ends_with(Mxfp4Weights::kScales) || tensor.dtype != DType::kU8) continue;
-    const std::string name =
-        tensor.name.substr(0, tensor.name.size() - std::string_view(Mxfp4Weights::kScales).size());
-    if (has(name + Mxfp4Weights::kBlocks)) continue;
-    throw Error(ErrorKind::kData, "'" + path_of(tensor.name) + "' has tensor '" + tensor.name +
-                                      "', but no '" + name + Mxfp4Weights::kBlocks +
-                                      "' is there; fetch the folder again");
-  }
-  if (names.empty()) return;
-  std::erase_if(tensors_, [&](const TensorInfo& tensor) {
-    return std::ranges::any_of(names, [&](const std::string& name) {
-      return tensor.name == name + Mxfp4Weights::kBlocks ||
-             tensor.name == name + Mxfp4Weights::kScales;
-    });
-  });
+  if (joined.empty()) return;
+  std::erase_if(tensors_, [&](const TensorInfo& tensor) { return joined.contains(tensor.name); });
   tensors_.insert(tensors_.end(), stacks->tensors().begin(), stacks->tensors().end());
   std::map<std::string, Position> positions;
   for (size_t i = 0; i < tensors_.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <c10/util/BFloat16.h>
 
 #include <algorithm>
+#include <array>
 
 #include "finetune/base/error.h"
 #include "finetune/base/mxfp4.h"
@@ -53,12 +54,11 @@ void Mxfp4Weights::add(const std::string& name, const Part& blocks, const Part& 
   stacks_[name] = {blocks, scales};
 }
 
-Mxfp4Weights::Codes Mxfp4Weights::read_codes(const std::string& name) const {
+std::pair<Tensor, Tensor> Mxfp4Weights::read_codes(const std::string& name) const {
   const Stack& stack = stacks_.at(name);
-  Codes codes = {.blocks = stack.blocks.file->read(stack.blocks.info).flatten(),
-                 .scales = stack.scales.file->read(stack.scales.info).flatten()};
-  check_scales(codes.scales, stack.scales);
-  return codes;
+  const Tensor scales = stack.scales.file->read(stack.scales.info).flatten();
+  check_scales(scales, stack.scales);
+  return {stack.blocks.file->read(stack.blocks.info).flatten(), scales};
 }
 
 const std::string& Mxfp4Weights::path() const {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensor/weight_file.h"
@@ -26,12 +26,9 @@ class Mxfp4Weights final : public WeightFile {
 
   // Throws Error(kData) naming file and tensor if the parts do not belong together.
   void add(const std::string& name, const Part& blocks, const Part& scales);
-  // The parts as they are; see QuantizedValues. Throws Error(kData) if there is a scale beyond what
-  // bfloat16 holds.
-  struct Codes {
-    Tensor blocks, scales;  // flat
-  };
-  [[nodiscard]] Codes read_codes(const std::string& name) const;
+  // Blocks and scales as they are, flat; see QuantizedValues. Throws Error(kData) if there is a
+  // scale beyond what bfloat16 holds.
+  [[nodiscard]] std::pair<Tensor, Tensor> read_codes(const std::string& name) const;
 
   [[nodiscard]] const std::string& path() const override;
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const override { return tensors_; }

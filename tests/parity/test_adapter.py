@@ -10,7 +10,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from support import TEXT, ParityTest, run_binary, run_for_code, state
-from test_clm import BLOCK, BOTH, STEPS, TOKENIZER, Samples, blocks_of, families_of, known_families
+from test_clm import BLOCK, BOTH, STEPS, Samples, blocks_of, families_of, known_families, make_base, mean_loss
 from test_tasks import GOLDENS, TASKS, write_config
 
 # float32 sums in another order, through ten steps of Adam.
@@ -20,13 +20,7 @@ WEIGHTS = 2e-3
 class Adapter(ParityTest):
     def setUp(self):
         super().setUp()
-        self.bases = {}
-        for family, make in known_families().items():
-            folder = self.folder / family
-            make(folder, deviation=0.1)  # else all tokens are equally probable
-            for file in TOKENIZER.iterdir():
-                shutil.copy(file, folder)
-            self.bases[family] = folder
+        self.bases = {family: make_base(family, self.folder / family) for family in known_families()}
 
     def configured(self, family, name, **more):
         config = {
@@ -59,17 +53,6 @@ class Adapter(ParityTest):
         base = AutoModelForCausalLM.from_pretrained(self.bases[family], dtype=dtype)
         return PeftModel.from_pretrained(base, folder, is_trainable=is_trainable)
 
-    def mean_loss(self, model):
-        model.eval()
-        total = tokens = 0
-        for block in blocks_of(TEXT / "lighthouse-valid.txt"):
-            ids = torch.tensor([block])
-            with torch.no_grad():
-                logits = model(input_ids=ids).logits.float()
-            total += float(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="sum"))
-            tokens += ids.numel() - 1
-        return total / tokens
-
     def check_family(self, family, **own):
         from transformers import Trainer, TrainingArguments
 
@@ -80,10 +63,10 @@ class Adapter(ParityTest):
         # The finished adapter, and what it starts from: the base.
         losses = [row["eval_loss"] for row in log if "eval_loss" in row]
         model = self.peft_model(family, output)
-        self.assert_relative(self.mean_loss(model), losses[-1], 1e-4, family)
-        self.assertLess(losses[-1], self.mean_loss(model.get_base_model().eval()) * 1.5)
+        self.assert_relative(mean_loss(model), losses[-1], 1e-4, family)
+        self.assertLess(losses[-1], mean_loss(model.get_base_model().eval()) * 1.5)
         with model.disable_adapter():
-            self.assertNotAlmostEqual(self.mean_loss(model), losses[-1], places=2)
+            self.assertNotAlmostEqual(mean_loss(model), losses[-1], places=2)
 
         # Trainer resumes from our checkpoint: the order of its optimizer's states is ours.
         checkpoint = output / "checkpoint-10"
@@ -196,7 +179,7 @@ class Adapter(ParityTest):
 
         model = self.peft_model(family, output)
         losses = [row["eval_loss"] for row in log if "eval_loss" in row]
-        self.assert_relative(self.mean_loss(model), losses[-1], 1e-4, "loss of our adapter")
+        self.assert_relative(mean_loss(model), losses[-1], 1e-4, "loss of our adapter")
 
         checkpoint = output / "checkpoint-10"
         settings = {**BOTH, "learning_rate": 1e-2, "disable_tqdm": True, "weight_decay": keys.get("weight_decay", 0.0)}
@@ -263,7 +246,7 @@ class Adapter(ParityTest):
         run_binary("train", path)
         output = self.folder / "ours"
         losses = [row["eval_loss"] for row in state(output)["log_history"] if "eval_loss" in row]
-        self.assert_relative(self.mean_loss(model), losses[0], 1e-4, "loss of their adapter")
+        self.assert_relative(mean_loss(model), losses[0], 1e-4, "loss of their adapter")
 
         save_file({**tensors, table: tensors[table] + 1.0}, file, metadata={"format": "pt"})
         shutil.rmtree(output)
@@ -323,7 +306,7 @@ class Adapter(ParityTest):
             AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).save_pretrained(folder)
             output = self.ours("llama", f"ours-{dtype}")
             loss = [row["eval_loss"] for row in state(output)["log_history"] if "eval_loss" in row][-1]
-            self.assert_relative(self.mean_loss(self.peft_model("llama", output)), loss, 1e-4, f"base in {dtype}")
+            self.assert_relative(mean_loss(self.peft_model("llama", output)), loss, 1e-4, f"base in {dtype}")
 
     def test_predict_generates_as_peft_does(self):
         from transformers import AutoTokenizer

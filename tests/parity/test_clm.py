@@ -165,6 +165,27 @@ def families_of(folders):
     return [family for family in folders if not named or family in named.split(",")]
 
 
+def make_base(family, folder):
+    """A small model of a family with the tokenizer of the tests."""
+    FAMILIES[family](folder, deviation=0.1)  # else all tokens are equally probable
+    for file in TOKENIZER.iterdir():
+        shutil.copy(file, folder)
+    return folder
+
+
+def mean_loss(model):
+    """Of a model of transformers on the validation text."""
+    model.eval()
+    total = tokens = 0
+    for block in blocks_of(TEXT / "lighthouse-valid.txt"):
+        ids = torch.tensor([block])
+        with torch.no_grad():
+            logits = model(input_ids=ids).logits.float()
+        total += float(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="sum"))
+        tokens += ids.numel() - 1
+    return total / tokens
+
+
 def blocks_of(path, keep_linebreaks=True, rows_of_group=1000):
     """run_clm's tokenize_function and group_texts."""
     from transformers import AutoTokenizer

@@ -8,7 +8,7 @@ import shutil
 import torch
 from safetensors.torch import load_file, save_file
 from support import ParityTest, run_binary, run_for_code
-from test_clm import TOKENIZER, known_families
+from test_clm import EXPERTS, TOKENIZER, known_families, make_base
 
 # One multiplication and addition in float32, in another order.
 VALUES = 1e-6
@@ -18,13 +18,7 @@ LOGITS = 1e-4
 class Export(ParityTest):
     def setUp(self):
         super().setUp()
-        self.bases = {}
-        for family, make in known_families().items():
-            folder = self.folder / family
-            make(folder, deviation=0.1)
-            for file in TOKENIZER.iterdir():
-                shutil.copy(file, folder)
-            self.bases[family] = folder
+        self.bases = {family: make_base(family, self.folder / family) for family in known_families()}
 
     def adapter(self, base, model, **options):
         """A folder with an adapter of random numbers, and its model."""
@@ -81,8 +75,8 @@ class Export(ParityTest):
         from transformers import AutoModelForCausalLM
 
         for family, base in self.bases.items():
-            # For PEFT all-linear has experts, too, as target_parameters, which are refused.
-            own = {"target_modules": ["q_proj", "o_proj"]} if family in ("olmoe", "qwen3_moe") else {}
+            # For PEFT all-linear has routers, too, as target_parameters, which are refused.
+            own = {"target_modules": ["q_proj", "o_proj"]} if family in EXPERTS else {}
             with self.subTest(family):
                 self.check_values(*self.check_merged(base, AutoModelForCausalLM, task_type="CAUSAL_LM", **own))
 

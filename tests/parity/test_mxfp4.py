@@ -7,7 +7,7 @@ import shutil
 import torch
 from safetensors.torch import load_file, save_file
 from support import TEXT, ParityTest, run_binary, run_for_code, state
-from test_clm import BLOCK, BOTH, FAMILIES, TOKENIZER, blocks_of, families_of
+from test_clm import BLOCK, BOTH, Samples, blocks_of, families_of, make_base, mean_loss
 
 EXPERTS = ("gate_up_proj", "down_proj")
 VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -51,10 +51,7 @@ class Mxfp4(ParityTest):
         super().setUp()
         if "gpt_oss" not in families_of(["gpt_oss"]):
             self.skipTest("another family")
-        self.base = self.folder / "base"
-        FAMILIES["gpt_oss"](self.base, deviation=0.1)
-        for file in TOKENIZER.iterdir():
-            shutil.copy(file, self.base)
+        self.base = make_base("gpt_oss", self.folder / "base")
         quantize_folder(self.base, shards=2)
 
     def configured(self, name, **more):
@@ -75,23 +72,12 @@ class Mxfp4(ParityTest):
 
     ADAPTER = {"use_peft": True, "lora_r": 4, "lora_dropout": 0.0, "learning_rate": 1e-2}
 
-    def theirs(self, folder=None):
+    def theirs(self):
         from transformers import AutoModelForCausalLM, Mxfp4Config
 
         return AutoModelForCausalLM.from_pretrained(
-            folder or self.base, quantization_config=Mxfp4Config(dequantize=True), dtype=torch.float32
+            self.base, quantization_config=Mxfp4Config(dequantize=True), dtype=torch.float32
         )
-
-    def mean_loss(self, model):
-        model.eval()
-        total = tokens = 0
-        for block in blocks_of(TEXT / "lighthouse-valid.txt"):
-            ids = torch.tensor([block])
-            with torch.no_grad():
-                logits = model(input_ids=ids).logits.float()
-            total += float(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="sum"))
-            tokens += ids.numel() - 1
-        return total / tokens
 
     def test_an_adapter_trains_on_experts_that_stay_in_four_bits(self):
         from peft import PeftModel
@@ -99,9 +85,9 @@ class Mxfp4(ParityTest):
         path = self.configured("adapter", **self.ADAPTER)
         run_binary("train", path)
         losses = [row["eval_loss"] for row in state(self.folder / "adapter")["log_history"] if "eval_loss" in row]
-        before = self.mean_loss(self.theirs())
+        before = mean_loss(self.theirs())
         model = PeftModel.from_pretrained(self.theirs(), self.folder / "adapter")
-        self.assert_relative(self.mean_loss(model), losses[-1], 1e-4, "loss")
+        self.assert_relative(mean_loss(model), losses[-1], 1e-4, "loss")
         self.assertLess(losses[-1], before)
         # Merged, it is what transformers unpacks and PEFT merges.
         run_binary("export", self.folder / "adapter", self.folder / "merged", "--outtype", "f32", "--verify", "logits")
@@ -118,7 +104,6 @@ class Mxfp4(ParityTest):
             run_binary("verify-resume", self.configured("resumed", **self.ADAPTER | more), "--steps", 6)
 
     def test_whole_weights_start_from_what_the_codes_mean(self):
-        from test_clm import Samples
         from transformers import Trainer, TrainingArguments
 
         run_binary("train", self.configured("whole", **BOTH | {"max_steps": 4, "save_steps": 2}))

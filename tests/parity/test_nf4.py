@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 from support import TEXT, ParityTest, run_binary, state
 from test_adapter import WEIGHTS
-from test_clm import BLOCK, BOTH, STEPS, TOKENIZER, Samples, blocks_of, known_families
+from test_clm import BLOCK, BOTH, EXPERTS, STEPS, TOKENIZER, Samples, blocks_of, known_families, make_base, mean_loss
 
 # Families with torch.nn.Linear; GPT-2's Conv1D and experts are not quantised.
-REFUSED = {"gpt2", "olmoe", "qwen3_moe"}
+REFUSED = {"gpt2", *EXPERTS}
 
 
 def quantized_model(folder, nested=False, dtype=torch.float32):
@@ -33,13 +33,7 @@ class Nf4(ParityTest):
     def setUp(self):
         super().setUp()
         torch.set_num_threads(1)  # the mean of the scales depends on the number of threads
-        self.bases = {}
-        for family, make in known_families().items():
-            folder = self.folder / family
-            make(folder, deviation=0.1)
-            for file in TOKENIZER.iterdir():
-                shutil.copy(file, folder)
-            self.bases[family] = folder
+        self.bases = {family: make_base(family, self.folder / family) for family in known_families()}
 
     def configured(self, name, base, **more):
         config = {
@@ -66,17 +60,6 @@ class Nf4(ParityTest):
         from peft import PeftModel
 
         return PeftModel.from_pretrained(quantized_model(base, nested), folder, is_trainable=is_trainable)
-
-    def mean_loss(self, model):
-        model.eval()
-        total = tokens = 0
-        for block in blocks_of(TEXT / "lighthouse-valid.txt"):
-            ids = torch.tensor([block])
-            with torch.no_grad():
-                logits = model(input_ids=ids).logits.float()
-            total += float(torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="sum"))
-            tokens += ids.numel() - 1
-        return total / tokens
 
     def check_tensors(self, base, nested):
         name = f"{base.name}-nf4-{nested}"
@@ -119,12 +102,12 @@ class Nf4(ParityTest):
         log = state(output)["log_history"]
         losses = [row["eval_loss"] for row in log if "eval_loss" in row]
         model = self.peft_model(base, output, nested)
-        self.assert_relative(self.mean_loss(model), losses[-1], 1e-4, family)
+        self.assert_relative(mean_loss(model), losses[-1], 1e-4, family)
         run_binary("export", output, self.folder / f"{name}-merged", "--merge_base", "trained")
         from transformers import AutoModelForCausalLM
 
         merged = AutoModelForCausalLM.from_pretrained(self.folder / f"{name}-merged", dtype=torch.float32)
-        self.assert_relative(self.mean_loss(merged), losses[-1], 1e-4, family)
+        self.assert_relative(mean_loss(merged), losses[-1], 1e-4, family)
         checkpoint = output / "checkpoint-10"
         settings = {**BOTH, "learning_rate": 1e-2, "disable_tqdm": True}
         trainer = Trainer(

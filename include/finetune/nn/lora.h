@@ -65,8 +65,7 @@ class LoraError : public Error {
 };
 
 // The adapter of one linear layer [out, in], of a stack of E of them (StackedLinear), or of one
-// embedding [rows, columns]. That of an
-// embedding is y = W[ids] + s A^T[ids] B^T, without dropout.
+// embedding [rows, columns]. That of an embedding is y = W[ids] + s A^T[ids] B^T, without dropout.
 struct LoraTerm {
   Weight a;              // A [r, in]: "lora_A.weight"; [r, rows]: "lora_embedding_A"
   Weight b;              // B [out, r]: "lora_B.weight"; [columns, r]: "lora_embedding_B"
@@ -115,13 +114,12 @@ class LoraTargets {
   [[nodiscard]] bool is_target(const std::string& module) const;
   [[nodiscard]] bool is_in_layers(const std::string& module) const;
   [[nodiscard]] LoraSettings settings_of(const std::string& module);
+  void check_parameters() const;
 
   LoraConfig config_;
   std::unique_ptr<const Names> targets_, excluded_;
   std::unique_ptr<Patterns<int64_t>> ranks_;
   std::unique_ptr<Patterns<double>> alphas_;
-  void check_parameters() const;
-
   std::vector<std::string> layers_;      // names that were asked for
   std::vector<std::string> parameters_;  // the same of find_parameter()
   bool has_any_ = false;

@@ -125,11 +125,9 @@ class Pass {
   // The gradient is the sum of rows, which must not change after this backward function.
   void add_sum_of_rows(const Weight& parameter, const Tensor& rows);
   void add_product(const Weight& weight, const Tensor& dy, const Tensor& x);
-  // The same for rows [first, first + out) of a weight, and for weight[number] of a weight [E, out,
-  // in].
+  // The same for rows [first, first + out) of a weight, which are counted over all matrices of a
+  // weight [E, ...].
   void add_product_to_rows(const Weight& weight, int64_t first, const Tensor& dy, const Tensor& x);
-  void add_product_to_slice(const Weight& weight, int64_t number, const Tensor& dy,
-                            const Tensor& x);
   void add_to_rows(const Weight& weight, const Tensor& indices, const Tensor& rows,
                    int64_t skipped);
   void complete(std::initializer_list<Weight> parameters);

@@ -60,7 +60,7 @@ class ModelTensors {
   std::vector<TensorInfo> tensors_;
   std::map<std::string, Position> positions_;
   std::map<std::string, std::string> stored_names_;  // by other names
-  std::shared_ptr<const Mxfp4Weights> mxfp4_;        // null: there are none
+  std::shared_ptr<const Mxfp4Weights> mxfp4_;        // null without such stacks
 };
 
 // Opens what find_weight_files() finds and checks it against the index. A pickled file is a
