@@ -271,6 +271,27 @@ TEST(MirrorOfAnotherRun, IsRefusedByAFolderWithARunOfItsOwn) {
   EXPECT_TRUE(fs::exists(own + "/checkpoint-3.old-1"));
 }
 
+// One digit less is valid JSON that names a run nobody has; the checksum says that it is damage.
+TEST(MirrorOfAnotherRun, IsNotWhatADamagedStateSays) {
+  const TinyRun run(kShort);
+  const std::string mirror = run.folder() / "mirror";
+  ASSERT_EQ(run.train({"--mirror_dir", mirror}).code, 0);
+  const std::string state = mirror + "/finetune_state.json";
+  const std::string good = read_file(state);
+  std::string damaged = good;
+  damaged.erase(damaged.find("\"run_id\"") + 12, 1);
+  write_file(state, damaged);
+  const ProcessResult result = run.train({"--mirror_dir", mirror});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_file(state), good);
+  // Without the output folder, the mirror's checkpoints finish the run again.
+  fs::remove_all(run.out());
+  write_file(state, damaged);
+  const ProcessResult restored = run.train({"--mirror_dir", mirror});
+  EXPECT_EQ(restored.code, 0) << restored.err;
+  EXPECT_THAT(restored.err, HasSubstr("restored from"));
+}
+
 TEST(MirrorOfAnotherRun, IsLeftAloneWhereItIsReachedLater) {
   const TinyRun other(kShort);
   const std::string mirror = other.folder() / "drive/run";

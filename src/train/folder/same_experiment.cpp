@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -355,10 +356,32 @@ void check_same_run(const LoadedConfig& config, const RunState& saved, const Fou
   RunComparison(config, saved, run).run();
 }
 
+namespace {
+
+// Throws Error(kCheckpoint) if the folder's manifest records another state: a damaged one may still
+// be valid JSON, and name a run that never was. A manifest that cannot be read proves nothing.
+void verify_state(FileSystem& files, const std::string& folder, const std::string& path) {
+  const std::string manifest = join_path(folder, checkpoint::kManifestFile);
+  std::map<std::string, checkpoint::FileRecord> records;
+  try {
+    if (!files.exists(manifest)) return;
+    records = checkpoint::parse_manifest(files.read_all(manifest, kMaxRecordBytes), manifest).files;
+  } catch (const Error& error) {
+    log::debug(error.what());
+    return;
+  }
+  const auto found = records.find(checkpoint::kFinetuneStateFile);
+  if (found == records.end()) return;
+  checkpoint::verify_file(*files.open(path), found->second, path);
+}
+
+}  // namespace
+
 std::optional<StoredRun> stored_run_in(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
   try {
     if (!files.exists(path)) return std::nullopt;
+    verify_state(files, folder, path);
     return StoredRun{.state = RunState::parse(files.read_all(path, kMaxRecordBytes), path),
                      .folder = folder};
   } catch (const Error& error) {  // what reads it later reports it

@@ -33,7 +33,8 @@ struct StoredRun {
   RunState state;
   std::string folder;  // of the finished model or the newest checkpoint
 };
-// The state that a folder holds; nullopt if it is missing or unreadable.
+// The state that a folder holds; nullopt if it is missing, unreadable or not what the folder's
+// manifest records.
 [[nodiscard]] std::optional<StoredRun> stored_run_in(FileSystem& files, const std::string& folder);
 // The finished run in an output folder or a mirror, or else the run of its newest checkpoint.
 // Throws checkpoint::NewerFormat.
