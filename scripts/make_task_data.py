@@ -128,6 +128,33 @@ def choices(rng):
     return rows
 
 
+def watches(rng):
+    """Typed questions about an entry of the log, each with an answer or with probabilities."""
+    who = {"the keeper": "The entry says I", "Thomas": None, "several": "The entry says we"}
+    hours = {"in the morning": 0, "at noon": 1, "before supper": 1.5, "at night": 2}
+    rows = []
+    for opening, work, when in itertools.product(CALM + ROUGH, WORK, TIMES):
+        name = "Thomas" if work.startswith("Thomas") else "several" if work.startswith("We") else "the keeper"
+        text = f"{opening}. {work} {when}."
+        questions = {
+            "rough": {"type": "noul", "instructions": "Is the weather rough?"},
+            "who": {"type": "choice", "instructions": "Who works?", "criteria": who},
+        }
+        expected = {"rough": opening in ROUGH, "who": name}
+        if when in hours:
+            levels = ["morning", "noon", "night"]
+            questions["hour"] = {"type": "score", "instructions": "How late is it?", "criteria": levels}
+            expected["hour"] = hours[when]
+        row = {"state": {"log": text} if rng.random() < 0.5 else text, "questions": questions}
+        if rng.random() < 0.25:
+            sure = {option: 0.9 if option == name else 0.05 for option in who}
+            row["gold"] = {"who": {"probabilities": sure}}
+            del expected["who"]
+        rows.append({**row, "expected": expected})
+    rng.shuffle(rows)
+    return rows[:104]
+
+
 def names(rng):
     rows = []
     for i in range(104):
@@ -223,6 +250,7 @@ def main():
     splits("topics", topics(random.Random(6)), 72, 24)
     splits("choices", choices(random.Random(3)), 72, 24)
     splits("names", names(random.Random(4)), 72, 24)
+    splits("watches", watches(random.Random(8)), 72, 24)
     rng = random.Random(5)
     for part, count, start in (("train", 24, 0), ("valid", 8, 24), ("test", 4, 32)):
         text = json.dumps(squad(rng, count, start), ensure_ascii=False, indent=1)

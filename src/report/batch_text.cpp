@@ -81,6 +81,7 @@ class BatchText {
     for (int64_t choice = 0; choice < batch_.choices; ++choice) {
       add_row(first + choice, batch_.choices > 1 ? format_text("choice {}", choice) : "text");
     }
+    if (names_.target_text != nullptr) return line("answers", names_.target_text(batch_, first));
     if (!batch_.labels.empty()) {
       names_.labels_are_words ? add_words(first) : add_tags(first);
     }

@@ -19,6 +19,7 @@ const TaskDescriptor& question_answering_descriptor();
 const TaskDescriptor& embedding_descriptor();
 const TaskDescriptor& reranker_descriptor();
 const TaskDescriptor& reward_descriptor();
+const TaskDescriptor& decision_descriptor();
 
 namespace {
 
@@ -33,7 +34,8 @@ std::vector<const TaskDescriptor*>& task_table() {
                                                      &question_answering_descriptor(),
                                                      &embedding_descriptor(),
                                                      &reranker_descriptor(),
-                                                     &reward_descriptor()};
+                                                     &reward_descriptor(),
+                                                     &decision_descriptor()};
   return table;
 }
 

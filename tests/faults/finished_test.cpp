@@ -230,6 +230,9 @@ class FinishedRun {
       if (at != std::string::npos) {
         const std::string checkpoint = name.substr(at, name.find('/', at) - at);
         const std::string position = path(folder + "/" + checkpoint);
+        // The mirror's copy of one that the run no longer has is verified when it is restored.
+        if (folder == "mirror" && !fs::exists(path("out/" + checkpoint + "/manifest.json")))
+          continue;
         // Without these two files it counts as a checkpoint of another program.
         if (!fs::exists(position + "/manifest.json") &&
             !fs::exists(position + "/finetune_state.json"))
@@ -266,6 +269,8 @@ std::string repairs(FinishedRun& finished, const Session& session, bool may_be_l
   std::string problem;
   if (session.code == 0) {
     problem = finished.compare(session);
+  } else if (may_be_lost && session.code == 2 && session.says("config.json' is a file that no")) {
+    return "";  // another JSON there may be the user's, and is not overwritten
   } else if (session.code != 3 || !may_be_lost) {
     problem = "exit code " + std::to_string(session.code);
   }

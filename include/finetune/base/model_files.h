@@ -18,6 +18,9 @@ inline constexpr char kDataRecordFile[] = "finetune_data.json";  // data/data_re
 inline constexpr char kGenerationConfigFile[] = "generation_config.json";
 inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
 inline constexpr char kMoreChatTemplates[] = "additional_chat_templates";  // a folder: NAME.jinja
+// transformers': the settings and the prompt of a decision model
+inline constexpr char kDecisionFile[] = "decision.json";
+inline constexpr char kDecisionTemplateFile[] = "decision_template.jinja";
 
 // sentence-transformers': the modules of an embedding model
 inline constexpr char kModulesFile[] = "modules.json";

@@ -35,6 +35,9 @@ struct TaskArgs {
   int64_t n_best_size = 20;
   bool version_2_with_negative = false;
   double null_score_diff_threshold = 0.0;
+  bool shuffle_options = true;
+  std::optional<std::string> decision_template_path;
+  JsonText decision_labels;
 
   static void describe(FieldList& field);
 

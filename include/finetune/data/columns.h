@@ -31,8 +31,14 @@ enum class RowTask {
   kTokenClassification,
   kMultipleChoice,
   kQuestionAnswering,
-  kEmbedding  // several texts; in prediction (LabelUse::kUnused) one
+  kEmbedding,  // several texts; in prediction (LabelUse::kUnused) one
+  kDecision    // requests, by the names of their columns
 };
+
+// Whether rows become text by a chat template.
+[[nodiscard]] constexpr bool renders_chat(RowTask rows) {
+  return rows == RowTask::kChat || rows == RowTask::kDecision;
+}
 
 enum class LabelUse {
   kRequired,  // a label column must exist

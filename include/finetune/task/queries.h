@@ -20,7 +20,8 @@ struct Query {
   // The second text of a classification, the question, or the text before each choice.
   std::optional<std::string> pair = std::nullopt;
   std::vector<std::string> parts = {};  // the choices; or words to tag, instead of `text`
-  // A conversation as a row of chat data (JSON), instead of `text`; empty: none.
+  // A conversation as a row of chat data, or a request of decisions (JSON), instead of `text`;
+  // empty: neither.
   std::string conversation = {};
 };
 

@@ -45,8 +45,9 @@ struct SetupContext {
   DataRecord trained = {};
   // For chat data; null: there is none.
   std::shared_ptr<const chat::ChatTemplate> chat_template = nullptr;
-  bool few_lengths = false;    // the device compiles operators for shapes (device.h)
-  std::string chat_date = {};  // "2026-07-05": the day of the run's first session
+  std::string model_folder = {};  // of the starting model; empty: a new one
+  bool few_lengths = false;       // the device compiles operators for shapes (device.h)
+  std::string chat_date = {};     // "2026-07-05": the day of the run's first session
 };
 
 // The parts of a run that depend on the task: reading rows, the head that is trained, metrics and

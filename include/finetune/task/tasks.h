@@ -16,6 +16,7 @@ namespace finetune {
 
 class Predictor;
 class TaskSetup;
+struct Batch;
 struct PredictOptions;
 struct SetupContext;
 
@@ -28,6 +29,7 @@ struct Pipeline {
   bool has_peft_class = true;          // whether PEFT has AutoPeftModel with the ending
   // The library that reads the folder, if not transformers, its module and its class.
   std::string_view library = {}, library_module = {}, library_class = {};
+  std::string_view library_arguments = {};  // before the folder: "\"decision\", model="
   // Throws Error(kConfig | kData) if the folder has no usable model of the task or no tokenizer,
   // Error(kUsage) for an invalid option.
   std::unique_ptr<Predictor> (*make_predictor)(const std::string& folder,
@@ -54,6 +56,8 @@ struct TaskDescriptor {
   std::string_view sample = "sample";  // what messages call a sample: "question"
   // Text shown for the class of a sample; unset: the label's name.
   std::string (*class_text)(int64_t label) = nullptr;
+  // Text shown for the targets of a row of a batch; unset: by what the batch has.
+  std::string (*target_text)(const Batch& batch, int64_t row) = nullptr;
 };
 
 // Returns all tasks, in the order of all_task_keys().

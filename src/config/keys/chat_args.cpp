@@ -20,7 +20,8 @@ void ChatArgs::describe(FieldList& field) {
         "assistant_only_loss.",
         {.choices = {"all", "last"}, .resume = ResumePolicy::kFixed});
   field("chat_template_path", &ChatArgs::chat_template_path,
-        "sft: a Jinja file, the folder of a tokenizer, or a built-in template (chatml, llama3, "
+        "sft, reward, decision: a Jinja file, the folder of a tokenizer, or a built-in template "
+        "(chatml, llama3, "
         "mistral, gemma, phi3, alpaca); unset: the starting model's.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
   field("chat_template_kwargs", &ChatArgs::chat_template_kwargs,

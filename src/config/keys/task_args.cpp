@@ -48,6 +48,20 @@ void TaskArgs::describe(FieldList& field) {
   field("null_score_diff_threshold", &TaskArgs::null_score_diff_threshold,
         "question_answering: predict no answer if its score exceeds the best answer's score by "
         "more than this.");
+  field("shuffle_options", &TaskArgs::shuffle_options,
+        "decision: show the options of a choice in another order in each epoch, one of up to "
+        "eight, so that no label is learned for its position; false: in the order of the rows.",
+        {.resume = ResumePolicy::kFixed});
+  field("decision_template_path", &TaskArgs::decision_template_path,
+        "decision: a Jinja file that renders state with question, or with questions, and marks "
+        "where each is answered by <|mark|>; unset: the starting model's decision_template.jinja, "
+        "else the prompt of transformers' servers in the chat template.",
+        {.resume = ResumePolicy::kFixed, .path = PathKind::kPath});
+  field("decision_labels", &TaskArgs::decision_labels,
+        "decision: the texts of the tokens whose logits score the options, by type of question, as "
+        "in decision.json: {noul: [\"Yes\", \"No\"], choice: [\"A\", \"B\"]}; unset: those of the "
+        "starting model's decision.json, else Yes and No, or A to Z.",
+        {.resume = ResumePolicy::kFixed});
 }
 
 void TaskArgs::describe_pretraining(FieldList& field) {

@@ -20,6 +20,7 @@ const TaskKeys& question_answering_keys();
 const TaskKeys& embedding_keys();
 const TaskKeys& reranker_keys();
 const TaskKeys& reward_keys();
+const TaskKeys& decision_keys();
 
 namespace {
 
@@ -44,7 +45,8 @@ std::vector<const TaskKeys*>& task_key_table() {
                                                &question_answering_keys(),
                                                &embedding_keys(),
                                                &reranker_keys(),
-                                               &reward_keys()};
+                                               &reward_keys(),
+                                               &decision_keys()};
   return table;
 }
 

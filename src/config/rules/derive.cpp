@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "config/rules/derive.h"
 
+#include <algorithm>
+#include <array>
+
 #include "config/reading/paths.h"
 #include "config/reading/problems.h"
 #include "finetune/base/text.h"
@@ -45,6 +48,9 @@ void derive_as_transformers(TrainingArgs& args) {
   }
 }
 
+// Metrics that are better where they are smaller; the first is transformers' rule.
+constexpr std::array kErrorMetrics = {"loss", "brier", "ece", "nll", "score_mae"};
+
 // In addition to transformers' rule: early stopping and save_strategy "best" need a metric too.
 // There the first fails an assertion and the second never saves.
 void derive_metric(TrainingArgs& args) {
@@ -54,7 +60,9 @@ void derive_metric(TrainingArgs& args) {
                       (schedule != nullptr && schedule->follows_metric);
   if (needed && !args.metric_for_best_model) args.metric_for_best_model = "loss";
   if (args.metric_for_best_model && !args.greater_is_better) {
-    args.greater_is_better = !args.metric_for_best_model->ends_with("loss");
+    const std::string& metric = *args.metric_for_best_model;
+    args.greater_is_better =
+        std::ranges::none_of(kErrorMetrics, [&](const char* end) { return metric.ends_with(end); });
   }
 }
 

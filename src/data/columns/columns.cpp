@@ -69,6 +69,8 @@ class ColumnFinder {
       case RowTask::kEmbedding:
         search_.labels == LabelUse::kUnused ? find_text() : find_texts();
         break;
+      case RowTask::kDecision:
+        break;
     }
     report();
     return std::move(found_);

@@ -18,7 +18,6 @@ namespace {
 using tf_record_parts::kChecksumBytes;
 using tf_record_parts::kHeaderBytes;
 using tf_record_parts::kLengthBytes;
-using tf_record_parts::Position;
 
 template <class Unsigned>
 std::string little_endian(Unsigned value) {
@@ -74,7 +73,7 @@ void Position::fail_cut_off(uint64_t length, uint64_t missing) const {
   fail(format_text("has {} bytes, but the file ends {} bytes before its end", length, missing));
 }
 
-uint64_t length_of(std::string_view header, const Position& position) {
+uint64_t length_of(std::string_view header, const tf_record_parts::Position& position) {
   if (header.size() < kHeaderBytes) position.fail("is truncated within its length");
   if (number_at<uint32_t>(header, kLengthBytes) != masked_crc32c(header.substr(0, kLengthBytes))) {
     position.fail(
@@ -88,7 +87,7 @@ uint64_t length_of(std::string_view header, const Position& position) {
   return length;
 }
 
-void take_data(std::string& bytes, const Position& position) {
+void take_data(std::string& bytes, const tf_record_parts::Position& position) {
   const size_t length = bytes.size() - kChecksumBytes;
   const auto checksum = number_at<uint32_t>(bytes, length);
   bytes.resize(length);
@@ -127,7 +126,7 @@ TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
   Hasher hasher;
   const uint64_t end = file_->size();
   for (uint64_t offset = 0; offset < end;) {
-    const Position position{.name = name_, .record = size(), .offset = offset};
+    const tf_record_parts::Position position{.name = name_, .record = size(), .offset = offset};
     if (size() % kRecordsBetweenPolls == 0) {
       interrupt::throw_if_requested("reading TFRecord files");
       if (progress) progress(static_cast<double>(offset) / static_cast<double>(end));
@@ -148,7 +147,8 @@ TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
 }
 
 std::string TfRecordFile::position(int64_t record) const {
-  return Position{.name = name_, .record = record, .offset = offsets_[static_cast<size_t>(record)]}
+  return tf_record_parts::Position{
+      .name = name_, .record = record, .offset = offsets_[static_cast<size_t>(record)]}
       .text();
 }
 

@@ -11,7 +11,6 @@ namespace {
 
 using tf_record_parts::kChecksumBytes;
 using tf_record_parts::kHeaderBytes;
-using tf_record_parts::Position;
 
 // Reads a file sequentially, compressed or not. Each record is a tf.train.Example, which tf_row.h
 // parses.
@@ -21,7 +20,7 @@ class TfRecords final : public Records {
       : name_(name), source_(read_bytes(std::move(file), name)) {}
 
   [[nodiscard]] bool next(Record& record) override {
-    const Position position{.name = name_, .record = row_, .offset = unpacked_};
+    const tf_record_parts::Position position{.name = name_, .record = row_, .offset = unpacked_};
     data_.clear();
     if (take(kHeaderBytes) == 0) return false;
     const uint64_t length = tf_record_parts::length_of(data_, position);

@@ -21,8 +21,8 @@ namespace finetune {
 namespace {
 
 bool needs_columns(RowTask rows, const ColumnNames& columns) {
-  return rows == RowTask::kQuestionAnswering || rows == RowTask::kMultipleChoice ||
-         columns.text_column || columns.text_pair_column;
+  return rows == RowTask::kDecision || rows == RowTask::kQuestionAnswering ||
+         rows == RowTask::kMultipleChoice || columns.text_column || columns.text_pair_column;
 }
 
 // Opens the input. A pipe may stay open for hours without a byte. std::ifstream restarts an

@@ -97,6 +97,9 @@ void QueryReader::read(const DataRow& row, const std::function<void(Query)>& vis
     }
     return;
   }
+  if (rows_ == RowTask::kDecision) {
+    return visit({.where = row.position, .text = {}, .conversation = row.columns.dump()});
+  }
   if (!columns_) find_columns(row);
   if (rows_ == RowTask::kQuestionAnswering) return visit(question_query(row));
   visit(rows_ == RowTask::kMultipleChoice ? choice_query(row) : text_query(row));

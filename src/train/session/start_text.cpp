@@ -203,6 +203,7 @@ std::string question_text(const TrainingRun& run) {
   if (task.rows == RowTask::kMultipleChoice) {
     return " --text \"...\" --choice \"...\" \"...\"";
   }
+  if (task.rows == RowTask::kDecision) return " --input requests.jsonl";
   if (run.parts.chat_template != nullptr) return " --chat --text \"...\"";
   const auto& mask = run.parts.tokenizer->special_tokens().mask;
   if (task.pipeline.name == "fill-mask" && mask) return " --text \"... " + mask->text + " ...\"";
@@ -260,8 +261,9 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     lines.push_back("  report:        " + command_name() + " report " + folder);
   }
   if (!pipeline.library.empty()) {
-    lines.push_back("  python:        " + std::string(pipeline.library_class) + "(\"" +
-                    run.storage.folder().shown() + "\")");
+    lines.push_back("  python:        " + std::string(pipeline.library_class) + "(" +
+                    std::string(pipeline.library_arguments) + "\"" + run.storage.folder().shown() +
+                    "\")");
   } else if (!pipeline.class_suffix.empty()) {
     const LoadingClass loads = loading_class(run);
     const std::string shown = "\"" + run.storage.folder().shown() + "\"";

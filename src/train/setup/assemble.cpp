@@ -237,7 +237,7 @@ class Assembly {
                                       ? tokenizer_folder(start.pretrained, request.stand_in)
                                       : request.model_folder;
     start.tokenizer = load_tokenizer(tokenizer);
-    if (task_of(args_.task).rows == RowTask::kChat) {
+    if (renders_chat(task_of(args_.task).rows)) {
       start.chat_template =
           chat::find_chat_template(tokenizer, args_.chat_template_path,
                                    config_.where("chat_template_path") + ": chat_template_path");
@@ -272,6 +272,7 @@ class Assembly {
                            .cache = {},
                            .trained = {},
                            .chat_template = start.chat_template,
+                           .model_folder = start.pretrained,
                            .chat_date = chat_date_today()});
     if (!start.model_config.lora) return;
     try {
@@ -291,7 +292,7 @@ class Assembly {
     static_cast<StartingPoint&>(parts) = find_starting_point(request);
     parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
     parts.starting_config = parts.config_text();
-    if (task_of(args_.task).rows == RowTask::kChat) {
+    if (renders_chat(task_of(args_.task).rows)) {
       parts.chat_date = request.chat_date.empty() ? chat_date_today() : request.chat_date;
     }
     if (takes_vocabulary_size(args_, parts)) {
@@ -314,6 +315,7 @@ class Assembly {
                                    .cache = token_cache(request, parts, progress),
                                    .trained = std::move(trained),
                                    .chat_template = parts.chat_template,
+                                   .model_folder = parts.pretrained,
                                    .few_lengths = compiles_shapes(parts.device),
                                    .chat_date = parts.chat_date});
     for (auto& [name, content] : parts.setup->model_files(parts.copied_files)) {

@@ -69,6 +69,7 @@ std::string describe_first_batch(const LoadedConfig& config) {
                              .labels_are_words = task.learns_words,
                              .labels_follow = task.learns_next_words,
                              .class_text = task.class_text,
+                             .target_text = task.target_text,
                              .id2label = parts.model_config.id2label,
                              .is_regression = parts.model_config.problem_type == "regression"});
   return printable(text);

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+#include "task/decision/decision.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/log_softmax.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/model_files.h"
+#include "finetune/base/text.h"
+#include "finetune/task/chat_tokens.h"
+#include "task/loss/model_input.h"
+
+namespace finetune {
+namespace {
+
+// Weights count in these units, so that the sum of an update's is exact however it is split.
+constexpr double kWeightUnits = 0x1p20;
+
+int64_t units_of(const DecisionGroup& group) {
+  if (group.target.empty()) return 0;
+  return std::max<int64_t>(std::llround(static_cast<double>(group.weight) * kWeightUnits), 1);
+}
+
+class DecisionTask final : public Task {
+ public:
+  DecisionTask(Model& model, c10::Device device, LabelIds labels, double smoothing)
+      : model_(model), device_(device), labels_(std::move(labels)), smoothing_(smoothing) {}
+
+  [[nodiscard]] int64_t terms() const override { return 1; }
+
+  [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
+    int64_t units = 0;
+    for (const DecisionGroup& group : BatchGroups(batch).groups) units += units_of(group);
+    return {units};
+  }
+
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+    const BatchGroups groups(batch);
+    if (std::ranges::all_of(groups.groups, [](const auto& g) { return g.target.empty(); })) {
+      return {Tensor()};
+    }
+    return {summed_loss(scores(batch, groups, pass.dropout), groups)};
+  }
+
+  Outputs evaluate(const Batch& batch) override {
+    const c10::NoGradGuard no_grad;
+    const BatchGroups groups(batch);
+    Outputs outputs{.logits = scores(batch, groups, std::nullopt),
+                    .targets = count_targets(batch).front()};
+    if (outputs.targets > 0) {
+      outputs.loss =
+          summed_loss(outputs.logits, groups).item<double>() / static_cast<double>(outputs.targets);
+    }
+    return outputs;
+  }
+
+ private:
+  [[nodiscard]] Tensor scores(const Batch& batch, const BatchGroups& groups,
+                              const std::optional<DropoutStream>& dropout) {
+    return decision_scores(model_, make_model_input(batch, device_, dropout), groups, labels_);
+  }
+
+  [[nodiscard]] Tensor summed_loss(const Tensor& scores, const BatchGroups& groups) const {
+    const auto width = static_cast<size_t>(groups.options);
+    std::vector<float> factors(groups.groups.size() * width, 0.0F);
+    for (size_t g = 0; g < groups.groups.size(); ++g) {
+      const DecisionGroup& group = groups.groups[g];
+      const auto units = static_cast<double>(units_of(group));
+      const auto options = static_cast<double>(group.target.size());
+      for (size_t i = 0; i < group.target.size(); ++i) {
+        const double p =
+            (1 - smoothing_) * static_cast<double>(group.target[i]) + smoothing_ / options;
+        factors[g * width + i] = static_cast<float>(units * p);
+      }
+    }
+    const Tensor logs = at::log_softmax(scores, -1).masked_fill(scores.isneginf(), 0.0);
+    const Tensor weights = to_device(factors, device_).view({-1, groups.options});
+    return -(logs * weights).sum();
+  }
+
+  Model& model_;
+  c10::Device device_;
+  LabelIds labels_;
+  double smoothing_;
+};
+
+// "choice before token 153: 0, 0.9, 0.1"
+std::string target_text(const Batch& batch, int64_t row) {
+  const auto length = static_cast<size_t>(batch.length);
+  std::string text;
+  for (const DecisionGroup& group :
+       read_groups(std::span(batch.labels).subspan(static_cast<size_t>(row) * length, length))) {
+    text += format_text("{}{} before token {}:", text.empty() ? "" : "; ", name_of(group.type),
+                        group.mark);
+    if (group.target.empty()) text += " unknown";
+    for (size_t i = 0; i < group.target.size(); ++i) {
+      text += (i == 0 ? " " : ", ") + format_number("%.3g", static_cast<double>(group.target[i]));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+DecisionFiles DecisionFiles::read(const std::string& folder,
+                                  const std::optional<std::string>& template_path) {
+  FileSystem& local = FileSystem::local();
+  constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
+  DecisionFiles files;
+  const std::string settings = join_path(folder, kDecisionFile);
+  if (!folder.empty() && local.exists(settings)) {
+    files.settings = DecisionSettings::parse(local.read_all(settings, kMaxBytes), settings);
+  }
+  std::string path = template_path.value_or("");
+  if (path.empty() && !folder.empty()) {
+    path = join_path(folder, kDecisionTemplateFile);
+    if (!local.exists(path)) path.clear();
+  }
+  if (!path.empty()) {
+    files.decision_template =
+        std::make_shared<const chat::ChatTemplate>(local.read_all(path, kMaxBytes), path);
+  }
+  return files;
+}
+
+std::shared_ptr<const DecisionPrompter> make_prompter(
+    const DecisionFiles& files, const Tokenizer& tokenizer,
+    std::shared_ptr<const chat::ChatTemplate> chat_template, const std::string& date) {
+  return std::make_shared<const DecisionPrompter>(
+      tokenizer,
+      DecisionPromptOptions{
+          .decision_template = files.decision_template,
+          .chat_template = std::move(chat_template),
+          .variables = chat_render_options(tokenizer, "", "chat_template_kwargs").variables,
+          .date = parse_chat_date(date),
+          .sanitize_control_tokens = files.settings.sanitize_control_tokens});
+}
+
+LabelIds label_ids(const DecisionSettings& settings, const DecisionPrompter& prompter) {
+  LabelIds ids;
+  for (size_t type = 0; type < kQuestionTypes; ++type) {
+    for (const std::string& label : settings.labels_of(static_cast<QuestionType>(type))) {
+      try {
+        ids[type].push_back(prompter.label_id(label));
+      } catch (const Error&) {  // a question with as many options is refused when it is read
+        break;
+      }
+    }
+  }
+  return ids;
+}
+
+BatchGroups::BatchGroups(const Batch& batch) {
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const auto begin = static_cast<size_t>(row * batch.length);
+    const auto length = static_cast<size_t>(batch.length);
+    for (DecisionGroup& group : read_groups(std::span(batch.labels).subspan(begin, length))) {
+      positions.push_back(row * batch.length + group.mark - 1);
+      options = std::max(options, group.options);
+      groups.push_back(std::move(group));
+    }
+  }
+}
+
+Tensor decision_scores(Model& model, const ModelInput& input, const BatchGroups& groups,
+                       const LabelIds& labels) {
+  const auto width = static_cast<size_t>(groups.options);
+  std::vector<int64_t> ids(groups.groups.size() * width, 0);
+  std::vector<float> mask(ids.size(), -std::numeric_limits<float>::infinity());
+  for (size_t g = 0; g < groups.groups.size(); ++g) {
+    const DecisionGroup& group = groups.groups[g];
+    const std::vector<int32_t>& of_type = labels[static_cast<size_t>(group.type)];
+    const auto count = static_cast<size_t>(group.options);
+    FT_CHECK(count <= of_type.size(), "each option has a label");
+    std::copy_n(of_type.begin(), count, ids.begin() + static_cast<int64_t>(g * width));
+    std::fill_n(mask.begin() + static_cast<int64_t>(g * width), count, 0.0F);
+  }
+  const c10::Device device = input.input_ids.device();
+  const Tensor logits = model.logits(input, to_device(groups.positions, device)).to(at::kFloat);
+  const Tensor chosen = logits.gather(1, to_device(ids, device).view({-1, groups.options}));
+  return chosen + to_device(mask, device).view({-1, groups.options});
+}
+
+std::unique_ptr<Task> make_decision_task(Model& model, c10::Device device, LabelIds labels,
+                                         double label_smoothing_factor) {
+  return std::make_unique<DecisionTask>(model, device, std::move(labels), label_smoothing_factor);
+}
+
+const TaskDescriptor& decision_descriptor() {
+  static const TaskDescriptor descriptor = {
+      .keys = decision_keys(),
+      .rows = RowTask::kDecision,
+      .head = [](const TaskArgs&) -> std::optional<Head> { return std::nullopt; },
+      .make_setup = make_decision_setup,
+      .pipeline = {.name = "decision",
+                   .class_suffix = "ForCausalLM",
+                   .other_suffix = "LMHeadModel",
+                   .library = "transformers",
+                   .library_module = "transformers",
+                   .library_class = "pipeline",
+                   .library_arguments = "\"decision\", model=",
+                   .make_predictor = make_decision_predictor},
+      .pads = false,
+      .sample = "question",
+      .target_text = target_text};
+  return descriptor;
+}
+
+}  // namespace finetune

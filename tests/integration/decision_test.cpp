@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+// task: decision for users. tests/parity compares what is learned, tests/data the rows.
+#include "integration/launched.h"
+#include "integration/task_checks.h"
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// 195 questions about a lighthouse's log, on a new decoder.
+class DecisionRun : public TinyRun {
+ public:
+  explicit DecisionRun(const Keys& keys = {}) {
+    Keys all = {{"task", "decision"},
+                {"model_type", "llama"},
+                {"tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/causal"},
+                {"config_overrides",
+                 "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, "
+                 "hidden_size: 32, intermediate_size: 64, max_position_embeddings: 256}"},
+                {"chat_template_path", "chatml"},
+                {"decision_labels", "{noul: [y, n]}"},
+                {"max_seq_length", "160"},
+                {"train_file", kTasks + "watches-train.jsonl"},
+                {"validation_file", kTasks + "watches-valid.jsonl"},
+                {"max_steps", "12"},
+                {"eval_steps", "6"},
+                {"save_steps", "5"}};
+    for (const auto& [key, value] : keys) all[key] = value;
+    set(all);
+  }
+  [[nodiscard]] ProcessResult predict(const std::vector<std::string>& words) const {
+    std::vector<std::string> all = {"predict", out(), "--use_cpu"};
+    all.insert(all.end(), words.begin(), words.end());
+    return testing::run(finetune_command(all));
+  }
+};
+
+constexpr const char* kRequest =
+    R"({"state": "The sea was calm.", "questions": {"rough": {"type": "noul"}, "who": {"type": )"
+    R"("choice", "criteria": {"Thomas": null, "several": "we"}}, "hour": {"type": "score", )"
+    R"("criteria": ["morning", "night"]}}})";
+
+TEST(Decision, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
+  const TinyRun::Keys exact = {{"full_determinism", "true"}};
+  const DecisionRun whole(exact);
+  const ProcessResult trained = whole.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const DecisionRun stopped(exact);
+  stopped.train_until(4);
+  ASSERT_EQ(stopped.train({"--num_processes", "2"}).code, 0);
+  EXPECT_TRUE(read_file(whole.out("model.safetensors")) ==
+              read_file(stopped.out("model.safetensors")));
+  const Json results = parse_json(read_file(whole.out("eval_results.json")), "");
+  for (const char* name : {"accuracy", "brier", "ece", "nll", "score_mae"}) {
+    EXPECT_TRUE(results.contains("eval_" + std::string(name))) << name;
+  }
+  const Json settings = parse_json(read_file(whole.out("decision.json")), "");
+  EXPECT_EQ(settings["labels"]["noul"], Json({"y", "n"}));
+}
+
+TEST(Decision, VerifyResumeFindsEqualBits) {
+  const DecisionRun run;
+  expect_equal_bits_by_verify_resume(run);
+}
+
+TEST(Decision, AnswersRequestsFromAFileAndFromStandardInput) {
+  const DecisionRun run(TinyRun::Keys{{"max_steps", "2"}, {"eval_strategy", "no"}});
+  ASSERT_EQ(run.train().code, 0);
+  run.folder().write("requests.jsonl", std::string(kRequest) + "\n");
+  const ProcessResult of_file = run.predict({"--input", run.folder() / "requests.jsonl"});
+  ASSERT_EQ(of_file.code, 0) << of_file.err;
+  const Json answer = parse_json(of_file.out, "");
+  EXPECT_EQ(answer["rough"]["type"], "noul");
+  EXPECT_TRUE(answer["who"]["probabilities"].contains("several"));
+  EXPECT_EQ(answer["hour"]["legend"]["1"], "night");
+  const std::string piped = finetune_command({"predict"}).front() + " predict '" + run.out() +
+                            "' --use_cpu < '" + (run.folder() / "requests.jsonl") + "'";
+  EXPECT_EQ(testing::run({"/bin/sh", "-c", piped}).out, of_file.out);
+  EXPECT_EQ(run.predict({"--text", kRequest}).out, of_file.out);
+
+  const ProcessResult no_request = run.predict({"--text", "Is it calm?"});
+  EXPECT_EQ(no_request.code, 1) << no_request.err;
+  EXPECT_THAT(no_request.err, HasSubstr("questions"));
+  run.folder().write("requests.jsonl", R"({"state": "x", "questions": {"q": {"type": "no"}}})");
+  const ProcessResult wrong = run.predict({"--input", run.folder() / "requests.jsonl"});
+  EXPECT_EQ(wrong.code, 1) << wrong.err;
+  EXPECT_THAT(wrong.err, HasSubstr("requests.jsonl:1"));
+}
+
+TEST(Decision, SaysWhatIsLeftOutAndRefusesWhatItCannotTrain) {
+  const DecisionRun few(TinyRun::Keys{{"max_seq_length", "120"}, {"eval_strategy", "no"}});
+  const ProcessResult trained = few.train();
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("of 195 questions are left out"));
+
+  const std::vector<std::pair<TinyRun::Keys, const char*>> bad = {
+      {{{"max_seq_length", "16"}}, "no question is left"},
+      {{{"chat_template_path", ""}}, "chat_template_path"},
+      {{{"decision_labels", "{maybe: [a]}"}}, "decision_labels"},
+      {{{"decision_labels", "{noul: [Yes, No]}"}}, "decision.json"},
+      {{{"decision_template_path", "nowhere.jinja"}}, "nowhere.jinja"},
+      {{{"streaming", "true"}}, "streaming"},
+      {{{"model_type", "bert"}, {"config_overrides", ""}}, "decoder"}};
+  for (const auto& [keys, fact] : bad) {
+    const DecisionRun run(keys);
+    const ProcessResult result = run.train();
+    EXPECT_TRUE(result.code == 1 || result.code == 2) << fact << "\n" << result.err;
+    EXPECT_THAT(result.err, HasSubstr(fact));
+  }
+}
+
+TEST(Decision, RefusesOtherPromptsForTheSameRun) {
+  const DecisionRun run(TinyRun::Keys{{"save_steps", "2"}});
+  run.train_until(4);
+  const ProcessResult other = run.train({"--chat_template_path", "llama3"});
+  EXPECT_EQ(other.code, 2) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("chat_template_path"));
+}
+
+}  // namespace
+}  // namespace finetune::testing
