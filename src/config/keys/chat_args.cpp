@@ -20,9 +20,8 @@ void ChatArgs::describe(FieldList& field) {
         "assistant_only_loss.",
         {.choices = {"all", "last"}, .resume = ResumePolicy::kFixed});
   field("chat_template_path", &ChatArgs::chat_template_path,
-        "sft, reward, decision: a Jinja file, the folder of a tokenizer, or a built-in template "
-        "(chatml, llama3, "
-        "mistral, gemma, phi3, alpaca); unset: the starting model's.",
+        "A Jinja file, the folder of a tokenizer, or a built-in template (chatml, llama3, mistral, "
+        "gemma, phi3, alpaca) for chat data and decisions; unset: the starting model's.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
   field("chat_template_kwargs", &ChatArgs::chat_template_kwargs,
         "sft: variables for the chat template ({enable_thinking: false}).",
