@@ -114,6 +114,7 @@ class Decision(ParityTest):
         self.assert_same_losses(run, theirs, LOSS)
         self.assert_same_weights(weights(run), model.state_dict(), WEIGHT)
         self.check_metrics(run, model)
+        self.check_temperatures(run, model)
         self.check_answers(run)
 
     def check_metrics(self, run, model):
@@ -149,6 +150,30 @@ class Decision(ParityTest):
             # One question on the other side of an edge moves these two.
             delta = 2 / len(right) if name in ("accuracy", "ece") else 10 * METRIC
             self.assertAlmostEqual(results[f"eval_{name}"], value, delta=delta, msg=name)
+
+    def check_temperatures(self, run, model):
+        """decision.json against a search on transformers' scores; evaluate divides by it."""
+        from scipy.optimize import minimize_scalar
+
+        scored = {}
+        with torch.no_grad():
+            for prompt in self.prompts(rows_of("valid")):
+                for question, target, scores in zip(prompt[1], prompt[2], self.scores(model, prompt)):
+                    pair = (scores.double(), torch.tensor(target, dtype=torch.double))
+                    scored.setdefault(question.type, []).append(pair)
+        ours = json.loads((run / "decision.json").read_text())["temperature"]
+        loss = 0.0
+        for kind, pairs in scored.items():
+
+            def nll(temperature, pairs=pairs):
+                return float(-sum((t * (z / temperature).log_softmax(-1)).sum() for z, t in pairs))
+
+            best = minimize_scalar(nll, bounds=(0.5, 5.0), options={"xatol": 1e-6}).x
+            self.assertAlmostEqual(ours.get(kind, 1.0), best, delta=2e-2 * best, msg=kind)
+            loss += nll(best)
+        printed = run_binary("evaluate", self.folder / "run.json", "--output_dir", run)
+        result = json.loads(printed)
+        self.assertAlmostEqual(result["eval_nll"], loss / sum(map(len, scored.values())), delta=1e-3)
 
     def check_answers(self, run, requests=None):
         """predict beside transformers' pipeline on the run's folder."""
@@ -207,6 +232,7 @@ class Decision(ParityTest):
 
         start(self.folder)
         run = self.train_ours(rows_of("train"), use_peft=True, lora_r=4)
+        temperatures = json.loads((run / "decision.json").read_text())["temperature"]
         model = AutoPeftModelForCausalLM.from_pretrained(run).merge_and_unload().eval()
         path = self.folder / "requests.jsonl"
         rows = rows_of("test")
@@ -216,5 +242,6 @@ class Decision(ParityTest):
             for answer, row in zip(answers, rows, strict=True):
                 for prompt in self.prompts([row]):
                     question = prompt[1][0]
-                    p = self.scores(model, prompt)[0].softmax(-1).tolist()
+                    scores = self.scores(model, prompt)[0] / temperatures.get(question.type, 1.0)
+                    p = scores.softmax(-1).tolist()
                     self.assert_same_answer(answer[question.name], question.answer(p), question.name)

@@ -46,6 +46,7 @@ struct SetupContext {
   // For chat data; null: there is none.
   std::shared_ptr<const chat::ChatTemplate> chat_template = nullptr;
   std::string model_folder = {};  // of the starting model; empty: a new one
+  bool trains = true;             // false: a model is evaluated as it is
   bool few_lengths = false;       // the device compiles operators for shapes (device.h)
   std::string chat_date = {};     // "2026-07-05": the day of the run's first session
 };
@@ -80,6 +81,9 @@ class TaskSetup {
   // same names. `of_start`: the latter.
   using Files = std::vector<std::pair<std::string, std::string>>;  // name, content
   [[nodiscard]] virtual Files model_files(const Files& /*of_start*/) const { return {}; }
+  // Returns those of them that the finished model has in another form, by what its evaluation
+  // found: a temperature. `metrics`: with their prefix, "eval_...".
+  [[nodiscard]] virtual Files calibrated_files(const nlohmann::ordered_json& metrics) const;
   // Returns the configuration with the labels found in the data.
   [[nodiscard]] virtual ModelConfig complete(ModelConfig model) const { return model; }
   struct Learner {

@@ -52,6 +52,11 @@ void TaskArgs::describe(FieldList& field) {
         "decision: show the options of a choice in another order in each epoch, one of up to "
         "eight, so that no label is learned for its position; false: in the order of the rows.",
         {.resume = ResumePolicy::kFixed});
+  field("calibrate", &TaskArgs::calibrate,
+        "decision: fit a temperature for each type of question to the validation data and store it "
+        "in the finished model's decision.json, so that its probabilities are as sure as they are "
+        "right; the weights do not depend on it.",
+        {.resume = ResumePolicy::kFree});
   field("decision_template_path", &TaskArgs::decision_template_path,
         "decision: a Jinja file that renders state with question, or with questions, and marks "
         "where each is answered by <|mark|>; unset: the starting model's decision_template.jinja, "

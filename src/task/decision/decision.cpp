@@ -31,8 +31,8 @@ int64_t units_of(const DecisionGroup& group) {
 
 class DecisionTask final : public Task {
  public:
-  DecisionTask(Model& model, c10::Device device, LabelIds labels, double smoothing)
-      : model_(model), device_(device), labels_(std::move(labels)), smoothing_(smoothing) {}
+  DecisionTask(Model& model, c10::Device device, DecisionTaskOptions options)
+      : model_(model), device_(device), options_(std::move(options)) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
 
@@ -53,8 +53,14 @@ class DecisionTask final : public Task {
   Outputs evaluate(const Batch& batch) override {
     const c10::NoGradGuard no_grad;
     const BatchGroups groups(batch);
-    Outputs outputs{.logits = scores(batch, groups, std::nullopt),
-                    .targets = count_targets(batch).front()};
+    std::vector<float> divisors;
+    for (const DecisionGroup& group : groups.groups) {
+      const double temperature = options_.temperature[static_cast<size_t>(group.type)];
+      divisors.push_back(static_cast<float>(temperature));
+    }
+    Outputs outputs{
+        .logits = scores(batch, groups, std::nullopt) / to_device(divisors, device_).view({-1, 1}),
+        .targets = count_targets(batch).front()};
     if (outputs.targets > 0) {
       outputs.loss =
           summed_loss(outputs.logits, groups).item<double>() / static_cast<double>(outputs.targets);
@@ -65,10 +71,12 @@ class DecisionTask final : public Task {
  private:
   [[nodiscard]] Tensor scores(const Batch& batch, const BatchGroups& groups,
                               const std::optional<DropoutStream>& dropout) {
-    return decision_scores(model_, make_model_input(batch, device_, dropout), groups, labels_);
+    return decision_scores(model_, make_model_input(batch, device_, dropout), groups,
+                           options_.labels);
   }
 
   [[nodiscard]] Tensor summed_loss(const Tensor& scores, const BatchGroups& groups) const {
+    const double smoothing = options_.label_smoothing_factor;
     const auto width = static_cast<size_t>(groups.options);
     std::vector<float> factors(groups.groups.size() * width, 0.0F);
     for (size_t g = 0; g < groups.groups.size(); ++g) {
@@ -77,7 +85,7 @@ class DecisionTask final : public Task {
       const auto options = static_cast<double>(group.target.size());
       for (size_t i = 0; i < group.target.size(); ++i) {
         const double p =
-            (1 - smoothing_) * static_cast<double>(group.target[i]) + smoothing_ / options;
+            (1 - smoothing) * static_cast<double>(group.target[i]) + smoothing / options;
         factors[g * width + i] = static_cast<float>(units * p);
       }
     }
@@ -88,8 +96,7 @@ class DecisionTask final : public Task {
 
   Model& model_;
   c10::Device device_;
-  LabelIds labels_;
-  double smoothing_;
+  DecisionTaskOptions options_;
 };
 
 // "choice before token 153: 0, 0.9, 0.1"
@@ -189,9 +196,9 @@ Tensor decision_scores(Model& model, const ModelInput& input, const BatchGroups&
   return chosen + to_device(mask, device).view({-1, groups.options});
 }
 
-std::unique_ptr<Task> make_decision_task(Model& model, c10::Device device, LabelIds labels,
-                                         double label_smoothing_factor) {
-  return std::make_unique<DecisionTask>(model, device, std::move(labels), label_smoothing_factor);
+std::unique_ptr<Task> make_decision_task(Model& model, c10::Device device,
+                                         DecisionTaskOptions options) {
+  return std::make_unique<DecisionTask>(model, device, std::move(options));
 }
 
 const TaskDescriptor& decision_descriptor() {

@@ -57,13 +57,18 @@ struct BatchGroups {
 [[nodiscard]] Tensor decision_scores(Model& model, const ModelInput& input,
                                      const BatchGroups& groups, const LabelIds& labels);
 
+struct DecisionTaskOptions {
+  LabelIds labels;
+  double label_smoothing_factor = 0.0;
+  std::array<double, kQuestionTypes> temperature = {1.0, 1.0, 1.0};  // of evaluation, by type
+};
 // `model` must outlive the task. One term: the cross entropy of the options' softmax with their
-// probabilities, each question by its weight. Outputs::logits: [G, K].
+// probabilities, each question by its weight. Outputs::logits: [G, K], divided by the temperature.
 [[nodiscard]] std::unique_ptr<Task> make_decision_task(Model& model, c10::Device device,
-                                                       LabelIds labels,
-                                                       double label_smoothing_factor);
+                                                       DecisionTaskOptions options);
 
 // accuracy, brier, ece (of 15 bins of equal width), nll, and score_mae where there are scores.
-[[nodiscard]] std::unique_ptr<Metrics> make_decision_metrics();
+// `calibrates`: also the best temperature of each type with enough questions.
+[[nodiscard]] std::unique_ptr<Metrics> make_decision_metrics(bool calibrates);
 
 }  // namespace finetune

@@ -24,9 +24,10 @@ const TaskKeys& decision_keys() {
       .name = "decision",
       .title = "Teaches a model to answer typed questions with probabilities.",
       .yaml = kDecisionYaml,
-      .keys = {"chat_template_path", "decision_labels", "decision_template_path", "shuffle_options",
-               "validation_split_percentage"},
-      .metric_names = {"accuracy", "brier", "ece", "nll", "score_mae"},
+      .keys = {"calibrate", "chat_template_path", "decision_labels", "decision_template_path",
+               "shuffle_options", "validation_split_percentage"},
+      .metric_names = {"accuracy", "brier", "ece", "nll", "score_mae", "temperature_noul",
+                       "temperature_choice", "temperature_score"},
       .metrics_depend_on_data = false,
       .row_is_sample = false};
   return keys;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "task/decision/decision.h"
+#include "task/metrics/temperature.h"
 
 namespace finetune {
 namespace {
@@ -37,6 +38,8 @@ class CalibrationError {
 
 class DecisionMetrics final : public Metrics {
  public:
+  explicit DecisionMetrics(bool calibrates) : calibrates_(calibrates) {}
+
   void add(const Batch& batch, const Outputs& outputs) override {
     const Tensor logs = at::log_softmax(outputs.logits.to(at::kCPU, at::kDouble), -1).contiguous();
     const auto* values = logs.const_data_ptr<double>();
@@ -55,6 +58,11 @@ class DecisionMetrics final : public Metrics {
         {"ece", calibration_.value()},
         {"nll", nll_ / questions}};
     if (scores_ > 0) metrics.emplace_back("score_mae", distance_ / static_cast<double>(scores_));
+    for (size_t type = 0; calibrates_ && type < kQuestionTypes; ++type) {
+      if (fits_[type].size() < TemperatureFit::kFewest) continue;
+      metrics.emplace_back("temperature_" + std::string(name_of(static_cast<QuestionType>(type))),
+                           fits_[type].fit().temperature);
+    }
     return metrics;
   }
 
@@ -72,6 +80,7 @@ class DecisionMetrics final : public Metrics {
       brier_ += (p - target) * (p - target);
       level += (p - target) * static_cast<double>(i);
     }
+    if (calibrates_) fits_[static_cast<size_t>(group.type)].add({logs, count}, group.target);
     ++questions_;
     right_ += best == wanted ? 1 : 0;
     calibration_.add(std::exp(logs[best]), best == wanted);
@@ -83,10 +92,14 @@ class DecisionMetrics final : public Metrics {
   int64_t questions_ = 0, right_ = 0, scores_ = 0;
   double brier_ = 0.0, nll_ = 0.0, distance_ = 0.0;
   CalibrationError calibration_;
+  bool calibrates_;
+  std::array<TemperatureFit, kQuestionTypes> fits_;
 };
 
 }  // namespace
 
-std::unique_ptr<Metrics> make_decision_metrics() { return std::make_unique<DecisionMetrics>(); }
+std::unique_ptr<Metrics> make_decision_metrics(bool calibrates) {
+  return std::make_unique<DecisionMetrics>(calibrates);
+}
 
 }  // namespace finetune

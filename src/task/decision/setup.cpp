@@ -8,6 +8,7 @@
 #include "finetune/base/text.h"
 #include "finetune/data/decision_collator.h"
 #include "task/decision/decision.h"
+#include "task/metrics/temperature.h"
 #include "task/setup/labelled_setup.h"
 
 namespace finetune {
@@ -25,6 +26,7 @@ class DecisionSetup final : public LabelledSetup {
                      " predicts masked words; start from a decoder");
     }
     take_labels();
+    if (context.trains) files_.settings.temperature = {1.0, 1.0, 1.0};
     const bool is_mixed = !args().train_file_weights.empty() || !args().train_file_sets.empty();
     if (is_mixed && args().shuffle_options) {
       refuse_key(args().locations, "shuffle_options",
@@ -82,12 +84,15 @@ class DecisionSetup final : public LabelledSetup {
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
     auto model = make_model(std::nullopt, config, seed(), device, options);
-    auto task = make_decision_task(*model, device, labels_, args().label_smoothing_factor);
+    auto task = make_decision_task(*model, device,
+                                   {.labels = labels_,
+                                    .label_smoothing_factor = args().label_smoothing_factor,
+                                    .temperature = files_.settings.temperature});
     return {std::move(model), std::move(task)};
   }
 
   [[nodiscard]] Results make_results(Split /*split*/) const override {
-    return {make_decision_metrics(), nullptr};
+    return {make_decision_metrics(args().calibrate && context().trains), nullptr};
   }
 
   // What transformers' decision pipeline reads next to the model.
@@ -100,6 +105,22 @@ class DecisionSetup final : public LabelledSetup {
       files.emplace_back(kChatTemplateFile, chat_template_->joined_text());
     }
     return files;
+  }
+
+  [[nodiscard]] Files calibrated_files(const nlohmann::ordered_json& metrics) const override {
+    DecisionSettings settings = files_.settings;
+    for (size_t type = 0; type < kQuestionTypes; ++type) {
+      const std::string name(name_of(static_cast<QuestionType>(type)));
+      const auto found = metrics.find("eval_temperature_" + name);
+      if (found == metrics.end() || !found->is_number()) continue;
+      const double temperature = settings.temperature[type] = found->get<double>();
+      if (temperature > TemperatureFit::kLeast && temperature < TemperatureFit::kMost) continue;
+      log::warning(format_text(
+          "the temperature of {} questions is at its bound, {}: the {} the model, the better for "
+          "the validation data; its probabilities are not calibrated",
+          name, format_double(temperature), temperature < 1.0 ? "surer" : "less sure"));
+    }
+    return {{kDecisionFile, settings.text()}};
   }
 
  private:

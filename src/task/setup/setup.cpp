@@ -19,6 +19,10 @@ std::vector<nlohmann::ordered_json> TaskSetup::generate_samples(Model&, c10::Dev
   return {};
 }
 
+TaskSetup::Files TaskSetup::calibrated_files(const nlohmann::ordered_json& /*metrics*/) const {
+  return {};
+}
+
 std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
   const TaskDescriptor& task = task_of(context.options.task);
   const SpecialTokens& special = context.tokenizer.special_tokens();

@@ -190,7 +190,13 @@ void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const bool may_be_own = run_.storage.finished().is_rebuilding() ||
                           run_.storage.folder().session_log().has_finished_before();
   checkpoint::ModelExport model(run_.files, folder, may_be_own);
-  for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
+  const TaskSetup::Files calibrated =
+      run_.parts.setup->calibrated_files(metrics ? *metrics : Json::object());
+  for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) {
+    const auto found =
+        std::ranges::find(calibrated, file.name, &TaskSetup::Files::value_type::first);
+    model.write(found == calibrated.end() ? file : checkpoint::text_file(file.name, found->second));
+  }
   // A rebuilt model gets no new card, because the user may have edited the existing one.
   if (run_.args.model_card && !run_.storage.finished().is_rebuilding() &&
       may_write_model_card(run_.files, folder) && !model.is_of_user(checkpoint::kModelCardFile)) {

@@ -316,6 +316,7 @@ class Assembly {
                                    .trained = std::move(trained),
                                    .chat_template = parts.chat_template,
                                    .model_folder = parts.pretrained,
+                                   .trains = request.train,
                                    .few_lengths = compiles_shapes(parts.device),
                                    .chat_date = parts.chat_date});
     for (auto& [name, content] : parts.setup->model_files(parts.copied_files)) {
