@@ -66,6 +66,7 @@ class GgufBuilder {
     if (family_.is_encoder && model_.head != Head::kEmbedding) {
       refuse("another task than embedding");
     }
+    if (model_.head == Head::kDecision) refuse("a head for decisions");
     if (activation() != family_.activation) refuse("the activation " + config_.hidden_act);
     check_biases();
     const DecoderConfig& decoder = config_.decoder;

@@ -389,6 +389,7 @@ class Merger {
   Merger(MergedModel& result, std::optional<Head> head, MergeBase merge_base) : result_(result) {
     std::optional<nn::LoraConfig> lora = read_adapter_config(result_.folder);
     result_.config = read_model_config(result_.folder);
+    if (result_.config.jev.num_verbalizers > 0) head = Head::kDecision;  // whatever the task's is
     if (merge_base == MergeBase::kTrained) format_ = base_format(result_.config, result_.folder);
     result_.config.lora.reset();
     result_.has_adapter = lora.has_value();

@@ -110,15 +110,29 @@ ModelParts assemble_parts(const ModelConfig& config, std::optional<Head> head) {
   ModelParts parts;
   const nn::Scope root(parts.weights, lora ? &*lora : nullptr);
   const bool embeds = head == Head::kEmbedding;
+  const bool decides = head == Head::kDecision;
+  if (decides && architecture.backbone_name() != "model") {
+    throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
+                                        "' has no decision head here; take a modernbert, an "
+                                        "eurobert or a decoder whose tensors begin with 'model.'");
+  }
   // transformers' bare model has no child that is called as the backbone.
   const nn::Scope backbone = embeds ? root : root / architecture.backbone_name();
   const auto make_head = [&] {
-    parts.head = embeds ? std::make_unique<EmbeddingHead>(architecture.last_norm(backbone, config),
-                                                          root, config)
-                        : architecture.make_head(root, config, head);
+    if (!embeds && !decides) {
+      parts.head = architecture.make_head(root, config, head);
+      return;
+    }
+    std::optional<DecoderNorm> norm = architecture.last_norm(backbone, config);
+    if (embeds) {
+      parts.head = std::make_unique<EmbeddingHead>(std::move(norm), root, config);
+    } else {
+      parts.head = std::make_unique<JevHead>(std::move(norm), root / "proj", config);
+    }
   };
-  if (architecture.head_comes_first() && !embeds) make_head();
-  parts.backbone = architecture.make_backbone(backbone, config, head);
+  if (architecture.head_comes_first() && !embeds && !decides) make_head();
+  // The class of a decision holds the bare model.
+  parts.backbone = architecture.make_backbone(backbone, config, decides ? Head::kEmbedding : head);
   if (!parts.head) make_head();
   std::optional<TrainedWhole> whole;
   if (lora) {
@@ -206,6 +220,7 @@ BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head
 std::string BackboneWithHead::architecture() const {
   if (!head_) return architecture_.lm_class();
   if (head_ == Head::kEmbedding) return architecture_.class_prefix() + "Model";
+  if (head_ == Head::kDecision) return "JevForDecision";
   constexpr std::array kHeads = {"PreTraining", "SequenceClassification", "MultipleChoice",
                                  "TokenClassification", "QuestionAnswering"};  // as in Head
   return architecture_.class_prefix() + "For" + kHeads.at(static_cast<size_t>(*head_));

@@ -127,6 +127,7 @@ class BigBird final : public Architecture {
       case Head::kQuestionAnswering:
         return std::make_unique<BigBirdAnswerHead>(root / "qa_classifier", config);
       case Head::kEmbedding:  // the bare model
+      case Head::kDecision:
         break;
     }
     FT_CHECK(false, "a head without a class");

@@ -102,6 +102,7 @@ class DistilBert final : public Architecture {
         return std::make_unique<TokenClassifier>(root / "qa_outputs", config, outputs,
                                                  config.encoder.qa_dropout);
       case Head::kEmbedding:  // the bare model
+      case Head::kDecision:
         break;
     }
     FT_CHECK(false, "a head without a class");

@@ -77,6 +77,7 @@ class Electra final : public Architecture {
       case Head::kQuestionAnswering:
         return std::make_unique<TokenClassifier>(root / "qa_outputs", config, outputs, 0.0);
       case Head::kEmbedding:  // the bare model
+      case Head::kDecision:
         break;
     }
     FT_CHECK(false, "a head without a class");

@@ -233,6 +233,16 @@ nn::Value EmbeddingHead::pooled(const HeadInput& in, nn::Pass& p) const {
   return nn::mean_of_tokens(hidden, mask.defined() ? weights * mask : weights, p);
 }
 
+JevHead::JevHead(std::optional<DecoderNorm> norm, const nn::Scope& scope, const ModelConfig& config)
+    : norm_(std::move(norm)),
+      project_(scope.of_output(), config.hidden_size, config.jev.num_verbalizers),
+      softcap_(config.jev.softcap) {}
+
+nn::Value JevHead::operator()(const HeadInput& in, nn::Pass& p) const {
+  nn::Value scores = project_(norm_ ? normed(*norm_, in.hidden, p) : in.hidden, p);
+  return softcap_ == 0.0 ? scores : nn::softcap(std::move(scores), softcap_, p);
+}
+
 double head_dropout(const ModelConfig& config) {
   return config.classifier_dropout.value_or(config.hidden_dropout_prob);
 }

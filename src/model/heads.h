@@ -208,6 +208,19 @@ class EmbeddingHead final : public ModelHead {
   bool normalizes_;
 };
 
+// scores = W norm(h) + b of the tokens that are read, [N, verbalizers], soft-capped:
+// transformers' JevForDecision.
+class JevHead final : public ModelHead {
+ public:
+  JevHead(std::optional<DecoderNorm> norm, const nn::Scope& scope, const ModelConfig& config);
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+
+ private:
+  std::optional<DecoderNorm> norm_;
+  nn::Linear project_;
+  double softcap_;
+};
+
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob if that is null.
 [[nodiscard]] double head_dropout(const ModelConfig& config);
 [[nodiscard]] int64_t count_labels(const ModelConfig& config);

@@ -74,6 +74,8 @@ class NameMap {
     };
     replace_end("LayerNorm.gamma", "LayerNorm.weight");
     replace_end("LayerNorm.beta", "LayerNorm.bias");
+    // transformers' files of a JevForDecision; it reads either name.
+    if (name == "weight" && parameters_.contains("proj.weight")) return "proj.weight";
     if (!parameters_.contains(name) && parameters_.contains(backbone_ + name)) {
       return backbone_ + name;
     }

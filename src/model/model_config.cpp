@@ -367,6 +367,69 @@ Json text_config_of(const Json& json, const LanguageModel& language_model,
 
 }  // namespace
 
+namespace {
+
+constexpr const char* kJevType = "jev";
+constexpr std::array<const char*, 3> kQuestionTypes = {"noul", "choice", "score"};
+
+ModelConfig parse_jev_config(const Json& json, const std::string& where) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorKind::kData, where + ": " + what);
+  };
+  const auto text = json.find("text_config");
+  if (text == json.end() || !text->is_object()) refuse("a jev has no text_config");
+  ModelConfig config = parse_model_config(*text, where + ": text_config");
+  JevConfig& jev = config.jev;
+  jev.num_verbalizers = 24;
+  std::optional<int64_t> hidden_size;
+  std::optional<double> softcap;
+  read_config_fields({{"num_verbalizers", &jev.num_verbalizers, 1, 1 << 16},
+                      optional_field("hidden_size", &hidden_size, 1, 1 << 20),
+                      optional_field("softcap", &softcap, 0.0, 1e6)},
+                     json, where, ErrorKind::kData);
+  jev.softcap = softcap.value_or(0.0);
+  if (hidden_size.value_or(config.hidden_size) != config.hidden_size) {
+    refuse(format_text("hidden_size {} differs from text_config's {}", *hidden_size,
+                       config.hidden_size));
+  }
+  const auto offsets = json.find("offsets");
+  if (offsets == json.end() || offsets->is_null()) return config;
+  for (size_t type = 0; type < kQuestionTypes.size(); ++type) {
+    const auto found = offsets->is_object() ? offsets->find(kQuestionTypes[type]) : offsets->end();
+    if (found == offsets->end() || !found->is_number_integer() || *found < 0 ||
+        *found >= jev.num_verbalizers) {
+      refuse(std::string("offsets has no row of the head for ") + kQuestionTypes[type]);
+    }
+    jev.offsets[type] = found->get<int64_t>();
+  }
+  return config;
+}
+
+// config.json of a model with the head, around the model's own.
+Json jev_config_json(const ModelConfig& config, const std::string& architecture,
+                     const std::string& dtype) {
+  ModelConfig inner = config;
+  inner.jev = {};
+  Json text = Json::parse(model_config_json(inner, "", dtype));
+  if (!architecture.empty()) text["dtype"] = dtype;
+  Json offsets = Json::object();
+  for (size_t type = 0; type < kQuestionTypes.size(); ++type) {
+    offsets[kQuestionTypes[type]] = config.jev.offsets[type];
+  }
+  Json json = Json::object();
+  if (!architecture.empty()) json = {{"architectures", {architecture}}, {"dtype", dtype}};
+  json["hidden_size"] = config.hidden_size;
+  json["initializer_range"] = config.initializer_range;
+  json["model_type"] = kJevType;
+  json["num_verbalizers"] = config.jev.num_verbalizers;
+  json["offsets"] = std::move(offsets);
+  json["softcap"] = config.jev.softcap == 0.0 ? Json() : Json(config.jev.softcap);
+  json["text_config"] = std::move(text);
+  return json;
+}
+
+}  // namespace
+
 ModelConfig parse_model_config(const Json& json, const std::string& where) {
   if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must hold a JSON object");
   std::string model_type;
@@ -375,6 +438,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   if (model_type.empty()) {
     throw Error(ErrorKind::kData, where + ": has no 'model_type'; is this a Hugging Face model?");
   }
+  if (model_type == kJevType) return parse_jev_config(json, where);
   if (const LanguageModel* language_model = language_model_in(model_type)) {
     ModelConfig config =
         parse_model_config(text_config_of(json, *language_model, where), where + ": text_config");
@@ -502,6 +566,9 @@ ModelConfig override_model_config(const ModelConfig& base, const Json& overrides
 
 std::string model_config_json(const ModelConfig& config, const std::string& architecture,
                               const std::string& dtype) {
+  if (config.jev.num_verbalizers > 0) {
+    return jev_config_json(config, architecture, dtype).dump(2, ' ', true) + "\n";
+  }
   // In transformers' order: names alphabetically, but the numbers of labels by value.
   std::map<std::string, Json> fields;
   const Architecture& family = architecture_of(config);

@@ -164,6 +164,7 @@ class Mpnet final : public Architecture {
       case Head::kQuestionAnswering:
         return std::make_unique<TokenClassifier>(root / "qa_outputs", config, outputs, 0.0);
       case Head::kEmbedding:  // the bare model
+      case Head::kDecision:
         break;
     }
     FT_CHECK(false, "a head without a class");

@@ -65,6 +65,45 @@ TEST(Decision, VerifyResumeFindsEqualBits) {
   expect_equal_bits_by_verify_resume(run);
 }
 
+// A head on an encoder, in transformers' form.
+TEST(Decision, TrainsAHeadOfItsOwnWithEqualBits) {
+  const TinyRun::Keys keys = {
+      {"decision_head", "jev"},
+      {"model_type", "modernbert"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, intermediate_size: 64, "
+       "max_position_embeddings: 256, pad_token_id: 1}"},
+      {"chat_template_path", ""},
+      {"decision_labels", ""}};
+  const DecisionRun run(keys);
+  expect_equal_bits_by_verify_resume(run);
+  const DecisionRun whole(keys);
+  ASSERT_EQ(whole.train().code, 0);
+  const Json config = parse_json(read_file(whole.out("config.json")), "");
+  EXPECT_EQ(config["model_type"], "jev");
+  EXPECT_EQ(config["text_config"]["model_type"], "modernbert");
+  EXPECT_EQ(whole.predict({"--text", kRequest}).code, 0);
+  // It continues from its own folder, and not with the other read-out.
+  const TinyRun::Keys next = {{"model_name_or_path", whole.out()},
+                              {"model_type", ""},
+                              {"config_overrides", ""},
+                              {"tokenizer_name", ""},
+                              {"chat_template_path", ""},
+                              {"decision_labels", ""},
+                              {"max_steps", "2"},
+                              {"eval_strategy", "no"}};
+  TinyRun::Keys same = next;
+  same["decision_head"] = "jev";
+  const DecisionRun more(same);
+  const ProcessResult continued = more.train();
+  EXPECT_EQ(continued.code, 0) << continued.err;
+  EXPECT_THAT(continued.err, ::testing::Not(HasSubstr("missing")));
+  const DecisionRun other(next);
+  const ProcessResult refused = other.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("decision_head"));
+}
+
 TEST(Decision, AnswersRequestsFromAFileAndFromStandardInput) {
   const DecisionRun run(TinyRun::Keys{{"max_steps", "2"}, {"eval_strategy", "no"}});
   ASSERT_EQ(run.train().code, 0);

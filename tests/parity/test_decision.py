@@ -25,6 +25,18 @@ TOGETHER = (
 )
 
 
+def text_config(family, tokenizer):
+    """A small decoder or encoder, which AutoModel builds."""
+    from transformers import LlamaConfig, ModernBertConfig
+
+    sizes = dict(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                 num_attention_heads=4, max_position_embeddings=512)  # fmt: skip
+    if family == "llama":
+        return LlamaConfig(**sizes, num_key_value_heads=2, pad_token_id=tokenizer.pad_token_id)
+    return ModernBertConfig(**sizes, pad_token_id=tokenizer.pad_token_id, global_attn_every_n_layers=2,
+                            local_attention=64)  # fmt: skip
+
+
 def rows_of(part):
     return [json.loads(line) for line in (TASKS / f"watches-{part}.jsonl").read_text().splitlines()]
 
@@ -198,6 +210,71 @@ class Decision(ParityTest):
             self.assertAlmostEqual(ours, theirs, delta=1e-5, msg=where)
         else:
             self.assertEqual(ours, theirs, where)
+
+    def jev(self, family, softcap=None):
+        """A folder of transformers' JevForDecision, with its template."""
+        from transformers import AutoTokenizer, JevConfig, JevForDecision
+        from transformers.decision import DecisionConfig
+        from transformers.models.jev.configuration_jev import JEV_TEMPLATE
+
+        tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+        tokenizer.save_pretrained(self.folder / "start")
+        torch.manual_seed(5)
+        config = JevConfig(
+            hidden_size=32, num_verbalizers=12, offsets={"noul": 0, "score": 2, "choice": 7},
+            softcap=softcap, text_config=text_config(family, tokenizer).to_dict())  # fmt: skip
+        model = JevForDecision(config)
+        model.decision_config = DecisionConfig(chat_template=JEV_TEMPLATE)
+        model.save_pretrained(self.folder / "start")
+        return model
+
+    def check_jev(self, family, softcap):
+        self.jev(family, softcap)
+        from transformers import AutoModelForDecision
+
+        model = AutoModelForDecision.from_pretrained(self.folder / "start")
+        types = type(model).config_class(hidden_size=32).offsets.keys()
+        self.assertEqual(sorted(types), ["choice", "noul", "score"])
+        rows = rows_of("train")
+
+        def scores(prompt):
+            from transformers.decision import Question
+
+            inputs, questions, _, _ = prompt
+            question = questions[0]
+            return model(
+                input_ids=inputs["input_ids"],
+                marks=inputs["marks"][None],
+                num_options=torch.tensor([[len(question.options)]]),
+                question_type_ids=torch.tensor([[Question.questions_types.index(question.type)]]),
+            )
+
+        def loss(batch):
+            losses = [-(torch.tensor(p[2][0]) * scores(p).log_softmax(-1)).sum() for p in batch]
+            return torch.stack(losses).mean()
+
+        run = self.train_ours(rows, decision_head="jev")
+        theirs = adam_steps(model, STEPS, BATCH, self.prompts(rows), RATE, loss)
+        self.assert_same_losses(run, theirs, LOSS)
+        self.assert_same_weights(weights(run), model.state_dict(), WEIGHT)
+        self.check_answers(run)
+
+    def test_a_head_on_a_decoder(self):
+        self.check_jev("llama", 2.0)
+
+    def test_a_head_on_an_encoder(self):
+        self.check_jev("modernbert", None)
+
+    def test_a_new_head_is_read_by_transformers(self):
+        """Of an encoder without a head and a template."""
+        from transformers import AutoTokenizer, ModernBertForMaskedLM
+
+        tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+        tokenizer.save_pretrained(self.folder / "start")
+        ModernBertForMaskedLM(text_config("modernbert", tokenizer)).save_pretrained(self.folder / "start")
+        run = self.train_ours(rows_of("train"), decision_head="jev")
+        self.assertEqual(json.loads((run / "config.json").read_text())["model_type"], "jev")
+        self.check_answers(run)
 
     def test_a_prompt_for_each_question(self):
         self.check()

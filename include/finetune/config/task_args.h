@@ -37,6 +37,7 @@ struct TaskArgs {
   double null_score_diff_threshold = 0.0;
   bool shuffle_options = true;
   bool calibrate = true;
+  std::string decision_head = "labels";
   std::optional<std::string> decision_template_path;
   JsonText decision_labels;
 

@@ -30,10 +30,15 @@ struct DecisionGroup {
                                 std::span<int32_t> labels);
 [[nodiscard]] std::vector<DecisionGroup> read_groups(std::span<const int64_t> labels);
 
+// Throws Error(kData) if a question has more options than `most` of its type.
+void check_options(const DecisionQuestion& question, const std::vector<int64_t>& most);
+
 struct DecisionOptions : SampleOptions {
   std::shared_ptr<const DecisionPrompter> prompter;
   DecisionSettings settings = {};
   std::string identity;  // what prompter and settings do, as text: part of the cache's key
+  // How many options a question may have, by type, where a head scores them; empty: labels do.
+  std::vector<int64_t> most_options = {};
   // In how many orders the options of a choice are stored; 1: that of the rows.
   int64_t orders = 1;
 };

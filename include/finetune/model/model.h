@@ -65,6 +65,7 @@ enum class Head {
   kTokenClassification,     // logits [B, T, labels]
   kQuestionAnswering,       // logits [B, T, 2]: start and end of the answer
   kEmbedding,               // vectors [B, C] instead of logits, of ModelConfig::embedding
+  kDecision,                // logits [N, verbalizers] at positions, of ModelConfig::jev
 };
 
 // Whether a model's logits are over the vocabulary; nullopt is the head of a language model.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -188,6 +189,16 @@ struct EmbeddingConfig {
 };
 [[nodiscard]] const std::vector<std::string>& pooling_modes();
 
+// The head of transformers' JevForDecision, which scores the options of a question at its mark: row
+// offsets[type] + i of a matrix for option i. Names are JevConfig's.
+struct JevConfig {
+  int64_t num_verbalizers = 0;  // rows of the matrix; 0: the model has no such head
+  // By type, in transformers' order: noul, choice, score.
+  std::array<int64_t, 3> offsets = {0, 8, 2};
+  double softcap = 0.0;  // c: scores x become c tanh(x / c); 0: no soft-capping
+  [[nodiscard]] bool operator==(const JevConfig&) const = default;
+};
+
 // The content of config.json; names and values are transformers'. The defaults here are
 // RobertaConfig's; default_model_config() returns those of the other families.
 struct ModelConfig {
@@ -244,6 +255,9 @@ struct ModelConfig {
 
   // Not in config.json: Head::kEmbedding, see embedding_files.h.
   EmbeddingConfig embedding = {};
+
+  // Head::kDecision. Its config.json is of model_type "jev", and has the rest as text_config.
+  JevConfig jev = {};
 
   // The maximum sequence length: RoBERTa-like models number positions from pad_token_id + 1, and no
   // sequence exceeds kLongestSequence tokens.

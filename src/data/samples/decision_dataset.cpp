@@ -206,7 +206,11 @@ class DecisionEncoder {
     bool has_answer = false;
     for (DecisionQuestion& question : parse_questions(given.questions, options_.settings)) {
       Asked one{.question = std::move(question), .group = {}, .orders = {}};
-      options_.prompter->check_labels(one.question);
+      if (options_.most_options.empty()) {
+        options_.prompter->check_labels(one.question);
+      } else {
+        check_options(one.question, options_.most_options);
+      }
       const std::string& name = one.question.name;
       one.group.type = one.question.type;
       one.group.options = std::ssize(one.question.options);
@@ -303,6 +307,15 @@ class DecisionEncoder {
 };
 
 }  // namespace
+
+void check_options(const DecisionQuestion& question, const std::vector<int64_t>& most) {
+  const int64_t rows = most[static_cast<size_t>(question.type)];
+  const auto options = std::ssize(question.options);
+  if (options <= rows) return;
+  throw Error(ErrorKind::kData,
+              format_text("question '{}': has {} options, and the head scores at most {} of a {}",
+                          question.name, options, rows, name_of(question.type)));
+}
 
 bool write_groups(const std::vector<DecisionGroup>& groups, std::span<int32_t> labels) {
   std::vector<int32_t> numbers = {static_cast<int32_t>(groups.size())};

@@ -165,6 +165,49 @@ LabelIds label_ids(const DecisionSettings& settings, const DecisionPrompter& pro
   return ids;
 }
 
+std::vector<int64_t> sizes_of(const LabelIds& labels) {
+  std::vector<int64_t> sizes;
+  for (const std::vector<int32_t>& of_type : labels) sizes.push_back(std::ssize(of_type));
+  return sizes;
+}
+
+LabelIds jev_rows(const JevConfig& jev) {
+  LabelIds rows;
+  for (size_t type = 0; type < kQuestionTypes; ++type) {
+    int64_t end = jev.num_verbalizers;
+    for (const int64_t offset : jev.offsets) {
+      if (offset > jev.offsets[type]) end = std::min(end, offset);
+    }
+    for (int64_t row = jev.offsets[type]; row < end; ++row) {
+      rows[type].push_back(static_cast<int32_t>(row));
+    }
+  }
+  return rows;
+}
+
+JevConfig fresh_jev() {
+  constexpr int64_t kLetters = 26;
+  return {.num_verbalizers = 2 + 2 * kLetters, .offsets = {0, 2, 2 + kLetters}};
+}
+
+std::shared_ptr<const chat::ChatTemplate> jev_template() {
+  static const auto text = std::make_shared<const chat::ChatTemplate>(
+      R"({%- macro s(x) %}{{ "" if x is none else x if x is string else x|tojson }}{% endmacro -%}
+{{- cls_token if cls_token is defined else bos_token if bos_token is defined else "" -}}
+{{- "[kind] " ~ question.type ~ "\n[state] " ~ s(state) ~ "\n[question] " ~ s(question.instructions) ~ "\n[options]\n" -}}
+{%- for o in question.options -%}
+{%- set d = question.descriptions[loop.index0] -%}
+{%- if question.type == "choice" %}{{ question.labels[loop.index0] ~ ") " ~ o ~ (": " ~ s(d) if d is not none and d != "" else "") }}
+{%- elif question.type == "score" %}{{ o ~ ": " ~ s(d) }}
+{%- else %}{{ o ~ (": " ~ s(d) if d is not none and d != "" else "") }}{% endif -%}
+{{- "\n" if not loop.last else "" -}}
+{%- endfor -%}
+{{- "\n[decision]:<|mark|>" -}}
+)",
+      "the prompt of a jev head");
+  return text;
+}
+
 BatchGroups::BatchGroups(const Batch& batch) {
   for (int64_t row = 0; row < batch.rows; ++row) {
     const auto begin = static_cast<size_t>(row * batch.length);
@@ -205,7 +248,10 @@ const TaskDescriptor& decision_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = decision_keys(),
       .rows = RowTask::kDecision,
-      .head = [](const TaskArgs&) -> std::optional<Head> { return std::nullopt; },
+      .head = [](const TaskArgs& args) -> std::optional<Head> {
+        if (args.decision_head == "jev") return Head::kDecision;
+        return std::nullopt;
+      },
       .make_setup = make_decision_setup,
       .pipeline = {.name = "decision",
                    .class_suffix = "ForCausalLM",

@@ -45,6 +45,14 @@ struct DecisionFiles {
 using LabelIds = std::array<std::vector<int32_t>, kQuestionTypes>;
 [[nodiscard]] LabelIds label_ids(const DecisionSettings& settings,
                                  const DecisionPrompter& prompter);
+[[nodiscard]] std::vector<int64_t> sizes_of(const LabelIds& labels);
+// The rows of a jev head by type.
+[[nodiscard]] LabelIds jev_rows(const JevConfig& jev);
+// The head that a new model gets: Yes and No of a noul, 26 options of the others.
+[[nodiscard]] JevConfig fresh_jev();
+// The prompt of models with that head: transformers' JEV_TEMPLATE, after the token that begins
+// texts.
+[[nodiscard]] std::shared_ptr<const chat::ChatTemplate> jev_template();
 
 // The questions of a batch in order: G groups of at most K options.
 struct BatchGroups {

@@ -30,11 +30,12 @@ class DecisionPredictor final : public Predictor {
         device_(pick_prediction_device(options.use_cpu)),
         batch_size_(options.batch_size),
         files_(DecisionFiles::read(folder_, std::nullopt)) {
-    if (!is_causal(config_)) {
+    const bool has_jev = config_.jev.num_verbalizers > 0;
+    if (!has_jev && !is_causal(config_)) {
       throw Error(ErrorKind::kData, folder_ + ": a " + config_.model_type +
-                                        " predicts masked words, and decisions are read of "
-                                        "decoders");
+                                        " predicts masked words, and has no head for decisions");
     }
+    if (has_jev && files_.decision_template == nullptr) files_.decision_template = jev_template();
     try {
       prompter_ = make_prompter(
           files_, encoder_.tokenizer(),
@@ -44,9 +45,9 @@ class DecisionPredictor final : public Predictor {
       if (error.kind() != ErrorKind::kConfig) throw;
       throw Error(ErrorKind::kData, folder_ + ": " + error.what());
     }
-    labels_ = label_ids(files_.settings, *prompter_);
+    labels_ = has_jev ? jev_rows(config_.jev) : label_ids(files_.settings, *prompter_);
     model_ =
-        make_model(std::nullopt, config_, 0, device_,
+        make_model(has_jev ? std::optional(Head::kDecision) : std::nullopt, config_, 0, device_,
                    {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
     require_whole(load_folder_weights(*model_, folder_), folder_, "decision");
     model_->store().hold_factors();  // the weights stay as they are
@@ -91,7 +92,7 @@ class DecisionPredictor final : public Predictor {
     std::vector<DecisionQuestion> questions =
         parse_questions(request.at("questions"), files_.settings);
     const auto add = [&](std::vector<DecisionQuestion> together) {
-      for (const DecisionQuestion& question : together) prompter_->check_labels(question);
+      for (const DecisionQuestion& question : together) check(question);
       DecisionPrompt prompt = prompter_->prompt(request.at("state"), together);
       encoder_.check(prompt.ids, query.where);
       if (std::ssize(prompt.ids) > config_.max_length()) {
@@ -104,6 +105,11 @@ class DecisionPredictor final : public Predictor {
     };
     if (prompter_->asks_together()) return add(std::move(questions));
     for (DecisionQuestion& question : questions) add({std::move(question)});
+  }
+
+  void check(const DecisionQuestion& question) const {
+    if (config_.jev.num_verbalizers == 0) return prompter_->check_labels(question);
+    check_options(question, sizes_of(labels_));
   }
 
   void run(std::span<const Asked> asked, std::vector<Json>& answers) {

@@ -20,11 +20,7 @@ class DecisionSetup final : public LabelledSetup {
       : LabelledSetup(context, 512),
         chat_template_(context.chat_template),
         files_(DecisionFiles::read(context.model_folder, args().decision_template_path)) {
-    if (!is_causal(context.model)) {
-      refuse_key(args().locations, "task",
-                 "decision reads the answers of decoders, and a " + context.model.model_type +
-                     " predicts masked words; start from a decoder");
-    }
+    check_head();
     take_labels();
     if (context.trains) files_.settings.temperature = {1.0, 1.0, 1.0};
     const bool is_mixed = !args().train_file_weights.empty() || !args().train_file_sets.empty();
@@ -37,10 +33,11 @@ class DecisionSetup final : public LabelledSetup {
     } catch (const Error& error) {
       refuse_key(args().locations, "chat_template_path", error.what());
     }
-    labels_ = label_ids(files_.settings, *prompter_);
+    labels_ = has_jev() ? jev_rows(jev_of(context.model)) : label_ids(files_.settings, *prompter_);
     identity_ =
         nlohmann::ordered_json{{"version", 1},
                                {"settings", files_.settings.text()},
+                               {"head", args().decision_head},
                                {"decision_template", text_of(files_.decision_template.get())},
                                {"chat_template", text_of(chat_template_.get())},
                                {"date", uses_date() ? context.chat_date : ""}}
@@ -55,6 +52,7 @@ class DecisionSetup final : public LabelledSetup {
     options.prompter = prompter_;
     options.settings = files_.settings;
     options.identity = identity_;
+    if (has_jev()) options.most_options = sizes_of(labels_);
     options.orders = split == Split::kTrain && args().shuffle_options ? kOrders : 1;
     const auto build = [&](const std::vector<std::string>& files, const Tokenizer& tokenizer,
                            const DecisionOptions& complete) {
@@ -83,12 +81,18 @@ class DecisionSetup final : public LabelledSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    auto model = make_model(std::nullopt, config, seed(), device, options);
+    const auto head = has_jev() ? std::optional(Head::kDecision) : std::nullopt;
+    auto model = make_model(head, config, seed(), device, options);
     auto task = make_decision_task(*model, device,
                                    {.labels = labels_,
                                     .label_smoothing_factor = args().label_smoothing_factor,
                                     .temperature = files_.settings.temperature});
     return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
+    model.jev = has_jev() ? jev_of(model) : JevConfig{};
+    return model;
   }
 
   [[nodiscard]] Results make_results(Split /*split*/) const override {
@@ -124,6 +128,29 @@ class DecisionSetup final : public LabelledSetup {
   }
 
  private:
+  [[nodiscard]] bool has_jev() const { return args().decision_head == "jev"; }
+  [[nodiscard]] static JevConfig jev_of(const ModelConfig& model) {
+    return model.jev.num_verbalizers > 0 ? model.jev : fresh_jev();
+  }
+
+  void check_head() {
+    const ModelConfig& model = context().model;
+    const auto refuse = [&](const std::string& why) {
+      refuse_key(args().locations, "decision_head", why);
+    };
+    if (!has_jev() && model.jev.num_verbalizers > 0) {
+      refuse("is labels, and the starting model has a head; set decision_head: jev");
+    }
+    if (!has_jev() && !is_causal(model)) {
+      refuse("is labels, which reads the next word of a decoder, and a " + model.model_type +
+             " predicts masked words; set decision_head: jev, or start from a decoder");
+    }
+    if (has_jev() && model.lora) {
+      refuse("is jev, which has no adapter here; take labels, or train the whole model");
+    }
+    if (has_jev() && files_.decision_template == nullptr) files_.decision_template = jev_template();
+  }
+
   void take_labels() {
     const std::string& text = args().decision_labels.text;
     if (text.empty()) return;
