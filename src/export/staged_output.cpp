@@ -65,8 +65,8 @@ bool is_alive(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM;
 
 bool goes_with_weights(std::string_view name) {
   return is_tokenizer_file_name(name) || name == kChatTemplateFile || name == kDecisionFile ||
-         name == kDecisionTemplateFile || name == kGenerationConfigFile ||
-         name == kDataRecordFile || is_embedding_file_name(name) ||
+         name == kCalibrationFile || name == kDecisionTemplateFile ||
+         name == kGenerationConfigFile || name == kDataRecordFile || is_embedding_file_name(name) ||
          name == checkpoint::kModelCardFile;
 }
 

@@ -56,6 +56,16 @@ Tensor Task::first_pass(const Batch& /*batch*/, const TrainingPass& /*pass*/) {
 
 void Task::couple(const Tensor& /*results*/) { FT_CHECK(false, "a task with one pass"); }
 
+std::string library_call(const Pipeline& pipeline, const std::string& folder, bool is_adapter) {
+  const std::string quoted = "\"" + folder + "\"";
+  std::string call =
+      std::string(pipeline.library_class) + "(" + std::string(pipeline.library_arguments) + quoted;
+  if (is_adapter && !pipeline.adapter_argument.empty()) {
+    call += ", " + std::string(pipeline.adapter_argument) + quoted;
+  }
+  return call + ")";
+}
+
 const TaskDescriptor& task_of(std::string_view name) {
   const TaskDescriptor* task = find_task(name);
   FT_CHECK(task != nullptr,

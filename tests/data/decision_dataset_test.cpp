@@ -211,6 +211,8 @@ TEST_F(DecisionRows, SayWhatIsWrong) {
                     R"(}, "answers": {"q": {"type": "choice"}}})"),
         std::string(R"({"state": "s", "questions": {"q": )" + choice +
                     R"(}, "expected": {"q": "calm"}, "weight": 0})"),
+        std::string(R"({"state": "s", "questions": {"q": )" + choice +
+                    R"(}, "expected": {"q": "calm"}, "weight": {"p": 2}})"),
         std::string(R"({"text": "t", "question": "q", "options": "a|", "answer": "a"})"),
         std::string(R"({"text": "t", "label": "q"})")}) {
     said += problem(row) + "\n";

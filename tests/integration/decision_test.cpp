@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // task: decision for users. tests/parity compares what is learned, tests/data the rows.
+#include <algorithm>
+#include <filesystem>
+
 #include "integration/launched.h"
 #include "integration/task_checks.h"
 #include "integration/tiny_run.h"
@@ -137,6 +140,7 @@ TEST(Decision, SaysWhatIsLeftOutAndRefusesWhatItCannotTrain) {
   const std::vector<std::pair<TinyRun::Keys, const char*>> bad = {
       {{{"max_seq_length", "16"}}, "no question is left"},
       {{{"chat_template_path", ""}}, "chat_template_path"},
+      {{{"metric_for_best_model", "eval_maes"}}, "score_mae"},
       {{{"decision_labels", "{maybe: [a]}"}}, "decision_labels"},
       {{{"decision_labels", "{noul: [Yes, No]}"}}, "decision.json"},
       {{{"decision_template_path", "nowhere.jinja"}}, "nowhere.jinja"},
@@ -148,6 +152,40 @@ TEST(Decision, SaysWhatIsLeftOutAndRefusesWhatItCannotTrain) {
     EXPECT_TRUE(result.code == 1 || result.code == 2) << fact << "\n" << result.err;
     EXPECT_THAT(result.err, HasSubstr(fact));
   }
+}
+
+TEST(Decision, RefusesAnEmptyTemplateAndAnAdapterInAFolder) {
+  const DecisionRun run(TinyRun::Keys{{"max_steps", "2"}, {"eval_strategy", "no"}});
+  ASSERT_EQ(run.train().code, 0);
+  run.folder().write("empty.jinja", " \n");
+  const ProcessResult empty = run.train({"--output_dir", run.folder() / "other",
+                                         "--decision_template_path", run.folder() / "empty.jinja"});
+  EXPECT_NE(empty.code, 0);
+  EXPECT_THAT(empty.err, HasSubstr("empty.jinja"));
+
+  std::filesystem::create_directory(run.out("lora"));
+  write_file(run.out("lora/adapter_config.json"), "{}");
+  write_file(run.out("decision.json"), R"({"adapter": "lora"})");
+  const ProcessResult adapter = run.predict({"--text", kRequest});
+  EXPECT_EQ(adapter.code, 1) << adapter.err;
+  EXPECT_THAT(adapter.err, HasSubstr("adapter"));
+}
+
+// As a server would: the next request is written when the last one is answered.
+TEST(Decision, AnswersEachLineOfStandardInputAtOnce) {
+  const DecisionRun run(TinyRun::Keys{{"max_steps", "2"}, {"eval_strategy", "no"}});
+  ASSERT_EQ(run.train().code, 0);
+  run.folder().write("request", std::string(kRequest) + "\n");
+  const std::string predict = finetune_command({"predict"}).front() + " predict '" + run.out() +
+                              "' --use_cpu < questions > answers";
+  const std::string script = "cd '" + (run.folder() / "") + "'; mkfifo questions answers; (" +
+                             predict +
+                             ") & exec 3>questions 4<answers; "
+                             "for i in 1 2; do cat request >&3; read -r line <&4; echo \"$line\"; "
+                             "done; exec 3>&-; wait";
+  const ProcessResult result = testing::run({"/bin/bash", "-c", script});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(std::ranges::count(result.out, '\n'), 2) << result.out;
 }
 
 TEST(Decision, RefusesOtherPromptsForTheSameRun) {

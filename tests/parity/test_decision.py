@@ -306,6 +306,7 @@ class Decision(ParityTest):
 
     def test_an_adapter_answers_as_in_peft(self):
         from peft import AutoPeftModelForCausalLM
+        from transformers import pipeline
 
         start(self.folder)
         run = self.train_ours(rows_of("train"), use_peft=True, lora_r=4)
@@ -322,3 +323,8 @@ class Decision(ParityTest):
                     scores = self.scores(model, prompt)[0] / temperatures.get(question.type, 1.0)
                     p = scores.softmax(-1).tolist()
                     self.assert_same_answer(answer[question.name], question.answer(p), question.name)
+        # What the end of the run prints; alone, the folder would be read with its base's settings.
+        decide = pipeline("decision", model=str(run), decision_config=str(run), dtype="float32")
+        for answer, row in zip(answers, rows, strict=True):
+            request = {name: row[name] for name in ("state", "questions")}
+            self.assert_same_answer(answer, decide(request), "pipeline")

@@ -19,6 +19,7 @@ inline constexpr char kGenerationConfigFile[] = "generation_config.json";
 inline constexpr char kChatTemplateFile[] = "chat_template.jinja";
 inline constexpr char kMoreChatTemplates[] = "additional_chat_templates";  // a folder: NAME.jinja
 // transformers': the settings and the prompt of a decision model
+inline constexpr char kCalibrationFile[] = "calibration.json";  // a classifier's temperature
 inline constexpr char kDecisionFile[] = "decision.json";
 inline constexpr char kDecisionTemplateFile[] = "decision_template.jinja";
 

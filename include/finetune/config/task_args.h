@@ -36,7 +36,7 @@ struct TaskArgs {
   bool version_2_with_negative = false;
   double null_score_diff_threshold = 0.0;
   bool shuffle_options = true;
-  bool calibrate = true;
+  std::optional<bool> calibrate;
   std::string decision_head = "labels";
   std::optional<std::string> decision_template_path;
   JsonText decision_labels;

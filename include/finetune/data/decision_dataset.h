@@ -90,7 +90,9 @@ class DecisionDataset final : public SampleView {
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const DecisionOptions& options, uint64_t seed);
 
-// A request {"state", "questions"} of a row in either form. Throws Error(kData).
-[[nodiscard]] nlohmann::ordered_json decision_request(const nlohmann::ordered_json& row);
+// A request {"state", "questions"} of a row in either form; `where` begins messages. Throws
+// Error(kData).
+[[nodiscard]] nlohmann::ordered_json decision_request(const nlohmann::ordered_json& row,
+                                                      const std::string& where);
 
 }  // namespace finetune

@@ -85,6 +85,7 @@ struct LossOptions {
   // Positive weights by class; empty: equal weights. The loss is the weighted mean over all targets
   // of an update, like torch's CrossEntropyLoss(weight=...) over a single batch.
   std::vector<double> class_weights = {};
+  double temperature = 1.0;       // divides the logits of evaluation: a calibrated classifier's
   bool measures_entropy = false;  // clm: evaluate() returns Outputs::entropy
 };
 

@@ -30,11 +30,16 @@ struct Pipeline {
   // The library that reads the folder, if not transformers, its module and its class.
   std::string_view library = {}, library_module = {}, library_class = {};
   std::string_view library_arguments = {};  // before the folder: "\"decision\", model="
+  std::string_view adapter_argument = {};   // and the folder again, of an adapter's
   // Throws Error(kConfig | kData) if the folder has no usable model of the task or no tokenizer,
   // Error(kUsage) for an invalid option.
   std::unique_ptr<Predictor> (*make_predictor)(const std::string& folder,
                                                const PredictOptions& options);
 };
+
+// Python that makes a model of a folder with the pipeline's library.
+[[nodiscard]] std::string library_call(const Pipeline& pipeline, const std::string& folder,
+                                       bool is_adapter);
 
 // The program's interface to a task: its entry in the table of tasks (src/task/tasks.cpp).
 // docs/extending.md describes how to add one.

@@ -53,6 +53,8 @@ task, and the columns of FILE unless they are named here:
                         as they are generated
   question-answering    --question Q ... --context C [...]
   multiple-choice       --text A --choice B --choice C ...
+  decision              requests of {"state", "questions"} as lines of JSON in FILE or as --text; on
+                        standard input each is answered before the next is read
   feature-extraction    --text A ...; with --compare B C the similarity of A to each; with --query Q
                         the texts of FILE that are nearest to Q
 
@@ -517,6 +519,9 @@ void answer_file(const AnsweredFile& file, int64_t texts, Predictor& model, Answ
   if (shows) progress.begin(rows_of(file.task.rows, input, rows.reading), answered);
   int64_t count = 0;
   std::vector<Query> queries;
+  // A caller that writes requests to standard input waits for each answer.
+  const bool waits = file.task.rows == RowTask::kDecision && input == "-";
+  const size_t at_a_time = waits ? 1 : kQueriesAtATime;
   const auto answer = [&] {
     const auto size = std::ssize(queries);
     write_answers(model, queries, output);
@@ -525,7 +530,7 @@ void answer_file(const AnsweredFile& file, int64_t texts, Predictor& model, Answ
   const auto add = [&](Query query) {
     if (count++ < answered) return;
     queries.push_back(std::move(query));
-    if (queries.size() == kQueriesAtATime) answer();
+    if (queries.size() == at_a_time) answer();
   };
   if (file.words.options.chat) {
     visit_conversations(input, rows.reading, add);

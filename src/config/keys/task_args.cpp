@@ -53,9 +53,10 @@ void TaskArgs::describe(FieldList& field) {
         "eight, so that no label is learned for its position; false: in the order of the rows.",
         {.resume = ResumePolicy::kFixed});
   field("calibrate", &TaskArgs::calibrate,
-        "decision: fit a temperature for each type of question to the validation data and store it "
-        "in the finished model's decision.json, so that its probabilities are as sure as they are "
-        "right; the weights do not depend on it.",
+        "Fit a temperature to the validation data (in decision one for each type of question) and "
+        "store it with the finished model of decision or sequence_classification, so that its "
+        "probabilities are as sure as they are right; the weights do not depend on it. Unset: true "
+        "in decision.",
         {.resume = ResumePolicy::kFree});
   field("decision_head", &TaskArgs::decision_head,
         "decision: what scores the options: labels, the logits of a decoder's tokens, or jev, a "

@@ -100,14 +100,18 @@ DecisionRow read_columns(const Row& row) {
   const auto text = first_column(row, {"state", "text", "sentence"});
   const auto asked = first_column(row, {"question", "instructions"});
   if (!text || !asked) {
-    row.refuse("the row has " + column_names(row.columns()) + "; " + kForms);
+    row.refuse("the row has " + column_names(row.columns()) + " and no questions; " + kForms);
   }
   result.state = row.at(*text);
   Json question = {{"instructions", row.at(*asked)}};
   const auto options = first_column(row, {"options", "choices"});
-  const bool has_options = options && row.has(*options);
+  // Of files of text, and of their rows as JSON, an empty cell is none.
+  const auto has = [&](const std::optional<std::string>& column) {
+    return column && row.has(*column) && row.at(*column) != Json("");
+  };
+  const bool has_options = has(options);
   const auto type = first_column(row, {"type"});
-  question["type"] = type && row.has(*type) ? row.at(*type) : Json(has_options ? "choice" : "noul");
+  question["type"] = has(type) ? row.at(*type) : Json(has_options ? "choice" : "noul");
   if (has_options) {
     const std::vector<std::string> list = options_in(row, *options);
     Json criteria;
@@ -124,9 +128,9 @@ DecisionRow read_columns(const Row& row) {
   }
   result.questions = {{"answer", std::move(question)}};
   const auto answer = first_column(row, {"answer", "label"});
-  if (answer && row.has(*answer)) result.expected["answer"] = row.at(*answer);
+  if (has(answer)) result.expected["answer"] = row.at(*answer);
   const auto weight = first_column(row, {"weight"});
-  if (weight && row.has(*weight)) {
+  if (has(weight)) {
     const Json& given = row.at(*weight);
     const auto number = given.is_string() ? parse_number(given.get<std::string>()) : std::nullopt;
     result.weight = number ? Json(*number) : given;
@@ -154,6 +158,11 @@ DecisionRow read_row(const Row& row) {
     }
   }
   if (row.has("weight")) result.weight = row.at("weight");
+  const Json weights = result.weight.is_object() ? result.weight : Json::object();
+  for (const auto& item : weights.items()) {
+    if (result.questions.is_object() && result.questions.contains(item.key())) continue;
+    row.fail("weight names '" + item.key() + "', and there is no such question");
+  }
   return result;
 }
 
@@ -203,7 +212,6 @@ class DecisionEncoder {
 
   [[nodiscard]] std::vector<Asked> questions_of(const DecisionRow& given, const Row& row) const {
     std::vector<Asked> asked;
-    bool has_answer = false;
     for (DecisionQuestion& question : parse_questions(given.questions, options_.settings)) {
       Asked one{.question = std::move(question), .group = {}, .orders = {}};
       if (options_.most_options.empty()) {
@@ -221,11 +229,7 @@ class DecisionEncoder {
         one.orders = orders_of(one.question.options.size(), options_.orders,
                                hash_number(content.data(), content.size()));
       }
-      has_answer = has_answer || !one.group.target.empty();
       asked.push_back(std::move(one));
-    }
-    if (!has_answer && options_.labels_required) {
-      row.fail("none of its questions has an answer in expected, gold or answers");
     }
     return asked;
   }
@@ -388,8 +392,8 @@ Example DecisionDataset::get_in_epoch(int64_t index, int64_t epoch) const {
   return get(index, turns[epoch % there]);
 }
 
-Json decision_request(const Json& row) {
-  const DecisionRow given = read_row(Row(row, "", /*typed=*/true));
+Json decision_request(const Json& row, const std::string& where) {
+  const DecisionRow given = read_row(Row(row, where, /*typed=*/true));
   return {{"state", given.state}, {"questions", given.questions}};
 }
 

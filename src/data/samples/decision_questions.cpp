@@ -115,6 +115,7 @@ class TypedQuestion {
       case QuestionType::kScore:
         if (!criteria.is_array() || criteria.empty()) refuse("needs criteria with its levels");
         for (size_t level = 0; level < criteria.size(); ++level) {
+          if (criteria[level].is_null()) refuse("level " + std::to_string(level) + " is null");
           add(std::to_string(level), criteria[level]);
         }
         return;
@@ -214,6 +215,9 @@ std::optional<std::vector<float>> level_target(const DecisionQuestion& question,
   }
   const auto found = std::ranges::find(question.descriptions, value.dump());
   if (!value.is_string() || found == question.descriptions.end()) return std::nullopt;
+  if (std::ranges::count(question.descriptions, *found) > 1) {
+    fail(question.name, "two levels are " + describe(value) + "; answer by their number");
+  }
   return one_hot(levels, static_cast<size_t>(found - question.descriptions.begin()));
 }
 
@@ -235,7 +239,7 @@ DecisionSettings DecisionSettings::parse(std::string_view text, const std::strin
     if (const auto found = labels.find(name); found != labels.end()) {
       if (!found->is_array()) refuse("labels." + name, *found, "a list of texts");
       for (const Json& label : *found) {
-        if (!label.is_string()) refuse("labels." + name, *found, "a list of texts");
+        if (!label.is_string()) refuse("a label of labels." + name, label, "a text, in quotes");
         settings.labels[type].push_back(label.get<std::string>());
       }
     }

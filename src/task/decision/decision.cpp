@@ -125,6 +125,14 @@ DecisionFiles DecisionFiles::read(const std::string& folder,
   const std::string settings = join_path(folder, kDecisionFile);
   if (!folder.empty() && local.exists(settings)) {
     files.settings = DecisionSettings::parse(local.read_all(settings, kMaxBytes), settings);
+    const std::string adapter = files.settings.adapter.value_or("");
+    if (!adapter.empty() &&
+        local.exists(join_path(join_path(folder, adapter), kAdapterConfigFile))) {
+      throw Error(ErrorKind::kData,
+                  settings + ": adapter '" + adapter +
+                      "' is a LoRA in a folder of the model, which is not available; merge it with "
+                      "PEFT (merge_and_unload) and set adapter to null");
+    }
   }
   std::string path = template_path.value_or("");
   if (path.empty() && !folder.empty()) {
@@ -132,8 +140,13 @@ DecisionFiles DecisionFiles::read(const std::string& folder,
     if (!local.exists(path)) path.clear();
   }
   if (!path.empty()) {
-    files.decision_template =
-        std::make_shared<const chat::ChatTemplate>(local.read_all(path, kMaxBytes), path);
+    std::string text = local.read_all(path, kMaxBytes);
+    if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+      throw Error(ErrorKind::kData, path +
+                                        ": is empty, and renders no question; delete it for the "
+                                        "prompt of transformers' servers");
+    }
+    files.decision_template = std::make_shared<const chat::ChatTemplate>(std::move(text), path);
   }
   return files;
 }
@@ -260,6 +273,7 @@ const TaskDescriptor& decision_descriptor() {
                    .library_module = "transformers",
                    .library_class = "pipeline",
                    .library_arguments = "\"decision\", model=",
+                   .adapter_argument = "decision_config=",  // else that of its base
                    .make_predictor = make_decision_predictor},
       .pads = false,
       .sample = "question",

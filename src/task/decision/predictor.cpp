@@ -88,7 +88,7 @@ class DecisionPredictor final : public Predictor {
                   "{\"state\", \"questions\"} with --input, or one as --text");
     }
     const std::string& text = query.conversation.empty() ? query.text : query.conversation;
-    const Json request = decision_request(parse_json(text, query.where));
+    const Json request = decision_request(parse_json(text, query.where), query.where);
     std::vector<DecisionQuestion> questions =
         parse_questions(request.at("questions"), files_.settings);
     const auto add = [&](std::vector<DecisionQuestion> together) {

@@ -8,7 +8,7 @@
 #include "finetune/base/text.h"
 #include "finetune/data/decision_collator.h"
 #include "task/decision/decision.h"
-#include "task/metrics/temperature.h"
+#include "task/metrics/calibration.h"
 #include "task/setup/labelled_setup.h"
 
 namespace finetune {
@@ -96,7 +96,7 @@ class DecisionSetup final : public LabelledSetup {
   }
 
   [[nodiscard]] Results make_results(Split /*split*/) const override {
-    return {make_decision_metrics(args().calibrate && context().trains), nullptr};
+    return {make_decision_metrics(args().calibrate.value_or(true) && context().trains), nullptr};
   }
 
   // What transformers' decision pipeline reads next to the model.
@@ -118,11 +118,7 @@ class DecisionSetup final : public LabelledSetup {
       const auto found = metrics.find("eval_temperature_" + name);
       if (found == metrics.end() || !found->is_number()) continue;
       const double temperature = settings.temperature[type] = found->get<double>();
-      if (temperature > TemperatureFit::kLeast && temperature < TemperatureFit::kMost) continue;
-      log::warning(format_text(
-          "the temperature of {} questions is at its bound, {}: the {} the model, the better for "
-          "the validation data; its probabilities are not calibrated",
-          name, format_double(temperature), temperature < 1.0 ? "surer" : "less sure"));
+      warn_of_bound(name + " questions", temperature);
     }
     return {{kDecisionFile, settings.text()}};
   }

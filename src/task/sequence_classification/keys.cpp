@@ -26,8 +26,8 @@ const TaskKeys& sequence_classification_keys() {
       .name = "sequence_classification",
       .title = "Teaches a model to classify texts or pairs of texts, or to give them a number.",
       .yaml = kSequenceClassificationYaml,
-      .keys = {"text_pair_column", "label_column", "problem_type", "metric_name", "class_weights",
-               "do_predict", "test_file", "validation_split_percentage"},
+      .keys = {"text_pair_column", "label_column", "problem_type", "metric_name", "calibrate",
+               "class_weights", "do_predict", "test_file", "validation_split_percentage"},
       .metric_names = {"accuracy", "f1", "matthews_correlation", "combined_score", "precision",
                        "recall", "roc_auc", "mse", "pearson", "spearmanr"},
       .learns_classes = [](const TaskArgs& args) {

@@ -19,6 +19,11 @@ class SingleLabel final : public HeadTask {
   [[nodiscard]] int64_t targets(const Batch& batch) const override {
     return weights_.sum(batch.classes);
   }
+  [[nodiscard]] Tensor logits(const Batch& batch,
+                              const std::optional<DropoutStream>& dropout) override {
+    const Tensor logits = HeadTask::logits(batch, dropout);
+    return dropout || options_.temperature == 1.0 ? logits : logits / options_.temperature;
+  }
   [[nodiscard]] Tensor summed_loss(const Tensor& logits, const Batch& batch) const override {
     return summed_cross_entropy(logits, batch.classes, batch, options_.label_smoothing_factor,
                                 weights_);

@@ -7,6 +7,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/task/tasks.h"
+#include "task/metrics/calibration.h"
 #include "task/predict/head_runner.h"
 #include "task/sequence_classification/sequence_classification.h"
 
@@ -43,6 +44,7 @@ class TextClassification final : public Predictor {
         function_(choose_function(options.function_to_apply, runner_.config())),
         top_k_(options.answers_of(runner_.config().id2label.size(), 1)),
         batch_size_(options.batch_size),
+        temperature_(read_calibration(runner_.folder()).value_or(1.0)),
         columns_(trained_record(runner_.folder(), RowTask::kSequenceClassification).columns) {}
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
@@ -74,7 +76,7 @@ class TextClassification final : public Predictor {
 
   [[nodiscard]] Tensor scores(const Tensor& logits) const {
     if (function_ == Function::kSigmoid) return at::sigmoid(logits);
-    return function_ == Function::kSoftmax ? at::softmax(logits, -1) : logits;
+    return function_ == Function::kSoftmax ? at::softmax(logits / temperature_, -1) : logits;
   }
 
   [[nodiscard]] Json best_labels(const Tensor& scores) const {
@@ -96,6 +98,7 @@ class TextClassification final : public Predictor {
   Function function_;
   size_t top_k_;
   int64_t batch_size_;
+  double temperature_;
   ColumnNames columns_;  // of the training data
 };
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
+#include <nlohmann/json.hpp>
+
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/config/class_weights.h"
 #include "finetune/data/classification_dataset.h"
+#include "task/metrics/calibration.h"
 #include "task/metrics/class_metrics.h"
 #include "task/sequence_classification/sequence_classification.h"
 #include "task/setup/labelled_setup.h"
@@ -59,20 +63,43 @@ class SequenceClassificationSetup final : public LabelledSetup {
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
     auto model = make_model(Head::kSequenceClassification, config, seed(), device, options);
-    auto task = make_sequence_classification_task(*model, device, survey_.problem, loss_options());
+    LossOptions loss = loss_options();
+    if (!context().trains && survey_.problem == ProblemType::kSingleLabel) {
+      loss.temperature = read_calibration(context().model_folder).value_or(1.0);
+    }
+    auto task = make_sequence_classification_task(*model, device, survey_.problem, loss);
     return {std::move(model), std::move(task)};
   }
 
   [[nodiscard]] Results make_results(Split split) const override {
     Results results;
     results.metrics = make_sequence_classification_metrics(survey_.problem, args().metric_name);
+    if (calibrates() && split == Split::kValidation) {
+      results.metrics = with_calibration(std::move(results.metrics));
+    }
     if (split == Split::kTest) {
       results.files = make_classification_files(survey_.problem, complete({}).id2label);
     }
     return results;
   }
 
+  [[nodiscard]] Files calibrated_files(const nlohmann::ordered_json& metrics) const override {
+    const auto found = metrics.find("eval_temperature");
+    if (!calibrates() || found == metrics.end() || !found->is_number()) return {};
+    const double temperature = found->get<double>();
+    warn_of_bound("this classifier", temperature);
+    return {{kCalibrationFile, calibration_text(temperature)}};
+  }
+
  private:
+  [[nodiscard]] bool calibrates() const {
+    if (!args().calibrate.value_or(false) || !context().trains) return false;
+    if (survey_.problem == ProblemType::kSingleLabel) return true;
+    refuse_key(args().locations, "calibrate",
+               std::string("needs one label for each sample, but the labels are those of ") +
+                   kProblemNames[static_cast<size_t>(survey_.problem)] + "; leave it out");
+  }
+
   // Texts, numbers or names of rows in the place of labels.
   void warn_of_many_classes(int64_t rows) const {
     constexpr int64_t kRowsOfAClass = 3;

@@ -208,7 +208,10 @@ std::optional<EvaluationResult> evaluate(Parts& parts, Split split, const Traini
 std::string describe_metrics(const nlohmann::ordered_json& metrics) {
   std::string text;
   for (const auto& [key, value] : metrics.items()) {
-    if (key.ends_with("_runtime")) break;  // speed and sizes follow
+    // Speed and sizes, which a log that was read again has in alphabetical order.
+    if (key.ends_with("_runtime") || key.ends_with("_per_second") || key.ends_with("_samples")) {
+      continue;
+    }
     // trainer_state.json stores an undefined metric (NaN) as null.
     const double figure = value.is_number() ? value.get<double>() : std::nan("");
     text += (text.empty() ? "" : ", ") + key + " " + figure_text(figure);

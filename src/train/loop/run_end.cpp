@@ -197,6 +197,9 @@ void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
         std::ranges::find(calibrated, file.name, &TaskSetup::Files::value_type::first);
     model.write(found == calibrated.end() ? file : checkpoint::text_file(file.name, found->second));
   }
+  for (const auto& [name, text] : calibrated) {
+    if (!model.manifest().files.contains(name)) model.write(checkpoint::text_file(name, text));
+  }
   // A rebuilt model gets no new card, because the user may have edited the existing one.
   if (run_.args.model_card && !run_.storage.finished().is_rebuilding() &&
       may_write_model_card(run_.files, folder) && !model.is_of_user(checkpoint::kModelCardFile)) {

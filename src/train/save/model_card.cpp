@@ -114,8 +114,7 @@ std::string usage(const TrainingRun& run) {
   if (!pipeline.library.empty()) {
     const std::string name(pipeline.library_class);
     return "\n## Use\n\n```python\nfrom " + std::string(pipeline.library_module) + " import " +
-           name + "\n\nmodel = " + name + "(" + std::string(pipeline.library_arguments) +
-           "\"PATH\")\n```\n";
+           name + "\n\nmodel = " + library_call(pipeline, "PATH", run.args.use_peft) + "\n```\n";
   }
   const LoadingClass loads = loading_class(run);
   const std::string whole = "AutoModel" + loads.ending;

@@ -261,9 +261,8 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     lines.push_back("  report:        " + command_name() + " report " + folder);
   }
   if (!pipeline.library.empty()) {
-    lines.push_back("  python:        " + std::string(pipeline.library_class) + "(" +
-                    std::string(pipeline.library_arguments) + "\"" + run.storage.folder().shown() +
-                    "\")");
+    lines.push_back("  python:        " +
+                    library_call(pipeline, run.storage.folder().shown(), run.args.use_peft));
   } else if (!pipeline.class_suffix.empty()) {
     const LoadingClass loads = loading_class(run);
     const std::string shown = "\"" + run.storage.folder().shown() + "\"";
