@@ -40,7 +40,8 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
          "--max_seq_length", "64", "--train_file", kText + "lighthouse.txt"});
     return keys;
   }
-  if (name == "sft.yaml") {  // a decoder, whose tokenizer has the special tokens of answers
+  // A decoder, whose tokenizer has the special tokens of answers.
+  if (name == "sft.yaml" || name == "decision.yaml") {
     add({"--tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/causal",
          "--config_overrides", small_llama});
     return keys;
