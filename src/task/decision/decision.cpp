@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "finetune/base/error.h"
@@ -20,6 +19,9 @@
 
 namespace finetune {
 namespace {
+
+// The score of an option that is not there: its probability is 0, and 0 times its logarithm, too.
+constexpr float kNoOption = -1e9F;
 
 // Weights count in these units, so that the sum of an update's is exact however it is split.
 constexpr double kWeightUnits = 0x1p20;
@@ -89,7 +91,7 @@ class DecisionTask final : public Task {
         factors[g * width + i] = static_cast<float>(units * p);
       }
     }
-    const Tensor logs = at::log_softmax(scores, -1).masked_fill(scores.isneginf(), 0.0);
+    const Tensor logs = at::log_softmax(scores, -1);
     const Tensor weights = to_device(factors, device_).view({-1, groups.options});
     return -(logs * weights).sum();
   }
@@ -237,7 +239,7 @@ Tensor decision_scores(Model& model, const ModelInput& input, const BatchGroups&
                        const LabelIds& labels) {
   const auto width = static_cast<size_t>(groups.options);
   std::vector<int64_t> ids(groups.groups.size() * width, 0);
-  std::vector<float> mask(ids.size(), -std::numeric_limits<float>::infinity());
+  std::vector<float> mask(ids.size(), kNoOption);
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     const DecisionGroup& group = groups.groups[g];
     const std::vector<int32_t>& of_type = labels[static_cast<size_t>(group.type)];

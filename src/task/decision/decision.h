@@ -61,7 +61,7 @@ struct BatchGroups {
   std::vector<int64_t> positions;  // [G], row * length + mark - 1
   int64_t options = 1;             // K
 };
-// Returns their scores [G, K] in float32, -inf beyond a question's options.
+// Returns their scores [G, K] in float32, -1e9 beyond a question's options.
 [[nodiscard]] Tensor decision_scores(Model& model, const ModelInput& input,
                                      const BatchGroups& groups, const LabelIds& labels);
 
