@@ -51,23 +51,16 @@ struct ChatCounts {
 
 // The samples of chat rows: ids, and labels where a model learns (kIgnoredLabel elsewhere). Rows
 // without anything to learn are left out.
-class ChatDataset final : public SampleView {
+class ChatDataset final : public KeptSamples {
  public:
-  using Dataset::get;
-  using Dataset::length;
-
   explicit ChatDataset(std::shared_ptr<const SequenceDataset> rows);
 
-  [[nodiscard]] int64_t size() const override { return std::ssize(kept_); }
-  [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
-  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
   [[nodiscard]] int64_t tokens() const override { return counts_.tokens; }
   [[nodiscard]] const ChatCounts& counts() const { return counts_; }
   void set_first_left_out(std::string position) { counts_.left_out_position = std::move(position); }
   void set_first_problem(std::string problem) { counts_.first_problem = std::move(problem); }
 
  private:
-  std::vector<int64_t> kept_;  // indices of rows
   ChatCounts counts_;
 };
 

@@ -12,14 +12,14 @@ namespace finetune {
 class DecisionCollator final : public Collator {
  public:
   // Requires: !options.pad_left.
-  explicit DecisionCollator(PaddingOptions options) : options_(options) {}
+  explicit DecisionCollator(PaddingOptions options) : padding_(options) {}
 
   using Collator::collate;
   void collate(const Dataset& dataset, std::span<const SampleKey> samples,
                Batch& batch) const override;
 
  private:
-  PaddingOptions options_;
+  PaddingCollator padding_;
 };
 
 }  // namespace finetune

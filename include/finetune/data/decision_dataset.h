@@ -22,16 +22,17 @@ struct DecisionGroup {
   int64_t options = 0;
 };
 
-// The questions of a sequence are in its labels, one number for each token: how many
-// there are, then of each its form (type and options), mark, weight and probabilities (floats by
-// their bits).
+// The questions of a sequence are in its labels, one number for each token: how many there are,
+// then of each its form (type and options), mark, weight and probabilities (floats by their bits).
 // Returns false if the sequence has too few tokens.
 [[nodiscard]] bool write_groups(const std::vector<DecisionGroup>& groups,
                                 std::span<int32_t> labels);
 [[nodiscard]] std::vector<DecisionGroup> read_groups(std::span<const int64_t> labels);
 
-// Throws Error(kData) if a question has more options than `most` of its type.
-void check_options(const DecisionQuestion& question, const std::vector<int64_t>& most);
+// Throws Error(kData) if a question has more options than `most` of its type; where `most` is
+// empty, if its labels are not different tokens.
+void check_options(const DecisionQuestion& question, const DecisionPrompter& prompter,
+                   const std::vector<int64_t>& most);
 
 struct DecisionOptions : SampleOptions {
   std::shared_ptr<const DecisionPrompter> prompter;
@@ -50,21 +51,15 @@ struct DecisionCounts {
   int64_t unanswered = 0;  // questions left out: the row has no answer to them
 };
 
-// One sample for each prompt: for each question, or for all questions of a row.
-class DecisionDataset final : public SampleView {
+// One sample for each prompt: for each question, or for all questions of a row; with its options in
+// the order of the row.
+class DecisionDataset final : public KeptSamples {
  public:
-  using Dataset::get;
-  using Dataset::length;
-
   // `rows`: sequences in several orders, of which a row may have fewer (empty ones follow).
   // `seed`: of the order that each epoch shows.
   DecisionDataset(std::shared_ptr<const SequenceDataset> rows, uint64_t seed);
 
-  [[nodiscard]] int64_t size() const override { return std::ssize(kept_); }
   [[nodiscard]] int64_t choices() const override { return 1; }
-  // With the options in the order of the row.
-  [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
-  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
   [[nodiscard]] int64_t tokens() const override { return counts_.tokens; }
   // In the order of an epoch: a function of seed, epoch and sample. All orders of a sample are
   // shown before one is shown again.
@@ -72,7 +67,6 @@ class DecisionDataset final : public SampleView {
   [[nodiscard]] const DecisionCounts& counts() const { return counts_; }
 
  private:
-  std::vector<int64_t> kept_;  // indices of rows
   int64_t orders_;
   uint64_t seed_;
   DecisionCounts counts_;

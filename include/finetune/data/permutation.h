@@ -33,4 +33,9 @@ class Permutation {
   std::array<uint64_t, kRounds> keys_;
 };
 
+// The seed of what is drawn for one sample, whatever is drawn for others.
+[[nodiscard]] constexpr uint64_t seed_of_sample(uint64_t seed, int64_t index) {
+  return seed ^ (static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15);
+}
+
 }  // namespace finetune

@@ -65,6 +65,30 @@ class SampleView : public SequenceDataset {
   std::shared_ptr<const SequenceDataset> samples_;
 };
 
+// Some of the samples of another dataset. Their class, which says why others are left out, is no
+// target.
+class KeptSamples : public SampleView {
+ public:
+  using Dataset::get;
+  using Dataset::length;
+  [[nodiscard]] int64_t size() const override { return std::ssize(kept_); }
+  [[nodiscard]] Example get(int64_t index, int64_t choice) const override {
+    Example example = SampleView::get(kept_[static_cast<size_t>(index)], choice);
+    example.label.reset();
+    return example;
+  }
+  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override {
+    return SampleView::length(kept_[static_cast<size_t>(index)], choice);
+  }
+
+ protected:
+  using SampleView::SampleView;
+  void keep(int64_t index) { kept_.push_back(index); }
+
+ private:
+  std::vector<int64_t> kept_;  // indices in the other dataset
+};
+
 class TokenDataset final : public SequenceDataset {
  public:
   // Requires: offsets start at 0, do not decrease and end at ids.size(); lists have matching sizes.

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/data/decision_collator.h"
 
-#include <algorithm>
 #include <vector>
 
-#include "data/loading/padding.h"
 #include "finetune/data/decision_dataset.h"
 
 namespace finetune {
@@ -33,25 +31,22 @@ class SamplesInEpoch final : public Dataset {
 void DecisionCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples,
                                Batch& batch) const {
   const auto* decisions = dynamic_cast<const DecisionDataset*>(&dataset);
-  std::vector<SampleKey> keys(samples.begin(), samples.end());
-  const auto fill = [&](const Dataset& data) {
-    pad(data, keys, options_, batch);
-    batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
-    for (size_t row = 0; row < keys.size(); ++row) {
-      const Example example = data.get(keys[row].index);
-      const std::span labels =
-          std::span(batch.labels)
-              .subspan(row * static_cast<size_t>(batch.length), example.labels.size());
-      std::ranges::copy(example.labels, labels.begin());
-      for (const DecisionGroup& group : read_groups(labels)) {
-        batch.targets += group.target.empty() ? 0 : 1;
-      }
+  if (decisions == nullptr) {
+    padding_.collate(dataset, samples, batch);
+  } else {
+    std::vector<SampleKey> keys(samples.begin(), samples.end());
+    for (size_t i = 0; i < keys.size(); ++i) keys[i].index = static_cast<int64_t>(i);
+    padding_.collate(SamplesInEpoch(*decisions, samples), keys, batch);
+    for (size_t i = 0; i < samples.size(); ++i) batch.samples[i] = samples[i].index;
+  }
+  batch.targets = 0;
+  const auto length = static_cast<size_t>(batch.length);
+  for (size_t row = 0; row < samples.size(); ++row) {
+    for (const DecisionGroup& group :
+         read_groups(std::span(batch.labels).subspan(row * length, length))) {
+      batch.targets += group.target.empty() ? 0 : 1;
     }
-  };
-  if (decisions == nullptr) return fill(dataset);
-  for (size_t i = 0; i < keys.size(); ++i) keys[i].index = static_cast<int64_t>(i);
-  fill(SamplesInEpoch(*decisions, samples));
-  for (size_t i = 0; i < samples.size(); ++i) batch.samples[i] = samples[i].index;
+  }
 }
 
 }  // namespace finetune

@@ -47,8 +47,8 @@ struct DrawnNegatives::State {
     const int64_t others = (texts->size() - 1) * documents;
     std::vector<Drawn> found;
     if (drawn == 0) return found;
-    const uint64_t own_seed = seed ^ (static_cast<uint64_t>(key.index) * 0x9E3779B97F4A7C15);
-    const Permutation order(others, own_seed, std::max<int64_t>(key.epoch, 0));
+    const Permutation order(others, seed_of_sample(seed, key.index),
+                            std::max<int64_t>(key.epoch, 0));
     std::vector<std::vector<int32_t>> own;
     for (int64_t text = 1; text <= documents; ++text) {
       own.push_back(ids_of(*texts, key.index, text));

@@ -266,7 +266,7 @@ ChatSample make_chat_sample(const Json& row, const Tokenizer& tokenizer,
   return sample;
 }
 
-ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : SampleView(rows) {
+ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : KeptSamples(rows) {
   std::vector<int64_t> lengths;
   counts_.rows = rows->size();
   for (int64_t i = 0; i < rows->size(); ++i) {
@@ -291,24 +291,14 @@ ChatDataset::ChatDataset(std::shared_ptr<const SequenceDataset> rows) : SampleVi
     count(counts_.learns_end, kLearnsEnd);
     count(counts_.empty_answers, kEmptyAnswer);
     count(counts_.prompt_differs, kPromptDiffers);
-    kept_.push_back(i);
+    keep(i);
     lengths.push_back(std::ssize(row.labels));
     counts_.tokens += lengths.back();
     counts_.learned += std::count_if(row.labels.begin() + 1, row.labels.end(),
                                      [](int32_t label) { return label != kIgnored; });
   }
-  counts_.samples = std::ssize(kept_);
+  counts_.samples = size();
   counts_.lengths = quantiles(std::move(lengths));
-}
-
-Example ChatDataset::get(int64_t index, int64_t choice) const {
-  Example example = SampleView::get(kept_[static_cast<size_t>(index)], choice);
-  example.label.reset();
-  return example;
-}
-
-int64_t ChatDataset::length(int64_t index, int64_t choice) const {
-  return SampleView::length(kept_[static_cast<size_t>(index)], choice);
 }
 
 std::shared_ptr<const SequenceDataset> wrapped(const SequenceDataset& data, int64_t length) {

@@ -105,7 +105,7 @@ DecisionRow read_columns(const Row& row) {
   result.state = row.at(*text);
   Json question = {{"instructions", row.at(*asked)}};
   const auto options = first_column(row, {"options", "choices"});
-  // Of files of text, and of their rows as JSON, an empty cell is none.
+  // An empty cell of a text file counts as absent.
   const auto has = [&](const std::optional<std::string>& column) {
     return column && row.has(*column) && row.at(*column) != Json("");
   };
@@ -214,11 +214,7 @@ class DecisionEncoder {
     std::vector<Asked> asked;
     for (DecisionQuestion& question : parse_questions(given.questions, options_.settings)) {
       Asked one{.question = std::move(question), .group = {}, .orders = {}};
-      if (options_.most_options.empty()) {
-        options_.prompter->check_labels(one.question);
-      } else {
-        check_options(one.question, options_.most_options);
-      }
+      check_options(one.question, *options_.prompter, options_.most_options);
       const std::string& name = one.question.name;
       one.group.type = one.question.type;
       one.group.options = std::ssize(one.question.options);
@@ -273,7 +269,7 @@ class DecisionEncoder {
     content.classes.push_back(flags);
   }
 
-  // Adds the prompt with its choices in their order of this number; false: there is none.
+  // Adds the prompt with the options in order `number`. Returns false if there is no such order.
   [[nodiscard]] bool add_order(TokenContent& content, const Row& row, const Json& state,
                                std::span<const Asked> asked, int64_t number) const {
     std::vector<DecisionQuestion> questions;
@@ -312,7 +308,9 @@ class DecisionEncoder {
 
 }  // namespace
 
-void check_options(const DecisionQuestion& question, const std::vector<int64_t>& most) {
+void check_options(const DecisionQuestion& question, const DecisionPrompter& prompter,
+                   const std::vector<int64_t>& most) {
+  if (most.empty()) return prompter.check_labels(question);
   const int64_t rows = most[static_cast<size_t>(question.type)];
   const auto options = std::ssize(question.options);
   if (options <= rows) return;
@@ -360,35 +358,24 @@ std::vector<DecisionGroup> read_groups(std::span<const int64_t> labels) {
 }
 
 DecisionDataset::DecisionDataset(std::shared_ptr<const SequenceDataset> rows, uint64_t seed)
-    : SampleView(rows), orders_(rows->choices()), seed_(seed) {
+    : KeptSamples(rows), orders_(rows->choices()), seed_(seed) {
   for (int64_t i = 0; i < rows->size(); ++i) {
     const Example row = rows->get(i);
     const int64_t flags = row.label.value_or(0);
     counts_.too_long += (flags & kTooLong) != 0 ? 1 : 0;
     counts_.unanswered += (flags & kUnanswered) != 0 ? 1 : 0;
     if (flags != 0) continue;
-    kept_.push_back(i);
+    keep(i);
     counts_.tokens += std::ssize(row.labels);
   }
-  counts_.samples = std::ssize(kept_);
-}
-
-Example DecisionDataset::get(int64_t index, int64_t choice) const {
-  Example example = SampleView::get(kept_[static_cast<size_t>(index)], choice);
-  example.label.reset();
-  return example;
-}
-
-int64_t DecisionDataset::length(int64_t index, int64_t choice) const {
-  return SampleView::length(kept_[static_cast<size_t>(index)], choice);
+  counts_.samples = size();
 }
 
 Example DecisionDataset::get_in_epoch(int64_t index, int64_t epoch) const {
   if (orders_ == 1 || epoch < 0) return get(index);
   int64_t there = 1;
   while (there < orders_ && length(index, there) > 0) ++there;
-  const uint64_t seed = seed_ ^ (static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15);
-  const Permutation turns(there, seed, epoch / there);
+  const Permutation turns(there, seed_of_sample(seed_, index), epoch / there);
   return get(index, turns[epoch % there]);
 }
 

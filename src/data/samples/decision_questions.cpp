@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, kQuestionTypes> kNames = {"noul", "choice
   fail("question '" + question + "': " + what);
 }
 
-// Texts, lists and objects are content; a number is none.
+// Whether a value can be instructions or a criterion.
 bool is_content(const Json& value) {
   return value.is_null() || value.is_string() || value.is_object() || value.is_array();
 }

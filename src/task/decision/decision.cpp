@@ -31,6 +31,12 @@ int64_t units_of(const DecisionGroup& group) {
   return std::max<int64_t>(std::llround(static_cast<double>(group.weight) * kWeightUnits), 1);
 }
 
+int64_t units_of(const BatchGroups& groups) {
+  int64_t units = 0;
+  for (const DecisionGroup& group : groups.groups) units += units_of(group);
+  return units;
+}
+
 class DecisionTask final : public Task {
  public:
   DecisionTask(Model& model, c10::Device device, DecisionTaskOptions options)
@@ -39,16 +45,12 @@ class DecisionTask final : public Task {
   [[nodiscard]] int64_t terms() const override { return 1; }
 
   [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
-    int64_t units = 0;
-    for (const DecisionGroup& group : BatchGroups(batch).groups) units += units_of(group);
-    return {units};
+    return {units_of(BatchGroups(batch))};
   }
 
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     const BatchGroups groups(batch);
-    if (std::ranges::all_of(groups.groups, [](const auto& g) { return g.target.empty(); })) {
-      return {Tensor()};
-    }
+    if (units_of(groups) == 0) return {Tensor()};
     return {summed_loss(scores(batch, groups, pass.dropout), groups)};
   }
 
@@ -62,7 +64,7 @@ class DecisionTask final : public Task {
     }
     Outputs outputs{
         .logits = scores(batch, groups, std::nullopt) / to_device(divisors, device_).view({-1, 1}),
-        .targets = count_targets(batch).front()};
+        .targets = units_of(groups)};
     if (outputs.targets > 0) {
       outputs.loss =
           summed_loss(outputs.logits, groups).item<double>() / static_cast<double>(outputs.targets);
@@ -228,11 +230,15 @@ BatchGroups::BatchGroups(const Batch& batch) {
     const auto begin = static_cast<size_t>(row * batch.length);
     const auto length = static_cast<size_t>(batch.length);
     for (DecisionGroup& group : read_groups(std::span(batch.labels).subspan(begin, length))) {
-      positions.push_back(row * batch.length + group.mark - 1);
-      options = std::max(options, group.options);
-      groups.push_back(std::move(group));
+      add(std::move(group), row, batch.length);
     }
   }
+}
+
+void BatchGroups::add(DecisionGroup group, int64_t row, int64_t length) {
+  positions.push_back(row * length + group.mark - 1);
+  options = std::max(options, group.options);
+  groups.push_back(std::move(group));
 }
 
 Tensor decision_scores(Model& model, const ModelInput& input, const BatchGroups& groups,

@@ -56,7 +56,9 @@ using LabelIds = std::array<std::vector<int32_t>, kQuestionTypes>;
 
 // The questions of a batch in order: G groups of at most K options.
 struct BatchGroups {
+  BatchGroups() = default;
   explicit BatchGroups(const Batch& batch);
+  void add(DecisionGroup group, int64_t row, int64_t length);
   std::vector<DecisionGroup> groups;
   std::vector<int64_t> positions;  // [G], row * length + mark - 1
   int64_t options = 1;             // K

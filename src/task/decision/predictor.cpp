@@ -46,6 +46,7 @@ class DecisionPredictor final : public Predictor {
       throw Error(ErrorKind::kData, folder_ + ": " + error.what());
     }
     labels_ = has_jev ? jev_rows(config_.jev) : label_ids(files_.settings, *prompter_);
+    if (has_jev) most_options_ = sizes_of(labels_);
     model_ =
         make_model(has_jev ? std::optional(Head::kDecision) : std::nullopt, config_, 0, device_,
                    {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
@@ -92,7 +93,9 @@ class DecisionPredictor final : public Predictor {
     std::vector<DecisionQuestion> questions =
         parse_questions(request.at("questions"), files_.settings);
     const auto add = [&](std::vector<DecisionQuestion> together) {
-      for (const DecisionQuestion& question : together) check(question);
+      for (const DecisionQuestion& question : together) {
+        check_options(question, *prompter_, most_options_);
+      }
       DecisionPrompt prompt = prompter_->prompt(request.at("state"), together);
       encoder_.check(prompt.ids, query.where);
       if (std::ssize(prompt.ids) > config_.max_length()) {
@@ -107,11 +110,6 @@ class DecisionPredictor final : public Predictor {
     for (DecisionQuestion& question : questions) add({std::move(question)});
   }
 
-  void check(const DecisionQuestion& question) const {
-    if (config_.jev.num_verbalizers == 0) return prompter_->check_labels(question);
-    check_options(question, sizes_of(labels_));
-  }
-
   void run(std::span<const Asked> asked, std::vector<Json>& answers) {
     std::vector<ModelText> rows;
     for (const Asked& one : asked) {
@@ -120,24 +118,18 @@ class DecisionPredictor final : public Predictor {
       row.token_types.assign(row.ids.size(), 0);
       rows.push_back(std::move(row));
     }
-    Batch batch = make_batch(rows, 0);
-    batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
+    const Batch batch = make_batch(rows, 0);
+    BatchGroups groups;
     for (size_t i = 0; i < asked.size(); ++i) {
-      std::vector<DecisionGroup> groups;
       for (size_t q = 0; q < asked[i].questions.size(); ++q) {
         const DecisionQuestion& question = asked[i].questions[q];
-        groups.push_back({.type = question.type,
-                          .mark = asked[i].prompt.marks[q],
-                          .target = {},
-                          .options = std::ssize(question.options)});
+        groups.add({.type = question.type,
+                    .mark = asked[i].prompt.marks[q],
+                    .target = {},
+                    .options = std::ssize(question.options)},
+                   static_cast<int64_t>(i), batch.length);
       }
-      std::vector<int32_t> labels(asked[i].prompt.ids.size());
-      if (!write_groups(groups, labels)) {
-        throw Error(ErrorKind::kData, "the prompt is shorter than its questions");
-      }
-      std::ranges::copy(labels, batch.labels.begin() + static_cast<int64_t>(i) * batch.length);
     }
-    const BatchGroups groups(batch);
     const c10::InferenceMode inference;
     const Tensor scores =
         decision_scores(*model_, make_model_input(batch, device_, std::nullopt), groups, labels_)
@@ -164,6 +156,7 @@ class DecisionPredictor final : public Predictor {
   DecisionFiles files_;
   std::shared_ptr<const DecisionPrompter> prompter_;
   LabelIds labels_;
+  std::vector<int64_t> most_options_;  // of DecisionOptions
   std::unique_ptr<Model> model_;
 };
 

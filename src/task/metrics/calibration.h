@@ -38,7 +38,7 @@ class ProbabilityScores {
 // the temperature at which these are best.
 [[nodiscard]] std::unique_ptr<Metrics> with_calibration(std::unique_ptr<Metrics> own);
 
-// calibration.json, which holds the temperature of a classifier. nullopt: there is none. Throws
+// Returns the temperature in a folder's calibration.json; nullopt if the file is missing. Throws
 // Error(kData).
 [[nodiscard]] std::optional<double> read_calibration(const std::string& folder);
 [[nodiscard]] std::string calibration_text(double temperature);
