@@ -37,11 +37,10 @@ std::vector<int64_t> ids_of(const MergedModel& source) {
 }
 
 // Logits [N, V] in float32: of each token, or those of the head.
-Tensor logits_of(const ModelConfig& config, std::optional<Head> head, const BaseFormat& base,
+Tensor logits_of(const ModelConfig& config, std::optional<Head> head, const ModelOptions& options,
                  const std::vector<int64_t>& ids, const std::function<void(Model&)>& load) {
   const c10::NoGradGuard no_grad;
   const c10::Device cpu(c10::kCPU);
-  const ModelOptions options = {.fused = true, .draw_weights = false, .base = base};
   const Tensor row = at::tensor(ids);
   const ModelInput input = {.input_ids = row.view({1, -1}), .attention_mask = {}};
   const Tensor positions = at::arange(row.numel(), at::kLong);
@@ -54,13 +53,17 @@ Tensor logits_of(const ModelConfig& config, std::optional<Head> head, const Base
 }  // namespace
 
 LogitsDifference compare_logits(const MergedModel& source, const ModelConfig& exported,
-                                const std::function<void(Model&)>& load) {
+                                const std::function<void(Model&)>& load, bool int8_products) {
   const std::vector<int64_t> ids = ids_of(source);
   const ModelConfig config = read_model_config(source.folder);
-  const Tensor own =
-      logits_of(config, source.head, base_format(config, source.folder), ids,
-                [&](Model& model) { (void)load_folder_weights(model, source.folder); });
-  const Tensor other = logits_of(exported, source.head, {}, ids, load);
+  ModelOptions options = {.fused = true, .draw_weights = false};
+  options.base = base_format(config, source.folder);
+  const Tensor own = logits_of(config, source.head, options, ids, [&](Model& model) {
+    (void)load_folder_weights(model, source.folder);
+  });
+  options.base = {};
+  options.int8_products = int8_products;
+  const Tensor other = logits_of(exported, source.head, options, ids, load);
   LogitsDifference result;
   result.positions = own.size(0);
   result.largest = (own - other).abs().max().item<double>();

@@ -15,7 +15,7 @@
 namespace finetune {
 namespace {
 
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kGgufVersion = 3;
 constexpr uint64_t kAlignment = 32;
 constexpr size_t kLongestName = 63;  // GGML_MAX_NAME with the end of the text
 constexpr uint64_t kPieceValues = uint64_t{512} << 10;
@@ -64,7 +64,7 @@ uint64_t padded(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment *
 std::string header(const GgufMetadata& metadata, const std::vector<GgufTensor>& tensors) {
   Bytes bytes;
   bytes.put(std::array<char, 4>{'G', 'G', 'U', 'F'});
-  bytes.put(kVersion);
+  bytes.put(kGgufVersion);
   bytes.put<uint64_t>(tensors.size());
   bytes.put<uint64_t>(metadata.all().size());
   for (const auto& [name, value] : metadata.all()) {

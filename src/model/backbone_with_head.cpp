@@ -307,6 +307,7 @@ std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
                           .checkpointing = options_.checkpointing};
   options.cache = input.cache;
   options.without_adapter = input.without_adapter;
+  options.int8_products = options_.int8_products && mode == nn::Mode::kEval;
   if (layout) {
     options.inputs.mask = layout->mask;
   } else if (input.attention_mask.defined()) {

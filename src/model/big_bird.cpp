@@ -46,8 +46,10 @@ class BigBirdAnswerHead final : public ModelHead {
     const nn::Value h = output_(nn::activate(intermediate_(x, p), activation_, p), p);
     const nn::Value dropped = nn::dropout(h, {dropout_, 0, DropoutSite::kAnswerOutput}, p);
     const nn::Value logits = qa_outputs_(norm_(nn::add({in.hidden, dropped}, p), p), p);
-    const Tensor lowered = question(in.input.input_ids).to(logits.tensor.scalar_type());  // [B, T]
-    lowered.select(1, 0).zero_();
+    const Tensor is_question = question(in.input.input_ids);  // [B, T]
+    const Tensor is_first = at::arange(is_question.size(1), in.input.input_ids.options()).eq(0);
+    const Tensor lowered =
+        is_question.logical_and(is_first.logical_not()).to(logits.tensor.scalar_type());
     return nn::add({logits, {.tensor = lowered.unsqueeze(2) * -1e6}}, p);
   }
 

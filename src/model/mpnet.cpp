@@ -21,12 +21,8 @@ constexpr int64_t kFarthest = 128;  // distances from here on share a bucket
 
 // The bucket of each distance i - j from -(T - 1) to T - 1: half of them for later keys,
 // exact for the first half of those, then by logarithm. In float32, as in transformers.
-nn::Distances distances(int64_t buckets, int64_t tokens, c10::Device device) {
-  const auto integers = at::TensorOptions(at::kLong);
-  if (device.is_meta()) {
-    return {tokens, at::empty({2 * tokens - 1}, integers.device(device)), {}};
-  }
-  const Tensor distance = at::arange(1 - tokens, tokens, integers);
+Tensor bucket_of_each(int64_t buckets, int64_t tokens) {
+  const Tensor distance = at::arange(1 - tokens, tokens, at::kLong);
   const int64_t half = buckets / 2;
   const int64_t exact = half / 2;
   const Tensor size = distance.abs();
@@ -36,8 +32,17 @@ nn::Distances distances(int64_t buckets, int64_t tokens, c10::Device device) {
                          .to(at::kLong)
                          .add(exact)
                          .clamp_max(half - 1);
-  const Tensor row = at::where(size.lt(exact), size, far) + distance.lt(0).to(at::kLong) * half;
-  return {tokens, uploaded(row, device), {}};
+  return at::where(size.lt(exact), size, far) + distance.lt(0).to(at::kLong) * half;
+}
+
+nn::Distances distances(int64_t buckets, int64_t tokens, c10::Device device, const nn::Pass& p) {
+  const auto rows_of = [buckets](int64_t most) { return bucket_of_each(buckets, most); };
+  if (nn::is_recorded(p, device)) return nn::recorded_distances(rows_of, tokens, device);
+  if (device.is_meta()) {
+    const auto integers = at::TensorOptions(at::kLong).device(device);
+    return {tokens, at::empty({2 * tokens - 1}, integers), {}};
+  }
+  return {tokens, uploaded(rows_of(tokens), device), {}};
 }
 
 class MpnetLayer {
@@ -87,7 +92,7 @@ class MpnetModel final : public Backbone {
     const c10::Device device = input.input_ids.device();
     const nn::DistanceRows table = {
         .rows = bias_(at::arange(buckets_, input.input_ids.options()), p),
-        .distances = distances(buckets_, tokens, device)};
+        .distances = distances(buckets_, tokens, device, p)};
     return nn::sequence(layers_, nn::to_precision(embeddings_(input, p), p), p, table);
   }
   [[nodiscard]] nn::Value pool(const nn::Value& hidden, nn::Pass& p) const override {

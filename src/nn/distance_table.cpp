@@ -30,6 +30,13 @@ Tensor bucketed(const Tensor& distance, const DistanceOptions& options) {
   return bucket.to(at::kLong);
 }
 
+// The row of each distance of sequences of at most `tokens`, on the CPU.
+Tensor rows_of_distances(const DistanceOptions& options, int64_t tokens) {
+  Tensor distance = at::arange(1 - tokens, tokens, at::kLong);
+  if (options.has_buckets) distance = bucketed(distance, options);
+  return (distance + options.span).clamp(0, 2 * options.span - 1);
+}
+
 }  // namespace
 
 Distances make_distances(const DistanceOptions& options, int64_t tokens, c10::Device device) {
@@ -38,9 +45,7 @@ Distances make_distances(const DistanceOptions& options, int64_t tokens, c10::De
     return {tokens, at::empty({2 * tokens - 1}, integers.device(device)),
             at::empty({2 * options.span}, integers.device(device))};
   }
-  Tensor distance = at::arange(1 - tokens, tokens, integers);
-  if (options.has_buckets) distance = bucketed(distance, options);
-  const Tensor row = (distance + options.span).clamp(0, 2 * options.span - 1);
+  const Tensor row = rows_of_distances(options, tokens);
   return {tokens, uploaded(row, device), uploaded(at::bincount(row, {}, 2 * options.span), device)};
 }
 
@@ -64,6 +69,13 @@ Value drop_distances(Value table, double probability, int64_t layer, Pass& p) {
 
 }  // namespace
 
+Distances recorded_distances(const std::function<Tensor(int64_t tokens)>& rows_of, int64_t tokens,
+                             c10::Device device) {
+  constexpr int64_t kMostTokens = 1 << 16;
+  const Tensor all = rows_of(kMostTokens).to(device);
+  return {tokens, all.narrow(0, kMostTokens - tokens, 2 * tokens - 1), {}};
+}
+
 DistanceTable::DistanceTable(const Scope& scope, int64_t size,
                              const std::optional<DistanceOptions>& options,
                              std::optional<double> epsilon)
@@ -77,8 +89,10 @@ DistanceRows DistanceTable::operator()(int64_t tokens, c10::Device device, Pass&
   const auto integers = at::TensorOptions(at::kLong).device(device);
   Value rows = (*rows_)(at::arange(2 * options_->span, integers), p);
   if (norm_) rows = (*norm_)(rows, p);
+  const auto rows_of = [&](int64_t most) { return rows_of_distances(*options_, most); };
   return {.rows = to_precision(std::move(rows), p),
-          .distances = make_distances(*options_, tokens, device)};
+          .distances = is_recorded(p, device) ? recorded_distances(rows_of, tokens, device)
+                                              : make_distances(*options_, tokens, device)};
 }
 
 DisentangledAttention::DisentangledAttention(const Scope& scope, int64_t size,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "finetune/kernels/partial_sums.h"
+#include "finetune/nn/int8_products.h"
 
 namespace finetune::nn {
 namespace {
@@ -55,7 +56,11 @@ Value Embedding::operator()(const Tensor& ids, Pass& p, int64_t padding_id) cons
   if (p.is_plain()) return {.tensor = plain_lookup(weight_, adapter, ids, padding_id, p)};
   bool needs_gradient = p.trains(weight_);
   if (adapter) needs_gradient = p.trains(adapter->a) || p.trains(adapter->b) || needs_gradient;
-  const Value y = p.result(p.options().parameters->gather_rows(weight_, ids), needs_gradient);
+  Tensor rows = p.options().parameters->gather_rows(weight_, ids);
+  if (p.options().int8_products && has_int8_codes(weight_.sizes().vec())) {
+    rows = int8_rounded(rows_of(rows)).view(rows.sizes());
+  }
+  const Value y = p.result(std::move(rows), needs_gradient);
   Tensor low;
   if (adapter) low = add_adapter(*adapter, ids, y.tensor, p);
   p.record(y, [&p, weight = weight_, lora = adapter, ids, padding_id,

@@ -14,6 +14,7 @@
 #include "finetune/kernels/kernels_in_use.h"
 #include "finetune/nn/dora.h"
 #include "finetune/nn/elementwise.h"
+#include "finetune/nn/int8_products.h"
 
 namespace finetune::nn {
 namespace {
@@ -260,6 +261,12 @@ void give_gradients(Product& product, Tensor input, Tensor gradient, Pass& p) {
 Value product_with(Matrix matrix, const Weight& bias, Value x, Pass& p) {
   if (p.options().without_adapter) matrix.lora.reset();
   if (p.is_plain()) return plain_product(matrix, bias, x, p);
+  if (p.options().int8_products && !matrix.is_transposed &&
+      has_int8_codes(matrix.weight.sizes().vec())) {
+    FT_CHECK(!p.records() && !matrix.lora, "products of integers have no gradients");
+    const Tensor weight = int8_rounded(p.values(matrix.weight));
+    return {.tensor = at::linear(uint8_rounded(x.tensor), weight, p.values(bias))};
+  }
   const std::optional<LoraTerm>& lora = matrix.lora;
   Product product{.matrix = matrix,
                   .bias = bias,

@@ -434,11 +434,13 @@ int run_training(const LoadedConfig& config, const RunOptions& options) {
   return explaining_lack_of_memory(kMemoryAdvice, [&] { return train(config, options); });
 }
 
-nlohmann::ordered_json run_evaluation(const LoadedConfig& config, EvaluatedModel model) {
+nlohmann::ordered_json run_evaluation(const LoadedConfig& config, EvaluatedModel model,
+                                      bool int8_products) {
   return explaining_lack_of_memory(kMemoryAdvice, [&] {
-    return evaluate_model(
-        config,
-        {.train = false, .evaluate = true, .model_folder = evaluated_folder(config, model)});
+    return evaluate_model(config, {.train = false,
+                                   .evaluate = true,
+                                   .model_folder = evaluated_folder(config, model),
+                                   .int8_products = int8_products});
   });
 }
 

@@ -12,7 +12,7 @@ namespace finetune {
 
 struct ExportOptions {
   // "auto" (each tensor's own type), "f32", "f16" or "bf16"; for GGUF also "q8_0" and "q4_0", for
-  // folders "nf4".
+  // folders "nf4"; for ONNX "int8", and not "bf16".
   std::string outtype = "auto";
   // Of nf4: with double quantisation; the type to which values are rounded first (unset: their
   // own); layers that are not quantised, as in BaseFormat.
@@ -59,6 +59,12 @@ ExportReport export_folder(const MergedModel& model, const std::string& out,
 // Writes one file of GGUF, version 3, as llama.cpp's converter does: weights, hyperparameters,
 // tokenizer and chat template.
 ExportReport export_gguf(const MergedModel& model, const std::string& out,
+                         const ExportOptions& options);
+
+// Writes a file of ONNX, and tokenizer, configuration and an example next to it; weights above 2 GB
+// are in a second file, OUT_data. Its operators are those of the model's own forward pass. Types:
+// auto, f32, f16 and int8.
+ExportReport export_onnx(const MergedModel& model, const std::string& out,
                          const ExportOptions& options);
 
 }  // namespace finetune

@@ -24,6 +24,7 @@ struct ModelOptions {
   bool draw_weights = true;  // false: every weight will be assigned later, so none is initialised
   std::vector<std::string> freeze = {};  // patterns of FrozenParameters
   BaseFormat base = {};                  // of the frozen base of an adapter
+  bool int8_products = false;            // of evaluation, as an export in int8 has them
   int64_t head_rows_per_chunk = 128;     // of the vocabulary's logits, 4 V bytes each
 };
 

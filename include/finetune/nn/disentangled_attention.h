@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "finetune/nn/attention.h"
@@ -27,6 +28,13 @@ struct DistanceOptions {
 // Makes the map for sequences of at most `tokens`, on `device`.
 [[nodiscard]] Distances make_distances(const DistanceOptions& options, int64_t tokens,
                                        c10::Device device);
+// Whether the operators of a pass are recorded, for sequences of any length (an export). Its map is
+// then a part of one table, that of `rows_of` (on the CPU) for as many tokens as there may be.
+[[nodiscard]] inline bool is_recorded(const Pass& p, c10::Device device) {
+  return p.is_plain() && device.is_meta();
+}
+[[nodiscard]] Distances recorded_distances(const std::function<Tensor(int64_t tokens)>& rows_of,
+                                           int64_t tokens, c10::Device device);
 
 struct DisentangledOptions {
   int64_t heads = 1;

@@ -94,6 +94,7 @@ struct PassOptions {
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
   ActivationCheckpointing checkpointing = {};
   bool without_adapter = false;  // layers compute as their base does
+  bool int8_products = false;    // kEval: as an export in int8 (int8_products.h)
 };
 
 // One forward and backward pass over one equation: mode, options and, in kTrain, the tape.

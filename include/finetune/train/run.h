@@ -60,8 +60,10 @@ enum class EvaluatedModel {
   kBase,    // model_name_or_path
 };
 
-// Implements `finetune evaluate`: returns the metrics on the validation data.
+// Implements `finetune evaluate`: returns the metrics on the validation data. `int8_products`: as
+// an export of the model in int8 computes.
 [[nodiscard]] nlohmann::ordered_json run_evaluation(const LoadedConfig& config,
-                                                    EvaluatedModel model);
+                                                    EvaluatedModel model,
+                                                    bool int8_products = false);
 
 }  // namespace finetune

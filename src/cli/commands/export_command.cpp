@@ -35,17 +35,20 @@ namespace {
 constexpr char kHelp[] =
     R"(usage: finetune export SOURCE OUT [--outtype TYPE] [--checkpoint auto|STEP|best] [--overwrite]
                        [--merge_base original|trained] [--compare_bases]
-                       [--use_bnb_nested_quant true|false] [--dims N]
-                       [--verify true|false|logits]
+                       [--use_bnb_nested_quant true|false] [--dims N] [--quantize int8]
+                       [--verify true|false|logits|metrics]
 
 Writes the model of a run, a checkpoint, an adapter or any model folder as others deploy it. An
 adapter is merged into its base. OUT is a folder as save_pretrained writes it, or, if it ends in
-.gguf, a file for llama.cpp and Ollama. Values are read and written some MiB at a time, so that the
-model need not fit into memory.
+.gguf, a file for llama.cpp and Ollama, or, if it ends in .onnx, one for onnxruntime, with tokenizer
+and example next to it. Values are read and written some MiB at a time, so that the model need not
+fit into memory.
 
-  --outtype TYPE       auto: the type of the model, or of the adapter's base; f32, f16, bf16; in
-                       GGUF also q8_0 (8.5 bits a weight) and q4_0 (4.5 bits), in a folder also
-                       nf4 (4.5 bits, bitsandbytes), as load_in_4bit keeps a base
+  --outtype TYPE       auto: the type of the model, or of the adapter's base; f32, f16, bf16 (not in
+                       ONNX); in GGUF also q8_0 (8.5 bits a weight) and q4_0 (4.5 bits), in a folder
+                       also nf4 (4.5 bits, bitsandbytes), as load_in_4bit keeps a base
+  --quantize int8      ONNX with weights of 8 bits, a scale for each row, for onnxruntime's products
+                       of integers
   --merge_base original|trained
                        add an adapter to its base as it is (default), or to what its run saw of it:
                        with load_in_4bit, what the codes of four bits mean
@@ -59,11 +62,15 @@ model need not fit into memory.
   --checkpoint STEP    its checkpoint of this step
   --checkpoint best    its best checkpoint, by metric_for_best_model
   --overwrite          replace OUT once the export is complete
-  --verify true|false|logits
+  --verify true|false|logits|metrics
                        read what was written again and compare it (default true); with logits also
                        run the model and the export on a built-in text, for which each has to fit
-                       into memory, and print how far their logits differ
+                       into memory, and print how far their logits differ; with metrics also
+                       evaluate both on the run's validation data (with --quantize int8)
 )";
+
+constexpr const char* kCompareBases = "--compare_bases";
+constexpr const char* kVerifyMetrics = "--verify metrics";
 
 struct Request {
   std::string source;
@@ -177,12 +184,13 @@ void check_positions(const std::string& folder, const std::string& out) {
   }
 }
 
-// Returns the keys with which the model in a folder was trained, where they keep its base in four
-// bits and name validation data.
-LoadedConfig keys_of_run(const std::string& folder, const std::vector<std::string>& overrides) {
+// Returns the keys with which the model in a folder was trained, where they name validation data.
+// `option`: what needs them.
+LoadedConfig keys_of_run(const std::string& option, const std::string& folder,
+                         const std::vector<std::string>& overrides) {
   const std::string path = join_path(folder, kFinetuneStateFile);
   const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorKind::kUsage, "--compare_bases: " + why + "; leave it out");
+    throw Error(ErrorKind::kUsage, option + ": " + why + "; leave it out");
   };
   if (!FileSystem::local().exists(path)) refuse("'" + folder + "' has no " + kFinetuneStateFile);
   const auto state = read_json_file(path, ErrorKind::kData);
@@ -194,21 +202,21 @@ LoadedConfig keys_of_run(const std::string& folder, const std::vector<std::strin
   keys.erase("output_dir");  // else the evaluation would write its results there
   keys.erase("mirror_dir");
   const auto four_bits = keys.value("load_in_4bit", nlohmann::ordered_json());
-  if (four_bits != true && four_bits != "true") {
+  if (option == kCompareBases && four_bits != true && four_bits != "true") {
     refuse("the run of '" + folder + "' did not keep its base in four bits (load_in_4bit)");
   }
-  LoadedConfig config = load_config_text(keys.dump(), kFinetuneStateFile, overrides);
+  std::vector<std::string> all = {"--model_name_or_path", folder, "--report_to", "none"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  LoadedConfig config = load_config_text(keys.dump(), kFinetuneStateFile, all);
   if (config.args.validation_file.empty()) refuse("the run has no validation_file");
+  validate(config, Purpose::kEvaluate);
   return config;
 }
 
 // Prints what each --merge_base costs, so that the choice is one of numbers.
 void compare_bases(const std::string& folder) {
   const auto loss_with = [&](const char* four_bits) {
-    const LoadedConfig config = keys_of_run(
-        folder,
-        {"--model_name_or_path", folder, "--load_in_4bit", four_bits, "--report_to", "none"});
-    validate(config, Purpose::kEvaluate);
+    const LoadedConfig config = keys_of_run(kCompareBases, folder, {"--load_in_4bit", four_bits});
     log::set_level("warning");
     return run_evaluation(config, EvaluatedModel::kTrained).at("eval_loss").get<double>();
   };
@@ -221,13 +229,32 @@ void compare_bases(const std::string& folder) {
             << std::endl;
 }
 
+// Prints the metrics of a model on its run's validation data, and those with the products of an
+// export in int8.
+void compare_metrics(const std::string& folder) {
+  const LoadedConfig config = keys_of_run(kVerifyMetrics, folder, {});
+  log::set_level("warning");
+  const auto own = run_evaluation(config, EvaluatedModel::kTrained);
+  const auto other = run_evaluation(config, EvaluatedModel::kTrained, /*int8_products=*/true);
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : own.items()) {
+    const bool is_time = name.ends_with("_runtime") || name.ends_with("_per_second");
+    if (!value.is_number_float() || is_time || !other.contains(name)) continue;
+    lines.push_back(format_text("{} {} -> {}", name, format_number("%.4f", value.get<double>()),
+                                format_number("%.4f", other.at(name).get<double>())));
+  }
+  std::cout << format_text("with int8, on {}: {}", config.args.validation_file.front(),
+                           listed(lines))
+            << std::endl;
+}
+
 // What rounding to a type changes in the logits at most, as a share of their spread: somewhat more
 // than in SmolLM2-135M, since small models suffer more than large ones.
 double usual_share(const std::string& type) {
   if (type == "float32" || type == "f32") return 1e-4;
   if (type == "float16" || type == "f16") return 0.02;
   if (type == "bfloat16" || type == "bf16") return 0.15;
-  return type == "q8_0" ? 0.5 : 5.0;
+  return type == "q8_0" || type == "int8" ? 0.5 : 5.0;
 }
 
 std::string logits_text(const LogitsDifference& logits, const std::string& type) {
@@ -255,6 +282,8 @@ int export_model(const Arguments& arguments) {
   line.truth("--use_bnb_nested_quant", nested);
   line.value("--verify", verify);
   line.number("--dims", request.options.dims);
+  std::string quantize;
+  line.value("--quantize", quantize);
   if (!line.parse(arguments)) return kExitFinished;
   if (line.rest().size() != 2) {
     throw Error(ErrorKind::kUsage,
@@ -265,20 +294,35 @@ int export_model(const Arguments& arguments) {
   keep_freed_memory();
   request.source = line.rest()[0];
   request.out = line.rest()[1];
-  if (verify != "true" && verify != "false" && verify != "logits") {
-    throw Error(ErrorKind::kUsage, "--verify takes true, false or logits");
+  if (verify != "true" && verify != "false" && verify != "logits" && verify != "metrics") {
+    throw Error(ErrorKind::kUsage, "--verify takes true, false, logits or metrics");
+  }
+  if (verify == "metrics" && quantize.empty()) {
+    throw Error(ErrorKind::kUsage, std::string(kVerifyMetrics) + " goes with --quantize int8");
   }
   request.options.verify = verify != "false";
-  request.options.compares_logits = verify == "logits";
+  request.options.compares_logits = verify == "logits" || verify == "metrics";
   request.options.nested = nested.value_or(false);
   if (nested && request.options.outtype != "nf4") {
     throw Error(ErrorKind::kUsage, "--use_bnb_nested_quant goes with --outtype nf4");
   }
-  if (request.options.dims && (request.options.compares_logits || request.out.ends_with(".gguf"))) {
+  const bool is_onnx = request.out.ends_with(".onnx");
+  if (request.options.dims &&
+      (request.options.compares_logits || is_onnx || request.out.ends_with(".gguf"))) {
     throw Error(
         ErrorKind::kUsage,
-        "--dims goes with a folder as OUT and --verify true or false: GGUF has no place for "
+        "--dims goes with a folder as OUT and --verify true or false: a file has no place for "
         "it, and the vectors differ from the model's");
+  }
+  if (!quantize.empty()) {
+    if (quantize != "int8" || !is_onnx || request.options.outtype != "auto") {
+      throw Error(
+          ErrorKind::kUsage,
+          "--quantize takes int8 and goes with an OUT that ends in .onnx, without --outtype");
+    }
+    request.options.outtype = quantize;
+  } else if (request.options.outtype == "int8") {
+    throw Error(ErrorKind::kUsage, "--outtype int8: write --quantize int8");
   }
   if (merge_base != "original" && merge_base != "trained") {
     throw Error(ErrorKind::kUsage, "--merge_base takes original or trained");
@@ -293,15 +337,23 @@ int export_model(const Arguments& arguments) {
       merge_model(folder, task.head(TrainingArgs()),
                   merge_base == "trained" ? MergeBase::kTrained : MergeBase::kOriginal);
   check_positions(model.base, request.out);
-  const ExportReport report = request.out.ends_with(".gguf")
-                                  ? export_gguf(model, request.out, request.options)
-                                  : export_folder(model, request.out, request.options);
+  if (verify == "metrics" && model.has_adapter) {
+    throw Error(ErrorKind::kUsage,
+                std::string(kVerifyMetrics) + ": '" + folder +
+                    "' is an adapter, whose sum with its base has the codes; use --verify logits");
+  }
+  const auto write = is_onnx                          ? export_onnx
+                     : request.out.ends_with(".gguf") ? export_gguf
+                                                      : export_folder;
+  if (verify == "metrics") (void)keys_of_run(kVerifyMetrics, folder, {});  // before the work
+  const ExportReport report = write(model, request.out, request.options);
   std::cout << printable_line(format_text("{}{} is in {}: {} tensors, {}, {}", folder,
                                           model.has_adapter ? " merged into " + model.base : "",
                                           request.out, report.tensors, report.type,
                                           bytes_text(report.bytes)))
             << "\n";
   if (report.logits) std::cout << logits_text(*report.logits, report.type) << "\n";
+  if (verify == "metrics") compare_metrics(folder);
   return kExitFinished;
 }
 

@@ -355,6 +355,7 @@ class Assembly {
     const bool is_loaded = !parts.pretrained.empty() &&
                            (request.weights == WeightSource::kStart || parts.model_config.lora);
     options.freeze = args_.freeze;
+    options.int8_products = request.int8_products;
     options.base = parts.base_format;
     // load_pretrained draws missing weights
     options.draw_weights = request.weights != WeightSource::kCheckpoint && !is_loaded;

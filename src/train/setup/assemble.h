@@ -85,6 +85,7 @@ struct AssemblyRequest {
   WeightSource weights = WeightSource::kStart;
   // How the model is stored and computed; nullopt: as the keys say.
   std::optional<MemoryChoices> memory = {};
+  bool int8_products = false;  // of an evaluation: as an export in int8 has them
   // RunState::chat_date of the run's first session; empty: today.
   std::string chat_date = {};
   // The mirror for tokenised data; the keys decide whether and where it is cached.
