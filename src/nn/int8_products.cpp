@@ -1,9 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/nn/int8_products.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace finetune::nn {
 
@@ -23,12 +36,62 @@ Tensor int8_codes(const Tensor& w) {
 
 Tensor int8_rounded(const Tensor& w) { return int8_codes(w).to(at::kFloat) * int8_scales(w); }
 
-Tensor uint8_rounded(const Tensor& x) {
-  const Tensor least = x.min().clamp_max(0);
-  const Tensor range = x.max().clamp_min(0) - least;
-  const Tensor scale = at::where(range.gt(0), range / 255.0, at::ones({}, range.options()));
-  const Tensor zero = (-least / scale).round().clamp(0, 255);
-  return (((x / scale).round() + zero).clamp(0, 255) - zero) * scale;
+namespace {
+
+// oneDNN's products of integers; torch has no function for them.
+std::optional<c10::OperatorHandle> onednn(const char* name) {
+  return c10::Dispatcher::singleton().findSchema({std::string("onednn::") + name, ""});
+}
+
+bool has_integer_products() {
+  static const bool kThere =
+      onednn("qlinear_prepack").has_value() && onednn("qlinear_pointwise").has_value();
+  return kThere && at::globalContext().hasMKLDNN();
+}
+
+// x = scale (codes - zero) with codes from 0 to 255.
+struct Uint8Values {
+  Tensor codes;
+  double scale = 1.0;
+  int64_t zero = 0;
+};
+
+Uint8Values uint8_values(const Tensor& x) {
+  const auto [least, most] = at::aminmax(x);
+  const float low = std::min(0.0F, least.item<float>());
+  const float high = std::max(0.0F, most.item<float>());
+  const float scale = high > low ? (high - low) / 255.0F : 1.0F;
+  const float zero = std::clamp(std::nearbyint(-low / scale), 0.0F, 255.0F);
+  Tensor codes = (x / scale).round_().add_(zero).clamp_(0, 255).to(at::kByte);
+  return {std::move(codes), scale, static_cast<int64_t>(zero)};
+}
+
+}  // namespace
+
+Int8Matrix int8_matrix(const Tensor& w) {
+  const Tensor scales = int8_scales(w).squeeze(1);
+  if (!w.is_cpu() || !has_integer_products()) {
+    return {.codes = int8_rounded(w), .scales = scales};
+  }
+  torch::jit::Stack stack = {int8_codes(w), c10::IValue()};
+  onednn("qlinear_prepack")->callBoxed(stack);
+  return {.codes = stack.front().toTensor(), .scales = scales};
+}
+
+Tensor int8_linear(const Tensor& x, const Int8Matrix& matrix, const Tensor& bias) {
+  const Uint8Values values = uint8_values(x);
+  const auto added = bias.defined() ? std::optional<Tensor>(bias) : std::nullopt;
+  if (matrix.codes.scalar_type() == at::kFloat) {
+    const Tensor rounded = (values.codes.to(at::kFloat) - values.zero) * values.scale;
+    return at::linear(rounded, matrix.codes, added);
+  }
+  const Tensor zeros = at::zeros(matrix.scales.sizes(), matrix.scales.options().dtype(at::kLong));
+  const c10::impl::GenericList none(c10::OptionalType::create(c10::NumberType::get()));
+  torch::jit::Stack stack = {values.codes, values.scale, values.zero, matrix.codes, matrix.scales,
+                             zeros,        added,        1.0,         int64_t{0},   at::kFloat,
+                             "none",       none,         ""};
+  onednn("qlinear_pointwise")->callBoxed(stack);
+  return stack.front().toTensor();
 }
 
 }  // namespace finetune::nn

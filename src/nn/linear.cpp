@@ -257,6 +257,24 @@ void give_gradients(Product& product, Tensor input, Tensor gradient, Pass& p) {
   if (matrix.lora && !is_together) give_adapter(matrix, d_low, product.shape, dx, p);
 }
 
+// Made once, where the weights stay as they are.
+Int8Matrix int8_matrix_of(const Weight& weight, const Pass& p) {
+  Int8Matrix made;
+  const auto make = [&] {
+    if (!made.codes.defined()) made = int8_matrix(p.values(weight));
+  };
+  const auto part = [&](int number, Tensor Int8Matrix::*member) {
+    return p.options().parameters->derived(
+        weight,
+        [&] {
+          make();
+          return made.*member;
+        },
+        number);
+  };
+  return {.codes = part(0, &Int8Matrix::codes), .scales = part(1, &Int8Matrix::scales)};
+}
+
 // y = x W^T + b, and of an adapter y += s drop(x) A^T B^T.
 Value product_with(Matrix matrix, const Weight& bias, Value x, Pass& p) {
   if (p.options().without_adapter) matrix.lora.reset();
@@ -264,8 +282,7 @@ Value product_with(Matrix matrix, const Weight& bias, Value x, Pass& p) {
   if (p.options().int8_products && !matrix.is_transposed &&
       has_int8_codes(matrix.weight.sizes().vec())) {
     FT_CHECK(!p.records() && !matrix.lora, "products of integers have no gradients");
-    const Tensor weight = int8_rounded(p.values(matrix.weight));
-    return {.tensor = at::linear(uint8_rounded(x.tensor), weight, p.values(bias))};
+    return {.tensor = int8_linear(x.tensor, int8_matrix_of(matrix.weight, p), p.values(bias))};
   }
   const std::optional<LoraTerm>& lora = matrix.lora;
   Product product{.matrix = matrix,

@@ -53,10 +53,11 @@ Tensor Factors::factor(const Parameter& parameter, Precision precision) {
   return held;
 }
 
-Tensor Factors::derived(const Parameter& parameter, const std::function<Tensor()>& compute) {
+Tensor Factors::derived(const Parameter& parameter, const std::function<Tensor()>& compute,
+                        int part) {
   if (!holds_derived_) return compute();
   const std::lock_guard lock(mutex_);
-  Tensor& held = derived_[parameter.handle.id()];
+  Tensor& held = derived_[{parameter.handle.id(), part}];
   if (!held.defined()) held = compute();
   return held;
 }

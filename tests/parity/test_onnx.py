@@ -220,6 +220,28 @@ class Onnx(ParityTest):
         # Rounded to 3 digits; a code that is rounded otherwise in one of them changes a logit by less.
         self.assertAlmostEqual(apart / theirs, 1.0, delta=0.02)
 
+    def test_predict_in_int8_answers_as_onnxruntime_does(self):
+        import transformers
+
+        torch.manual_seed(3)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(MLM / "model")
+        config = transformers.RobertaConfig(
+            vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+            intermediate_size=48, max_position_embeddings=66, num_labels=5, initializer_range=0.3)  # fmt: skip
+        transformers.RobertaForSequenceClassification(config).save_pretrained(self.folder / "classes")
+        tokenizer.save_pretrained(self.folder / "classes")
+        path = self.export(self.folder / "classes", "--quantize", "int8")
+        for text in ("Nobody else knew how.", "The lamp is lit.", "A storm broke the glass, and 30 men came."):
+            theirs = run_onnx(path, tokenizer([text], return_tensors="np"))[0]
+            answers = {}
+            for more in ((), ("--quantize", "int8")):
+                printed = run_binary("predict", self.folder / "classes", "--text", text, "--function_to_apply", "none",
+                                     "--probabilities", "all", *more)  # fmt: skip
+                scores = {one["label"]: one["score"] for one in json.loads(printed)}
+                answers[more] = numpy.array([scores[f"LABEL_{i}"] for i in range(5)])
+            apart = numpy.abs(answers["--quantize", "int8"] - theirs).max()
+            self.assertLess(apart, 0.2 * numpy.abs(answers[()] - theirs).max())
+
     def test_the_program_next_to_the_file_runs(self):
         path = self.export(MLM / "model")
         before = Path.cwd()
@@ -272,6 +294,7 @@ class Onnx(ParityTest):
             ((FIXTURES / "bert-masked_lm", out, "--dims", "4"), "--dims"),
             ((FIXTURES / "bert-masked_lm", self.folder / "none", "--quantize", "int8"), "--quantize"),
             ((FIXTURES / "bert-masked_lm", out, "--quantize", "int4"), "--quantize"),
+            ((FIXTURES / "bert-masked_lm", out, "--verify", "metrics"), "--quantize"),
         ):
             done = run_for_code("export", *arguments)
             self.assertEqual(done.returncode, 2, done.stderr)

@@ -18,7 +18,16 @@ namespace finetune::nn {
 [[nodiscard]] Tensor int8_codes(const Tensor& w);
 // The values that codes and scales mean.
 [[nodiscard]] Tensor int8_rounded(const Tensor& w);
-// x as its codes of 8 bits without sign mean it, with one scale and one zero.
-[[nodiscard]] Tensor uint8_rounded(const Tensor& x);
+
+// A matrix [N, C] for products.
+struct Int8Matrix {
+  Tensor
+      codes;  // packed as oneDNN takes them; the values in float32 where torch has no such product
+  Tensor scales;  // [N] float32
+};
+[[nodiscard]] Int8Matrix int8_matrix(const Tensor& w);
+// x W^T + b of x [.., C] in float32 on the CPU, for which x is rounded to 8 bits without sign with
+// one scale and one zero. `bias` may be undefined.
+[[nodiscard]] Tensor int8_linear(const Tensor& x, const Int8Matrix& matrix, const Tensor& bias);
 
 }  // namespace finetune::nn

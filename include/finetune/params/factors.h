@@ -27,8 +27,9 @@ class Factors {
   // ahead, the values in that type, so that no product converts them.
   [[nodiscard]] Tensor factor(const Parameter& parameter, Precision precision);
   // What `compute` makes of weights, for one parameter: between hold() and release(), on any
-  // device, it is called once. Several threads may ask.
-  [[nodiscard]] Tensor derived(const Parameter& parameter, const std::function<Tensor()>& compute);
+  // device, it is called once. `part`: which of several tensors. Several threads may ask.
+  [[nodiscard]] Tensor derived(const Parameter& parameter, const std::function<Tensor()>& compute,
+                               int part);
   // Requires between the two: weights stay as they are.
   void hold();
   void release();
@@ -47,8 +48,8 @@ class Factors {
   mutable std::vector<size_t> wanted_vectors_;
   at::ScalarType factor_type_ = at::kFloat;
   bool holds_derived_ = false;
-  std::mutex mutex_;                  // of derived_
-  std::map<size_t, Tensor> derived_;  // by parameter
+  std::mutex mutex_;                                  // of derived_
+  std::map<std::pair<size_t, int>, Tensor> derived_;  // by parameter and part
 };
 
 }  // namespace finetune

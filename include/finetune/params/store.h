@@ -75,8 +75,9 @@ class ParameterStore {
   }
   // What `compute` makes of weights for this one, once between hold_factors() and
   // release_factors(); see Factors.
-  [[nodiscard]] Tensor derived(const Weight& weight, const std::function<Tensor()>& compute) {
-    return factors_.derived(at(weight), compute);
+  [[nodiscard]] Tensor derived(const Weight& weight, const std::function<Tensor()>& compute,
+                               int part = 0) {
+    return factors_.derived(at(weight), compute, part);
   }
   void hold_factors() { factors_.hold(); }
   void release_factors() { factors_.release(); }

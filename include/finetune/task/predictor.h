@@ -26,6 +26,8 @@ enum class Probabilities {
 // not use is ignored.
 struct PredictOptions {
   bool use_cpu = false;
+  // Products as an export in int8 computes them (nn/int8_products.h).
+  bool int8_products = false;
   int64_t batch_size = 8;             // sequences that the model takes at once
   std::optional<int64_t> top_k = {};  // answers for each text; else 5 in fill-mask, 1 elsewhere
   Probabilities probabilities = Probabilities::kUsual;

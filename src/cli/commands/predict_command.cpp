@@ -68,6 +68,8 @@ task, and the columns of FILE unless they are named here:
                               each token), multiple-choice; fill-mask: top_k
   --batch_size N              sequences in a batch (8)
   --use_cpu                   do not use a GPU
+  --quantize int8             products in 8 bits, as those of an ONNX export: on a processor with VNNI
+                              in less than half the time
   --text_column NAME          of FILE: the text (question-answering: the question)
   --text_pair_column NAME     the second text
   --context_column NAME       the context of questions or choices
@@ -281,6 +283,7 @@ struct PredictWords {
   std::optional<std::string> quoting;
   std::optional<std::string> header;
   std::optional<std::string> probabilities;
+  std::optional<std::string> quantize;
   std::optional<bool> return_full_text;
 
   void declare(CommandLine& line) {
@@ -295,6 +298,7 @@ struct PredictWords {
     line.value("--context_column", columns.context_column);
     line.value("--choice_columns", choice_columns);
     line.flag("--use_cpu", options.use_cpu);
+    line.value("--quantize", quantize);
     line.number("--batch_size", options.batch_size);
     line.number("--top_k", options.top_k);
     line.value("--probabilities", probabilities);
@@ -612,6 +616,8 @@ int predict_command(const Arguments& arguments) {
   const TaskDescriptor& task = task_of_model(words.task, folder, has_texts || reads_input);
   for (const auto& [option, owner] : kOwned) check_owner(line.has(option), option, owner, task);
   check_generation(line, words.options.chat, task);
+  if (words.quantize && *words.quantize != "int8") refuse_predict("--quantize takes int8");
+  words.options.int8_products = words.quantize.has_value();
   if (words.probabilities) {
     words.options.probabilities = probabilities_of(*words.probabilities, task);
   }

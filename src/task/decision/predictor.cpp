@@ -47,11 +47,8 @@ class DecisionPredictor final : public Predictor {
     }
     labels_ = has_jev ? jev_rows(config_.jev) : label_ids(files_.settings, *prompter_);
     if (has_jev) most_options_ = sizes_of(labels_);
-    model_ =
-        make_model(has_jev ? std::optional(Head::kDecision) : std::nullopt, config_, 0, device_,
-                   {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
-    require_whole(load_folder_weights(*model_, folder_), folder_, "decision");
-    model_->store().hold_factors();  // the weights stay as they are
+    model_ = load_for_prediction(has_jev ? std::optional(Head::kDecision) : std::nullopt,
+                                 "decision", folder_, device_, options);
   }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {

@@ -117,7 +117,7 @@ Mining mine_hard_negatives(const MiningModel& from, const std::vector<MiningPair
                            const std::function<void(int64_t done, int64_t total)>& progress) {
   check_hard_negatives(options);
   const Corpus corpus(pairs);
-  TextVectors model(from.folder, from.batch_size, from.use_cpu);
+  TextVectors model(from.folder, {.use_cpu = from.use_cpu, .batch_size = from.batch_size});
   const auto total = static_cast<int64_t>(corpus.documents.size() + corpus.queries.size());
   const Tensor documents = vectors_of(model, corpus.documents.all(), from.document_prompt,
                                       [&](int64_t done) { progress(done, total); });

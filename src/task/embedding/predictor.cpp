@@ -46,8 +46,7 @@ std::string prompt_named(const TextVectors& model, const std::string& name, bool
 
 class Embedder final : public Predictor {
  public:
-  Embedder(const std::string& folder, const PredictOptions& options)
-      : vectors_(folder, options.batch_size, options.use_cpu) {
+  Embedder(const std::string& folder, const PredictOptions& options) : vectors_(folder, options) {
     if (options.prompt_name) prompt_ = prompt_named(vectors_, *options.prompt_name, false);
     std::vector<Query> others;
     for (const std::string& text : options.compare) {
@@ -79,8 +78,7 @@ class Embedder final : public Predictor {
 class Search final : public NearestTexts {
  public:
   Search(const std::string& folder, const PredictOptions& options)
-      : vectors_(folder, options.batch_size, options.use_cpu),
-        most_(options.answers_of(SIZE_MAX, 10)) {
+      : vectors_(folder, options), most_(options.answers_of(SIZE_MAX, 10)) {
     for (const std::string& text : options.queries) {
       queries_.push_back({.text = text, .vector = {}, .found = {}});
     }

@@ -11,8 +11,9 @@
 
 namespace finetune {
 
-TextVectors::TextVectors(const std::string& folder, int64_t batch_size, bool use_cpu)
-    : runner_(Head::kEmbedding, "feature-extraction", folder, use_cpu), batch_size_(batch_size) {
+TextVectors::TextVectors(const std::string& folder, const PredictOptions& options)
+    : runner_(Head::kEmbedding, "feature-extraction", folder, options),
+      batch_size_(options.batch_size) {
   require_embedding(runner_.config(), folder);
 }
 

@@ -17,7 +17,7 @@ namespace finetune {
 class TextVectors {
  public:
   // Throws Error(kConfig | kData) if the folder has no usable model of embeddings.
-  TextVectors(const std::string& folder, int64_t batch_size, bool use_cpu);
+  TextVectors(const std::string& folder, const PredictOptions& options);
 
   // Returns the vectors [texts, D], float32, on the CPU. Every text begins with `prompt`. Throws
   // Error(kData) that starts with the text's position.

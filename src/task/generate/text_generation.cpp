@@ -39,11 +39,7 @@ class TextGenerator final : public Predictor {
       throw Error(ErrorKind::kData, folder_ + ": a " + config_.model_type +
                                         " predicts masked words and generates no text");
     }
-    model_ =
-        make_model(std::nullopt, config_, 0, device_,
-                   {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
-    require_whole(load_folder_weights(*model_, folder_), folder_, "text-generation");
-    model_->store().hold_factors();  // the weights stay as they are
+    model_ = load_for_prediction(std::nullopt, "text-generation", folder_, device_, options_);
     if (options_.chat) prepare_chat();
     generator_ = std::make_unique<Generator>(*model_, device_, generation_,
                                              static_cast<uint64_t>(options_.seed));

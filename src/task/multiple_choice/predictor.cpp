@@ -19,8 +19,7 @@ using Json = nlohmann::ordered_json;
 class MultipleChoicePredictor final : public Predictor {
  public:
   MultipleChoicePredictor(const std::string& folder, const PredictOptions& options)
-      : runner_(Head::kMultipleChoice, "multiple-choice", folder, options.use_cpu),
-        options_(options) {}
+      : runner_(Head::kMultipleChoice, "multiple-choice", folder, options), options_(options) {}
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
     std::vector<ModelText> rows;

@@ -35,11 +35,7 @@ class FillMask final : public Predictor {
     const auto& mask = encoder_.tokenizer().special_tokens().mask;
     if (!mask) throw Error(ErrorKind::kData, folder_ + ": its tokenizer names no mask token");
     mask_ = *mask;
-    model_ =
-        make_model(std::nullopt, config_, 0, device_,
-                   {.fused = true, .draw_weights = false, .base = base_format(config_, folder_)});
-    require_whole(load_folder_weights(*model_, folder_), folder_, "fill-mask");
-    model_->store().hold_factors();  // the weights stay as they are
+    model_ = load_for_prediction(std::nullopt, "fill-mask", folder_, device_, options);
   }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {

@@ -33,18 +33,30 @@ void require_finite(const Tensor& logits, const std::string& folder) {
                   "its adapter's scale (lora_alpha), are damaged or too large");
 }
 
-HeadRunner::HeadRunner(Head head, const std::string& what, const std::string& folder, bool use_cpu)
-    : folder_(resolve_model_folder(folder, "MODEL_DIR")),
-      device_(pick_prediction_device(use_cpu)),
-      model_(make_model(
-          head, read_model_config(folder_), 0, device_,
-          {.fused = true,
-           .draw_weights = false,
-           .base = base_format(read_model_config(folder_), folder_)})),  // as it was trained
-      encoder_(folder_, model_->config()) {
-  require_whole(load_folder_weights(*model_, folder_), folder_, what);
-  model_->store().hold_factors();  // the weights stay as they are
+std::unique_ptr<Model> load_for_prediction(std::optional<Head> head, const std::string& what,
+                                           const std::string& folder, c10::Device device,
+                                           const PredictOptions& options) {
+  const ModelConfig config = read_model_config(folder);
+  ModelOptions model_options = {.fused = true, .draw_weights = false};
+  model_options.base = base_format(config, folder);  // as it was trained
+  if (options.int8_products && (config.lora || config.is_nf4)) {
+    throw Error(ErrorKind::kUsage, "--quantize int8: '" + folder +
+                                       "' is an adapter or has four bits; merge it into a folder "
+                                       "with 'finetune export', and predict with that");
+  }
+  model_options.int8_products = options.int8_products;
+  auto model = make_model(head, config, 0, device, model_options);
+  require_whole(load_folder_weights(*model, folder), folder, what);
+  model->store().hold_factors();
+  return model;
 }
+
+HeadRunner::HeadRunner(Head head, const std::string& what, const std::string& folder,
+                       const PredictOptions& options)
+    : folder_(resolve_model_folder(folder, "MODEL_DIR")),
+      device_(pick_prediction_device(options.use_cpu)),
+      model_(load_for_prediction(head, what, folder_, device_, options)),
+      encoder_(folder_, model_->config()) {}
 
 void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,
                      const std::function<void(size_t row, const Tensor& logits)>& take,

@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "finetune/model/model.h"
+#include "finetune/task/predictor.h"
 #include "finetune/tensor/device.h"
 #include "task/predict/text_encoder.h"
 
@@ -20,11 +22,21 @@ void require_whole(const LoadReport& report, const std::string& folder, const st
 // them. `folder`: the model's, for the message; may be empty.
 void require_finite(const Tensor& logits, const std::string& folder);
 
+// Makes the model of a folder for predictions alone: its weights, and what products make of them,
+// stay as they are. Throws Error(kUsage) for an adapter with products in int8, Error(kData) as
+// require_whole().
+[[nodiscard]] std::unique_ptr<Model> load_for_prediction(std::optional<Head> head,
+                                                         const std::string& what,
+                                                         const std::string& folder,
+                                                         c10::Device device,
+                                                         const PredictOptions& options);
+
 // A trained encoder with a head, and its tokenizer.
 class HeadRunner {
  public:
   // `what` is the task's name, for messages. Throws Error(kConfig | kData).
-  HeadRunner(Head head, const std::string& what, const std::string& folder, bool use_cpu);
+  HeadRunner(Head head, const std::string& what, const std::string& folder,
+             const PredictOptions& options);
 
   [[nodiscard]] const std::string& folder() const { return folder_; }
   [[nodiscard]] TextEncoder& encoder() { return encoder_; }

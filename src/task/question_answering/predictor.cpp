@@ -22,7 +22,7 @@ struct Windows {
 class QuestionAnsweringPredictor final : public Predictor {
  public:
   QuestionAnsweringPredictor(const std::string& folder, const PredictOptions& options)
-      : runner_(Head::kQuestionAnswering, "question-answering", folder, options.use_cpu),
+      : runner_(Head::kQuestionAnswering, "question-answering", folder, options),
         length_(std::min(options.max_seq_len, runner_.encoder().limit())),
         doc_stride_(options.doc_stride.value_or(std::min<int64_t>(128, length_ / 2))),
         top_k_(options.top_k.value_or(1)),

@@ -23,7 +23,7 @@ bool returns_logits(const ModelConfig& config) {
 class Reranker final : public Predictor {
  public:
   Reranker(const std::string& folder, const PredictOptions& options)
-      : runner_(Head::kSequenceClassification, "text-ranking", folder, options.use_cpu),
+      : runner_(Head::kSequenceClassification, "text-ranking", folder, options),
         batch_size_(options.batch_size),
         returns_logits_(returns_logits(runner_.config())) {
     if (runner_.config().id2label.size() == 1) return;

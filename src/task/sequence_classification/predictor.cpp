@@ -40,7 +40,7 @@ Function choose_function(const std::string& name, const ModelConfig& config) {
 class TextClassification final : public Predictor {
  public:
   TextClassification(const std::string& folder, const PredictOptions& options)
-      : runner_(Head::kSequenceClassification, "text-classification", folder, options.use_cpu),
+      : runner_(Head::kSequenceClassification, "text-classification", folder, options),
         function_(choose_function(options.function_to_apply, runner_.config())),
         top_k_(options.answers_of(runner_.config().id2label.size(), 1)),
         batch_size_(options.batch_size),

@@ -61,7 +61,7 @@ struct Sentence {
 class TokenClassificationPredictor final : public Predictor {
  public:
   TokenClassificationPredictor(const std::string& folder, const PredictOptions& options)
-      : runner_(Head::kTokenClassification, "token-classification", folder, options.use_cpu),
+      : runner_(Head::kTokenClassification, "token-classification", folder, options),
         aggregation_(parse_aggregation(options.aggregation_strategy)),
         ignored_(options.ignore_labels),
         options_(options),
