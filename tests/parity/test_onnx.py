@@ -168,16 +168,18 @@ class Onnx(ParityTest):
         from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 
         words = Transformer(str(MLM / "model"))
-        pooling = Pooling(words.get_word_embedding_dimension(), "mean")
-        torch.manual_seed(3)
-        dense = Dense(words.get_word_embedding_dimension(), 8)
-        model = SentenceTransformer(modules=[words, pooling, dense, Normalize()], device="cpu")
-        model.save(str(self.folder / "embedding"))
         texts = ["The lamp is lit.", "Nobody else knew how."]
-        theirs = model.encode(texts)
-        path = self.export(self.folder / "embedding")
         tokens = words.tokenizer(texts, padding=True, return_tensors="np")
-        self.assert_same(run_onnx(path, tokens), theirs, LOGITS)
+        for mode in ("mean", "cls", "weightedmean", "lasttoken"):
+            pooling = Pooling(words.get_word_embedding_dimension(), mode)
+            torch.manual_seed(3)
+            dense = Dense(words.get_word_embedding_dimension(), 8)
+            model = SentenceTransformer(modules=[words, pooling, dense, Normalize()], device="cpu")
+            shutil.rmtree(self.folder / "embedding", ignore_errors=True)
+            model.save(str(self.folder / "embedding"))
+            path = self.export(self.folder / "embedding")
+            with self.subTest(mode):
+                self.assert_same(run_onnx(path, tokens), model.encode(texts), LOGITS)
         names = [port.name for port in onnxruntime.InferenceSession(str(path)).get_outputs()]
         self.assertEqual(names, ["last_hidden_state", "sentence_embedding"])
         self.assertTrue((path.parent / "modules.json").exists())
@@ -281,6 +283,19 @@ class Onnx(ParityTest):
         self.assertLess(whole / weights, 1.01)
         quantized = self.export(self.folder / "model", "--quantize", "int8").stat().st_size
         self.assertLess(quantized / whole, 0.27)
+
+    def test_a_model_that_computes_otherwise_for_long_texts_is_refused(self):
+        import transformers
+
+        factors = dict(short_factor=[1.0] * 4, long_factor=[4.0] * 4)
+        long = dict(rope_type="longrope", factor=4.0, original_max_position_embeddings=16, **factors)
+        dynamic = dict(rope_type="dynamic", factor=4.0)  # differs beyond max_position_embeddings alone
+        for rope, expect in ((long, 1), (dynamic, 0)):
+            _, config = self.decoder("llama", num_labels=3, rope_scaling=rope)
+            transformers.LlamaForSequenceClassification(config).save_pretrained(self.folder / "decoder")
+            done = run_for_code("export", self.folder / "decoder", self.folder / "rope" / "model.onnx", "--overwrite")
+            self.assertEqual(done.returncode, expect, done.stderr)
+            self.assertIn("depends on the length" if expect else "no tokenizer", done.stderr)
 
     def test_what_onnx_cannot_hold_is_refused(self):
         import transformers

@@ -269,7 +269,7 @@ std::string logits_text(const LogitsDifference& logits, const std::string& type)
 
 int export_model(const Arguments& arguments) {
   Request request;
-  CommandLine line("finetune export", kHelp);
+  CommandLine line("export", kHelp);
   std::string verify = "true";
   std::optional<bool> nested;
   std::string merge_base = "original";
@@ -340,7 +340,7 @@ int export_model(const Arguments& arguments) {
   if (verify == "metrics" && model.has_adapter) {
     throw Error(ErrorKind::kUsage,
                 std::string(kVerifyMetrics) + ": '" + folder +
-                    "' is an adapter, whose sum with its base has the codes; use --verify logits");
+                    "' is an adapter; export it into a folder first, or use --verify logits");
   }
   const auto write = is_onnx                          ? export_onnx
                      : request.out.ends_with(".gguf") ? export_gguf

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "export/compare_logits.h"
 #include "export/onnx/onnx_graph.h"
 #include "export/staged_output.h"
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/text.h"
@@ -45,8 +47,10 @@ bool reads_token_types(const MergedModel& model) {
     const std::vector<int32_t> text = tokenizer->encode("a");
     const ModelText pair = tokenizer->combine(text, text);
     return std::ranges::any_of(pair.token_types, [](uint8_t type) { return type != 0; });
-  } catch (const Error&) {  // the folder may hold weights alone
-    return true;
+  } catch (const Error&) {
+    // One that is not available here is transformers' TokenizersBackend, which makes none. Without
+    // a tokenizer the types come from the same source as the ids.
+    return !FileSystem::local().exists(join_path(model.folder, kTokenizerFile));
   }
 }
 
@@ -203,16 +207,17 @@ std::string example_text(const MergedModel& model, const OnnxModel& onnx, const 
   const bool has_choices = model.head == Head::kMultipleChoice;
   const bool has_positions = onnx.inputs.back().name == kPositions;
   const std::string positions =
-      has_positions ? "texts[\"positions\"] = texts[\"attention_mask\"].sum(1) - 1\n" : "";
+      has_positions ? "texts[\"positions\"] = texts[\"attention_mask\"].cumsum(1).argmax(1)\n" : "";
   return format_text(
-      "import onnxruntime, transformers\n"
+      "import onnxruntime, os, transformers; os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
       "texts = transformers.AutoTokenizer.from_pretrained(\".\")({}, padding=True, "
       "return_tensors=\"np\")\n"
-      "{}print(onnxruntime.InferenceSession(\"{}\").run(None, {{name: texts[name]{} for name in "
+      "{}print(onnxruntime.InferenceSession({}).run(None, {{name: texts[name]{} for name in "
       "({})}}))  # {}\n",
       has_choices ? "[\"A question.\"] * 2, [\"One answer.\", \"Another.\"]"
                   : "[\"A text.\", \"Another text.\"]",
-      positions, name, has_choices ? "[None]" : "", inputs.substr(0, inputs.size() - 1), outputs);
+      positions, nlohmann::json(name).dump(), has_choices ? "[None]" : "",
+      inputs.substr(0, inputs.size() - 1), outputs);
 }
 
 // The files that go with it: tokenizer, configuration and how to use them.
@@ -227,7 +232,8 @@ std::vector<std::pair<std::string, std::string>> small_files(const MergedModel& 
   for (const std::string& folder : {model.folder, model.base}) {
     for (const std::string& one : files.list(folder)) {
       const bool is_wanted = is_tokenizer_file_name(one) || one == kDecisionFile ||
-                             one == kDecisionTemplateFile || one == kCalibrationFile;
+                             one == kDecisionTemplateFile || one == kCalibrationFile ||
+                             (one == kChatTemplateFile && decides_by_words(model));
       if (is_wanted && !is_taken(one))
         all.emplace_back(one, files.read_all(join_path(folder, one)));
     }
@@ -259,9 +265,7 @@ void check_exportable(const MergedModel& model) {
   if (!model.whole_config.empty()) {
     refuse("the model is one of images and text, which ONNX has no form for here");
   }
-  if (model.head == Head::kEmbedding && !model.config.embedding.refusal.empty()) {
-    throw Error(ErrorKind::kData, model.config.embedding.refusal);
-  }
+  if (model.head == Head::kEmbedding) require_embedding(model.config, model.folder);
 }
 
 OnnxWeights weights_type(const MergedModel& model, const std::string& outtype) {
@@ -271,8 +275,9 @@ OnnxWeights weights_type(const MergedModel& model, const std::string& outtype) {
   if (outtype == "auto") {
     return model.dtype == at::kFloat ? OnnxWeights::kFloat32 : OnnxWeights::kFloat16;
   }
-  throw Error(ErrorKind::kUsage, "--outtype " + shortened(outtype, 40) +
-                                     ": an ONNX file holds auto, f32, f16 or int8");
+  throw Error(ErrorKind::kUsage,
+              "--outtype " + shortened(outtype, 40) +
+                  ": an ONNX file holds auto, f32 or f16, and int8 by --quantize int8");
 }
 
 // Copies the weights of the file that was written, as its types hold them, into a model.
@@ -321,8 +326,9 @@ ExportReport export_onnx(const MergedModel& model, const std::string& out,
   try {
     onnx = onnx_model(model, type);
   } catch (const Error& error) {
-    throw Error(ErrorKind::kData,
-                "a " + model.config.model_type + " is not exported to ONNX: " + error.what());
+    throw Error(ErrorKind::kData, "model_type '" + model.config.model_type +
+                                      "' is not exported to ONNX: " + error.what() +
+                                      "; export a folder, or a GGUF file if llama.cpp has it");
   }
   onnx.metadata = {{"model_type", model.config.model_type}, {"architecture", model.architecture}};
   FileSystem& files = FileSystem::local();
@@ -373,7 +379,16 @@ ExportReport export_onnx(const MergedModel& model, const std::string& out,
         [&](Model& exported) { load_onnx(exported, output, data ? &*data : nullptr); },
         type == OnnxWeights::kInt8);
   }
-  // The file gets its name last, so that where it is the export is complete.
+  const auto is_tokenizer = [](const auto& file) { return is_tokenizer_file_name(file.first); };
+  if (std::ranges::none_of(others, is_tokenizer)) {
+    log::warning("'" + model.folder + "' has no tokenizer, so that " + out + " goes without one");
+  }
+  // The file gets its name last, so that where it is the export is complete. One that is replaced
+  // goes first where weights are in a second file: it must not read those of another.
+  const std::string second = out + "_data";
+  const bool is_replaced = options.overwrite && files.exists(out);
+  if (is_replaced && (data || files.exists(second))) files.remove_file(out);
+  if (is_replaced && !data && files.exists(second)) files.remove_file(second);
   for (const auto& [file, text] : others) {
     const std::string path = join_path(folder, file);
     files.make_directories(parent_path(path));

@@ -163,10 +163,18 @@ Parts parts_of(const OnnxModel& model, const ExternalData& external) {
 }
 
 void write_values(WritableFile& file, const LazyTensor& tensor) {
-  const bool is_real = tensor.type == at::kFloat || tensor.type == at::kHalf;
-  for_each_piece(
-      tensor, [&](const void* data, size_t bytes) { file.write(data, bytes); },
-      is_real ? Numbers::kFinite : Numbers::kAny);
+  const bool is_half = tensor.type == at::kHalf;
+  const bool is_real = tensor.type == at::kFloat || is_half;
+  try {
+    for_each_piece(
+        tensor, [&](const void* data, size_t bytes) { file.write(data, bytes); },
+        is_real ? Numbers::kFinite : Numbers::kAny);
+  } catch (const NonFinite&) {
+    throw Error(ErrorKind::kData,
+                "the weight '" + tensor.name.substr(0, tensor.name.find(kTransposedEnd)) +
+                    "' has values that are " +
+                    (is_half ? "too large for float16; use --outtype f32" : "NaN or Inf"));
+  }
 }
 
 // Reads the fields of messages. All lengths are checked against the message that holds them.

@@ -44,6 +44,9 @@ struct OnnxModel {
 // The number of a type in onnx.proto. Throws Error(kData) for one that is not above.
 [[nodiscard]] int64_t onnx_type(at::ScalarType type);
 
+// How the name of an initializer ends whose rows are its weight's columns.
+inline constexpr char kTransposedEnd[] = ".transposed";
+
 inline constexpr int64_t kOnnxOpset = 17;
 // A message of protobuf is below 2 GiB: weights of larger models are in a second file.
 inline constexpr uint64_t kMostOnnxBytes = (uint64_t{1} << 31) - (uint64_t{16} << 20);

@@ -134,7 +134,7 @@ class Converter {
     for (const RecordedCall& call : graph_.calls) {
       const auto is_read = [&](size_t result) { return is_used[result]; };
       if (std::ranges::none_of(call.results, is_read)) continue;
-      const auto found = operators().find(call.name);
+      const auto found = operators().find(without_in_place(call.name));
       if (found == operators().end()) {
         throw Error(ErrorKind::kData, "'" + call.name + "' has no form in ONNX here");
       }
@@ -156,6 +156,12 @@ class Converter {
 
  private:
   using Operator = std::function<void(Converter&)>;
+  // What it changes in place is a new value.
+  static std::string without_in_place(std::string name) {
+    const size_t end = std::min(name.find('.'), name.size());
+    if (name[end - 1] == '_') name.erase(end - 1, 1);
+    return name;
+  }
   static const std::map<std::string, Operator>& operators();
 
   // --- nodes ---
@@ -597,6 +603,7 @@ const std::map<std::string, Converter::Operator>& Converter::operators() {
       {"aten::argmax", [](Converter& c) { c.argmax(); }},
       {"aten::cat", [](Converter& c) { c.concatenate(); }},
       {"aten::clamp", clamp},
+      {"aten::clamp_max", [](Converter& c) { c.binary("Min"); }},
       {"aten::clamp_min", clamp},
       {"aten::contiguous", convert},
       {"aten::cos", unary("Cos")},
@@ -612,7 +619,15 @@ const std::map<std::string, Converter::Operator>& Converter::operators() {
        [](Converter& c) {
          c.set(c.node("Expand", {c.in(0), c.list(c.result().shape)}));
        }},
+      {"aten::expand_as",
+       [](Converter& c) {
+         c.set(c.node("Expand", {c.in(0), c.list(c.result().shape)}));
+       }},
       {"aten::flatten.using_ints", reshape},
+      {"aten::expm1",
+       [](Converter& c) {
+         c.set(c.node("Sub", {c.node("Exp", {c.in(0)}), c.scalar(1.0, at::kFloat)}));
+       }},
       {"aten::floor", unary("Floor")},
       {"aten::gather",
        [](Converter& c) {
@@ -674,6 +689,11 @@ const std::map<std::string, Converter::Operator>& Converter::operators() {
       {"aten::softmax.int",
        [](Converter& c) {
          c.set(c.node("Softmax", {c.typed(0, c.result().type)}, {{"axis", c.integer(1)}}));
+       }},
+      {"aten::softplus",
+       [](Converter& c) {
+         FT_CHECK(c.number(1) == 1.0, "softplus without a factor");
+         c.unary("Softplus");
        }},
       {"aten::split_with_sizes", [](Converter& c) { c.split(); }},
       {"aten::sqrt", unary("Sqrt")},

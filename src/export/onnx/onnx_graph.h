@@ -34,7 +34,5 @@ struct OnnxNames {
 
 // The name of an initializer with the scales of a weight's rows, [N, 1] (`is_column`) or [N].
 [[nodiscard]] std::string scales_name(const std::string& weight, bool is_column);
-// How the name of an initializer ends whose rows are its weight's columns.
-inline constexpr char kTransposedEnd[] = ".transposed";
 
 }  // namespace finetune

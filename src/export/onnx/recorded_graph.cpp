@@ -34,7 +34,7 @@ using Kind = RecordedArgument::Kind;
 // A key that no tensor has and no program uses: it comes before autograd and all devices.
 constexpr auto kRecordingKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-constexpr size_t kPasses = 3;
+constexpr size_t kPasses = 4;
 
 struct Lengths {
   int64_t batch, tokens;
@@ -211,7 +211,7 @@ Trace trace_pass(const RecordedPass& pass, const Lengths& lengths) {
   return trace;
 }
 
-// The three passes together.
+// The passes together.
 class Merged {
  public:
   Merged(const std::array<Trace, kPasses>& traces, const std::array<Lengths, kPasses>& lengths)
@@ -238,7 +238,8 @@ class Merged {
 
  private:
   [[noreturn]] static void refuse(const std::string& what) {
-    throw Error(ErrorKind::kData, what + " depends on the length of the text");
+    throw Error(ErrorKind::kData,
+                what + " depends on the length of the text in a way that no graph of ONNX has");
   }
 
   DynamicSize size(const std::array<int64_t, kPasses>& values, const std::string& what) const {
@@ -357,12 +358,13 @@ RecordedGraph record_graph(const RecordedPass& pass) {
   const int64_t most = pass.most_tokens;
   if (most < 5) throw Error(ErrorKind::kData, "it reads fewer than 5 tokens");
   const int64_t longest = std::min<int64_t>(most, 12);
-  // T is no linear function of B.
+  // T is no linear function of B, and one is the longest text: RoPE may change on the way.
   const std::array<Lengths, kPasses> lengths = {{{.batch = 2, .tokens = longest},
                                                  {.batch = 3, .tokens = longest - 3},
-                                                 {.batch = 5, .tokens = longest - 1}}};
-  const std::array<Trace, kPasses> traces = {
-      trace_pass(pass, lengths[0]), trace_pass(pass, lengths[1]), trace_pass(pass, lengths[2])};
+                                                 {.batch = 5, .tokens = longest - 1},
+                                                 {.batch = 7, .tokens = most}}};
+  std::array<Trace, kPasses> traces;
+  for (size_t i = 0; i < kPasses; ++i) traces[i] = trace_pass(pass, lengths[i]);
   return Merged(traces, lengths).graph(pass);
 }
 

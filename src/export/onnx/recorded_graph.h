@@ -9,7 +9,7 @@
 #include "finetune/tensor/tensor.h"
 
 // A computation as ATen's operators, for any batch size B and any number of tokens T. It is the
-// model's own forward pass, run on the meta device for three pairs (B, T): an integer that differs
+// model's own forward pass, run on the meta device for some pairs (B, T): an integer that differs
 // between them is a function of B and T, and a pass that branches otherwise is refused.
 namespace finetune {
 
