@@ -99,6 +99,18 @@ class Onnx(ParityTest):
                     inputs = {key: value[row : row + 1, :length] for key, value in expected.items()}
                     self.assert_same(run_onnx(path, inputs), inputs["logits"], LOGITS)
 
+    def test_a_row_of_padding_alone_is_as_in_transformers(self):
+        import transformers
+
+        folder = FIXTURES / "bert-sequence_classification"
+        ids = numpy.array([[5, 6, 7, 8], [0, 0, 0, 0]])
+        mask = numpy.array([[1, 1, 1, 0], [0, 0, 0, 0]])
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
+        model = transformers.BertForSequenceClassification.from_pretrained(folder).eval()
+        with torch.no_grad():
+            theirs = model(**{name: torch.from_numpy(value) for name, value in inputs.items()}).logits
+        self.assert_same(run_onnx(self.export(folder), inputs), theirs.numpy(), LOGITS)
+
     def test_int8_is_as_near_as_the_quantisation_of_onnxruntime(self):
         ours, theirs = [], []
         for folder in encoders():

@@ -468,12 +468,13 @@ class Converter {
     const std::string keys = node("Transpose", {in(1)}, {{"perm", order}});
     const std::string query = node("Mul", {in(0), scalar(scale, at::kFloat)});
     std::string scores = node("MatMul", {query, keys});
-    if (has(3)) {
-      // Not infinite, so that a text that is all padding has no NaN.
-      const double lowest = std::numeric_limits<float>::lowest();
-      scores = node("Where", {in(3), scores, scalar(lowest, at::kFloat)});
-    }
-    set(node("MatMul", {node("Softmax", {scores}, {{"axis", int64_t{-1}}}), in(2)}));
+    // Not infinite, so that no token of a text that is all padding has NaN; its values are 0, as
+    // torch has them.
+    const double lowest = std::numeric_limits<float>::lowest();
+    if (has(3)) scores = node("Where", {in(3), scores, scalar(lowest, at::kFloat)});
+    std::string shares = node("Softmax", {scores}, {{"axis", int64_t{-1}}});
+    if (has(3)) shares = node("Where", {in(3), shares, scalar(0.0, at::kFloat)});
+    set(node("MatMul", {shares, in(2)}));
   }
 
   // --- weights ---
