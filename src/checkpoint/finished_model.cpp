@@ -123,7 +123,7 @@ bool is_result_file_name(std::string_view name) {
     if (!name.starts_with(split)) continue;
     const std::string_view rest = name.substr(split.size());
     return rest == kResultsEnd || rest == kAnswersEnd || rest == kBestAnswersEnd ||
-           rest == kNullOddsEnd;
+           rest == kNullOddsEnd || rest == kCalibrationEnd;
   }
   return false;
 }

@@ -24,6 +24,10 @@ void add_predictions(const RunFolder& run, RunReport& report);
 [[nodiscard]] std::optional<RunReport::Worst> worst_of(const RunFolder& run,
                                                        const nlohmann::ordered_json& label_names);
 
+// How sure the model was of its answers to the validation data, and how often right: the kinds of
+// eval_calibration.json. Null where the run has no such file, or a damaged one.
+[[nodiscard]] FileValue calibration_of(const RunFolder& run);
+
 // The rows that the run predicted: files, columns and how they are read.
 struct TestRows {
   std::vector<std::string> files;

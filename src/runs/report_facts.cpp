@@ -321,6 +321,7 @@ RunReport report_of(const RunFolder& run, size_t points) {
   report.results = results_of(run, log);
   report.label_names = label_names(run);
   report.worst = worst_of(run, report.label_names);
+  report.calibration = calibration_of(run);
   add_predictions(run, report);
   report.notes = notes_of(run, log, report.status);
   const auto is_start = [](const Json& event) { return member(event, "event") == "start"; };

@@ -133,6 +133,7 @@ Json run_json(const RunReport& run) {
              "changes", changes, "results", run.results, "label_names", run.label_names);
   put_predictions(run, json);
   if (run.worst) json["worst"] = worst_json(*run.worst);
+  if (!run.calibration.is_null()) json["calibration"] = run.calibration;
   json["notes"] = run.notes;
   json["data"] = run.data;
   put(json, "parameters", run.parameters, "device", run.device);

@@ -56,6 +56,39 @@ TEST(Calibration, DividesTheLogitsOfAFinishedClassifier) {
   EXPECT_FALSE(fs::exists(plain.out("calibration.json")));
 }
 
+TEST(Calibration, IsInTheReport) {
+  const TinyRun run(weather({{"calibrate", "true"}}));
+  ASSERT_EQ(run.train().code, 0);
+  const auto kinds_of = [&] {
+    const ProcessResult result =
+        testing::run(finetune_command({"report", run.out(), "--format", "json"}));
+    EXPECT_EQ(result.code, 0) << result.err;
+    const Json one = parse_json(result.out, "")["runs"][0];
+    return one.contains("calibration") ? one["calibration"] : Json();
+  };
+  const Json kinds = kinds_of();
+  ASSERT_EQ(kinds.size(), 1);
+  const Json results = parse_json(read_file(run.out("eval_results.json")), "");
+  EXPECT_EQ(kinds[0]["temperature"], results["eval_temperature"]);
+  double samples = 0.0;
+  double distance = 0.0;
+  double right = 0.0;
+  for (const Json& bin : kinds[0]["before"]) {
+    const auto count = bin["samples"].get<double>();
+    samples += count;
+    right += count * bin["accuracy"].get<double>();
+    distance += count * std::abs(bin["accuracy"].get<double>() - bin["confidence"].get<double>());
+  }
+  EXPECT_EQ(samples, results["eval_samples"].get<double>());
+  EXPECT_NEAR(right / samples, results["eval_accuracy"].get<double>(), 1e-9);
+  EXPECT_NEAR(distance / samples, results["eval_ece"].get<double>(), 1e-9);
+  EXPECT_NEAR(kinds[0]["coverage"][19].get<double>(), results["eval_accuracy"].get<double>(), 1e-9);
+  for (const char* damaged : {"{", "{\"kinds\": 3}", "{\"kinds\": [{\"name\": \"x\"}]}"}) {
+    write_file(run.out("eval_calibration.json"), damaged);
+    EXPECT_TRUE(kinds_of().is_null()) << damaged;
+  }
+}
+
 TEST(Calibration, IsRepairedAndRefusedWhereThereIsNothingToCalibrate) {
   const TinyRun run(weather({{"calibrate", "true"}}));
   ASSERT_EQ(run.train().code, 0);

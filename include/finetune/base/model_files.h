@@ -76,7 +76,7 @@ inline constexpr std::array<const char*, 3> kSentencePieceFiles = {"sentencepiec
          std::ranges::find(kSentencePieceFiles, name) != kSentencePieceFiles.end();
 }
 
-// Metrics and predictions. Names that end with one of the last four begin with "eval" or "predict".
+// Metrics and predictions. Names that end with one of the last five begin with "eval" or "predict".
 inline constexpr char kAllResultsFile[] = "all_results.json";
 inline constexpr char kResultLinesFile[] = "predict_results.txt";
 inline constexpr char kTokenLabelsFile[] = "predictions.txt";
@@ -86,5 +86,6 @@ inline constexpr char kResultsEnd[] = "_results.json";
 inline constexpr char kAnswersEnd[] = "_predictions.json";
 inline constexpr char kBestAnswersEnd[] = "_nbest_predictions.json";
 inline constexpr char kNullOddsEnd[] = "_null_odds.json";
+inline constexpr char kCalibrationEnd[] = "_calibration.json";
 
 }  // namespace finetune

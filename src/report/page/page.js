@@ -529,6 +529,45 @@ function classScores(parent, run) {
   section(parent, many ? `Predictions of ${run.name}` : 'Predictions', el('p', {class: 'quiet', text: c.source}),
     table(['label', 'precision', 'recall', 'F1', 'samples'], c.scores.map((s) => [s.label, ...[s.precision, s.recall, s.f1].map((v) => v.toFixed(3)), number(s.samples)]), {numbers: [1, 2, 3, 4]}));
 }
+// Shares between 0 and 1 as lines of points {x, y, name}; with `fair`, the line on which they are equal.
+function shares(parent, title, axis, lines, fair) {
+  const figure = el('figure', {}, el('figcaption', {}, el('h3', {text: title}), ...(lines.length > 1 ? [el('p', {class: 'quiet'}, ...lines.map((l, i) => el('span', {style: `color:var(--c${i});margin-right:1em`, text: `● ${l.name}`})))] : [])));
+  parent.append(figure);
+  drawers.push(() => {
+    figure.querySelectorAll('svg').forEach((old) => old.remove());
+    const width = Math.max(260, figure.clientWidth - 20), height = 230, left = 40, bottom = 26, right = 12, top = 8;
+    const svg = shape('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': title});
+    const fx = (v) => left + v * (width - left - right), fy = (v) => height - bottom - v * (height - bottom - top);
+    for (const y of [0, 0.25, 0.5, 0.75, 1]) {
+      svg.append(shape('line', {class: 'grid', x1: left, x2: width - right, y1: fy(y), y2: fy(y)}));
+      svg.append(shape('text', {x: left - 6, y: fy(y) + 4, 'text-anchor': 'end'}, String(y)));
+    }
+    if (fair) svg.append(shape('line', {class: 'axis', 'stroke-dasharray': '4 4', x1: fx(0), y1: fy(0), x2: fx(1), y2: fy(1)}));
+    lines.forEach((line, i) => {
+      const d = line.points.map((p, j) => `${j ? 'L' : 'M'}${fx(p.x).toFixed(1)} ${fy(p.y).toFixed(1)}`).join('');
+      svg.append(shape('path', {d, fill: 'none', 'stroke-width': 1.6, style: `stroke:var(--c${i})`}));
+      for (const p of line.points) {
+        const mark = shape('circle', {cx: fx(p.x), cy: fy(p.y), r: 2.6, style: `fill:var(--c${i})`});
+        mark.append(shape('title', {}, p.name));
+        svg.append(mark);
+      }
+    });
+    figure.append(svg);
+    axisLabels(svg, height - 8, left - 20, width, [0, 0.25, 0.5, 0.75, 1].map((x) => ({x: fx(x), text: x === 0.5 ? `${axis} 0.5` : String(x)})));
+  });
+}
+function calibration(parent, run) {
+  if (!run.calibration || run.calibration.length === 0) return;
+  const charts = el('div', {class: 'charts'});
+  section(parent, many ? `Calibration of ${run.name}` : 'Calibration', el('p', {class: 'quiet', text: 'of the validation data: how often the model is right where it is so sure, and among the answers of which it is surest'}), charts);
+  const percent = (v) => `${(100 * v).toFixed(1)} %`;
+  for (const kind of run.calibration) {
+    const of = `${kind.name ? kind.name + ', ' : ''}${number(kind.samples)} answers`;
+    const points = (bins) => bins.map((b) => ({x: b.confidence, y: b.accuracy, name: `${number(b.samples)} answers, ${percent(b.confidence)} sure, ${percent(b.accuracy)} right`}));
+    shares(charts, `Reliability: ${of}`, 'confidence', [{name: 'as it is', points: points(kind.before)}, {name: `temperature ${number(kind.temperature)}`, points: points(kind.after)}], true);
+    shares(charts, `Right among the surest: ${of}`, 'share answered', [{name: 'right', points: kind.coverage.map((y, i) => ({x: (i + 1) / kind.coverage.length, y, name: `of the surest ${percent((i + 1) / kind.coverage.length)}: ${percent(y)} right`}))}], false);
+  }
+}
 function worst(parent, run) {
   const w = run.worst;
   if (!w) return;
@@ -582,6 +621,7 @@ function build() {
     dataSection(main, run);
     confusion(main, run);
     classScores(main, run);
+    calibration(main, run);
     worst(main, run);
     configuration(main, run);
   }

@@ -11,6 +11,7 @@
 #include "finetune/data/decision_dataset.h"
 #include "finetune/data/decision_prompt.h"
 #include "finetune/task/metrics.h"
+#include "finetune/task/prediction_files.h"
 #include "finetune/task/predictor.h"
 #include "finetune/task/setup.h"
 #include "finetune/task/task.h"
@@ -79,6 +80,7 @@ struct DecisionTaskOptions {
 
 // accuracy, brier, ece (of 15 bins of equal width), nll, and score_mae where there are scores.
 // `calibrates`: also the best temperature of each type with enough questions.
+[[nodiscard]] std::unique_ptr<PredictionFiles> make_decision_files();  // of validation data
 [[nodiscard]] std::unique_ptr<Metrics> make_decision_metrics(bool calibrates);
 
 }  // namespace finetune

@@ -5,6 +5,7 @@
 
 #include "task/decision/decision.h"
 #include "task/metrics/calibration.h"
+#include "task/metrics/calibration_file.h"
 #include "task/metrics/temperature.h"
 
 namespace finetune {
@@ -63,6 +64,22 @@ class DecisionMetrics final : public Metrics {
 };
 
 }  // namespace
+
+std::unique_ptr<PredictionFiles> make_decision_files() {
+  return std::make_unique<CalibrationFile>([](const Batch& batch, const Outputs& outputs,
+                                              const CalibrationFile::Take& take) {
+    const Tensor logs = at::log_softmax(outputs.logits.to(at::kCPU, at::kDouble), -1).contiguous();
+    const auto* values = logs.const_data_ptr<double>();
+    const BatchGroups groups(batch);
+    for (const DecisionGroup& group : groups.groups) {
+      const size_t options = group.target.size();
+      if (options > 0) {
+        take(std::string(name_of(group.type)), std::span(values, options), group.target);
+      }
+      values += logs.size(1);
+    }
+  });
+}
 
 std::unique_ptr<Metrics> make_decision_metrics(bool calibrates) {
   return std::make_unique<DecisionMetrics>(calibrates);

@@ -95,8 +95,11 @@ class DecisionSetup final : public LabelledSetup {
     return model;
   }
 
-  [[nodiscard]] Results make_results(Split /*split*/) const override {
-    return {make_decision_metrics(args().calibrate.value_or(true) && context().trains), nullptr};
+  [[nodiscard]] Results make_results(Split split) const override {
+    const bool calibrates = args().calibrate.value_or(true) && context().trains;
+    Results results{make_decision_metrics(calibrates), nullptr};
+    if (calibrates && split == Split::kValidation) results.files = make_decision_files();
+    return results;
   }
 
   // What transformers' decision pipeline reads next to the model.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "task/metrics/calibration.h"
 
-#include <ATen/ops/log_softmax.h>
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -13,6 +11,7 @@
 #include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
+#include "task/metrics/calibration_file.h"
 #include "task/metrics/temperature.h"
 
 namespace finetune {
@@ -27,18 +26,10 @@ class CalibrationMetrics final : public Metrics {
   void add(const Batch& batch, const Outputs& outputs) override {
     own_->add(batch, outputs);
     if (outputs.targets == 0) return;
-    const Tensor logs = at::log_softmax(outputs.logits.to(at::kCPU, at::kDouble), -1).contiguous();
-    const auto classes = static_cast<size_t>(logs.size(1));
-    const auto* values = logs.const_data_ptr<double>();
-    std::vector<float> target(classes);
-    for (size_t i = 0; i < batch.classes.size(); ++i) {
-      if (batch.classes[i] == kIgnoredLabel) continue;
-      std::ranges::fill(target, 0.0F);
-      target[static_cast<size_t>(batch.classes[i])] = 1.0F;
-      const std::span<const double> row(values + i * classes, classes);
-      scores_.add(row, target);
-      fit_.add(row, target);
-    }
+    for_each_class_sample(batch, outputs, [this](const std::string&, auto logs, auto target) {
+      scores_.add(logs, target);
+      fit_.add(logs, target);
+    });
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
@@ -58,6 +49,11 @@ class CalibrationMetrics final : public Metrics {
 
 }  // namespace
 
+size_t ProbabilityScores::bin_of(double confidence) {
+  const auto number = static_cast<int64_t>(std::ceil(confidence * kBins)) - 1;
+  return static_cast<size_t>(std::clamp<int64_t>(number, 0, kBins - 1));
+}
+
 bool ProbabilityScores::add(std::span<const double> logs, std::span<const float> target) {
   const auto best = static_cast<size_t>(std::ranges::max_element(logs) - logs.begin());
   const auto wanted = static_cast<size_t>(std::ranges::max_element(target) - target.begin());
@@ -67,10 +63,8 @@ bool ProbabilityScores::add(std::span<const double> logs, std::span<const float>
     if (should > 0.0) nll_ -= should * logs[i];
     brier_ += (p - should) * (p - should);
   }
-  // Bins are (low, high], the first one has 0, too.
   const double confidence = std::exp(logs[best]);
-  const auto number = static_cast<int64_t>(std::ceil(confidence * kBins)) - 1;
-  Bin& bin = bins_[static_cast<size_t>(std::clamp<int64_t>(number, 0, kBins - 1))];
+  Bin& bin = bins_[bin_of(confidence)];
   bin.confidence += confidence;
   bin.right += best == wanted ? 1.0 : 0.0;
   ++count_;

@@ -24,8 +24,11 @@ class ProbabilityScores {
   // Guo et al. 2017, equation 3) and nll.
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const;
 
- private:
   static constexpr int64_t kBins = 15;
+  // Bins are (low, high], the first one has 0, too.
+  [[nodiscard]] static size_t bin_of(double confidence);
+
+ private:
   struct Bin {
     double confidence = 0.0, right = 0.0;
   };

@@ -7,6 +7,7 @@
 #include "finetune/config/class_weights.h"
 #include "finetune/data/classification_dataset.h"
 #include "task/metrics/calibration.h"
+#include "task/metrics/calibration_file.h"
 #include "task/metrics/class_metrics.h"
 #include "task/sequence_classification/sequence_classification.h"
 #include "task/setup/labelled_setup.h"
@@ -76,6 +77,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
     results.metrics = make_sequence_classification_metrics(survey_.problem, args().metric_name);
     if (calibrates() && split == Split::kValidation) {
       results.metrics = with_calibration(std::move(results.metrics));
+      results.files = std::make_unique<CalibrationFile>(for_each_class_sample);
     }
     if (split == Split::kTest) {
       results.files = make_classification_files(survey_.problem, complete({}).id2label);
