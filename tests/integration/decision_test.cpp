@@ -113,6 +113,7 @@ TEST(Decision, AnswersRequestsFromAFileAndFromStandardInput) {
   run.folder().write("requests.jsonl", std::string(kRequest) + "\n");
   const ProcessResult of_file = run.predict({"--input", run.folder() / "requests.jsonl"});
   ASSERT_EQ(of_file.code, 0) << of_file.err;
+  EXPECT_THAT(of_file.err, HasSubstr("% of the time in the model"));
   const Json answer = parse_json(of_file.out, "");
   EXPECT_EQ(answer["rough"]["type"], "noul");
   EXPECT_TRUE(answer["who"]["probabilities"].contains("several"));

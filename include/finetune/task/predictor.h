@@ -93,6 +93,8 @@ class Predictor {
   // Returns one answer per query. Throws Error(kData) that starts with the query's position.
   [[nodiscard]] virtual std::vector<nlohmann::ordered_json> answer(
       const std::vector<Query>& queries) = 0;
+  // Seconds in the model itself, of all answers so far; nullopt: not measured.
+  [[nodiscard]] virtual std::optional<double> model_seconds() const { return std::nullopt; }
 };
 
 // Returns the task named as in transformers' pipelines ("token-classification", "ner") or in the

@@ -26,6 +26,7 @@
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
 #include "finetune/data/rows.h"
+#include "finetune/report/duration_text.h"
 #include "finetune/report/progress.h"
 #include "finetune/task/nearest_texts.h"
 #include "finetune/task/predictor.h"
@@ -522,13 +523,17 @@ void answer_file(const AnsweredFile& file, int64_t texts, Predictor& model, Answ
   AnswerProgress progress(shows);
   if (shows) progress.begin(rows_of(file.task.rows, input, rows.reading), answered);
   int64_t count = 0;
+  double seconds = 0.0;  // of answers
   std::vector<Query> queries;
   // A caller that writes requests to standard input waits for each answer.
   const bool waits = file.task.rows == RowTask::kDecision && input == "-";
   const size_t at_a_time = waits ? 1 : kQueriesAtATime;
   const auto answer = [&] {
     const auto size = std::ssize(queries);
+    const auto begun = std::chrono::steady_clock::now();
     write_answers(model, queries, output);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
+    seconds += taken.count();
     progress.add(size);
   };
   const auto add = [&](Query query) {
@@ -543,6 +548,15 @@ void answer_file(const AnsweredFile& file, int64_t texts, Predictor& model, Answ
   }
   if (!queries.empty()) answer();
   if (count == 0 && file.reads_input) refuse_without_texts();
+  const std::optional<double> of_model = model.model_seconds();
+  if (!of_model || count <= answered || seconds <= 0.0) return;
+  const double share = 100.0 * *of_model / seconds;
+  log::info(
+      format_text("{} requests in {}, {} a second: {} % of the time in the model, {} % for "
+                  "prompts and answers",
+                  count - answered, duration_text(seconds),
+                  format_number("%.3g", static_cast<double>(count - answered) / seconds),
+                  format_number("%.1f", share), format_number("%.1f", 100.0 - share)));
 }
 
 // Prints the nearest of the texts of the command line and of --input.

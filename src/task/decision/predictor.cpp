@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/softmax.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -71,6 +72,8 @@ class DecisionPredictor final : public Predictor {
     return answers;
   }
 
+  [[nodiscard]] std::optional<double> model_seconds() const override { return model_seconds_; }
+
  private:
   struct Asked {
     size_t query;
@@ -128,9 +131,12 @@ class DecisionPredictor final : public Predictor {
       }
     }
     const c10::InferenceMode inference;
+    const auto begun = std::chrono::steady_clock::now();
     const Tensor scores =
         decision_scores(*model_, make_model_input(batch, device_, std::nullopt), groups, labels_)
             .to(at::kCPU, at::kDouble);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
+    model_seconds_ += taken.count();
     int64_t row = 0;
     for (const Asked& one : asked) {
       for (const DecisionQuestion& question : one.questions) {
@@ -154,6 +160,7 @@ class DecisionPredictor final : public Predictor {
   std::shared_ptr<const DecisionPrompter> prompter_;
   LabelIds labels_;
   std::vector<int64_t> most_options_;  // of DecisionOptions
+  double model_seconds_ = 0.0;
   std::unique_ptr<Model> model_;
 };
 
