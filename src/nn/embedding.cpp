@@ -57,7 +57,7 @@ Value Embedding::operator()(const Tensor& ids, Pass& p, int64_t padding_id) cons
   bool needs_gradient = p.trains(weight_);
   if (adapter) needs_gradient = p.trains(adapter->a) || p.trains(adapter->b) || needs_gradient;
   Tensor rows = p.options().parameters->gather_rows(weight_, ids);
-  if (p.options().int8_products && has_int8_codes(weight_.sizes().vec())) {
+  if (p.options().int8_products && has_int8_codes(weight_.sizes())) {
     rows = int8_rounded(rows_of(rows)).view(rows.sizes());
   }
   const Value y = p.result(std::move(rows), needs_gradient);

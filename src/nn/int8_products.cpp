@@ -20,7 +20,7 @@
 
 namespace finetune::nn {
 
-bool has_int8_codes(const std::vector<int64_t>& shape) {
+bool has_int8_codes(c10::IntArrayRef shape) {
   constexpr int64_t kFewRows = 16;
   return shape.size() == 2 && shape[0] >= kFewRows;
 }

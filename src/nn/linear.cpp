@@ -279,8 +279,7 @@ Int8Matrix int8_matrix_of(const Weight& weight, const Pass& p) {
 Value product_with(Matrix matrix, const Weight& bias, Value x, Pass& p) {
   if (p.options().without_adapter) matrix.lora.reset();
   if (p.is_plain()) return plain_product(matrix, bias, x, p);
-  if (p.options().int8_products && !matrix.is_transposed &&
-      has_int8_codes(matrix.weight.sizes().vec())) {
+  if (p.options().int8_products && !matrix.is_transposed && has_int8_codes(matrix.weight.sizes())) {
     FT_CHECK(!p.records() && !matrix.lora, "products of integers have no gradients");
     return {.tensor = int8_linear(x.tensor, int8_matrix_of(matrix.weight, p), p.values(bias))};
   }

@@ -216,6 +216,31 @@ std::string shown_text(const std::string& text) {
   return printable(shortened(text, kLongestExample));
 }
 
+FileValue calibration_of(const RunFolder& run) {
+  const std::string path = join_path(run.path, std::string("eval") + kCalibrationEnd);
+  if (FileSystem::local().type(path) != FileType::kFile) return nullptr;
+  try {
+    const Json stored = read_json_file(path, ErrorKind::kData, {.max_bytes = 1 << 20});
+    const Json kinds = member(stored, "kinds");
+    const auto is_points = [](const Json& bins) {
+      return bins.is_array() && std::ranges::all_of(bins, [](const Json& bin) {
+               return member(bin, "samples").is_number() && member(bin, "confidence").is_number() &&
+                      member(bin, "accuracy").is_number();
+             });
+    };
+    const auto is_whole = [&](const Json& kind) {
+      const Json coverage = member(kind, "coverage");
+      return member(kind, "name").is_string() && member(kind, "samples").is_number() &&
+             member(kind, "temperature").is_number() && is_points(member(kind, "before")) &&
+             is_points(member(kind, "after")) && coverage.is_array() &&
+             std::ranges::all_of(coverage, [](const Json& one) { return one.is_number(); });
+    };
+    if (kinds.is_array() && std::ranges::all_of(kinds, is_whole)) return kinds;
+  } catch (const Error&) {  // damaged, or being replaced: the report does without
+  }
+  return nullptr;
+}
+
 void add_predictions(const RunFolder& run, RunReport& report) {
   if (member(run.config(), "task") != "sequence_classification") return;
   try {

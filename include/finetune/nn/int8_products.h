@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "finetune/tensor/tensor.h"
 
 // Products as an export in int8 computes them, with onnxruntime's dynamic quantisation
@@ -12,7 +9,7 @@
 namespace finetune::nn {
 
 // Whether a matrix of this shape has codes; the few rows of a classifier's labels have none.
-[[nodiscard]] bool has_int8_codes(const std::vector<int64_t>& shape);
+[[nodiscard]] bool has_int8_codes(c10::IntArrayRef shape);
 // Returns the scale of each row of w [N, C], [N, 1]: its largest value has the code 127.
 [[nodiscard]] Tensor int8_scales(const Tensor& w);
 [[nodiscard]] Tensor int8_codes(const Tensor& w);
@@ -21,8 +18,8 @@ namespace finetune::nn {
 
 // A matrix [N, C] for products.
 struct Int8Matrix {
-  Tensor
-      codes;  // packed as oneDNN takes them; the values in float32 where torch has no such product
+  // Packed as oneDNN takes them; where torch has no such product, the values in float32.
+  Tensor codes;
   Tensor scales;  // [N] float32
 };
 [[nodiscard]] Int8Matrix int8_matrix(const Tensor& w);

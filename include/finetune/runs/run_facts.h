@@ -124,7 +124,7 @@ struct RunReport {
     FileValue positives = FileValue::array(), others = FileValue::array();
   };
   std::optional<Worst> worst;
-  FileValue calibration;  // the content of eval_calibration.json; null if missing
+  FileValue calibration;  // the kinds of eval_calibration.json; null if missing
   std::vector<std::string> notes;
   FileValue data = FileValue::object();         // of the newest session, by split
   std::optional<FileValue> parameters, device;  // of the newest session; null if not recorded

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/process/command_line.h"
 #include "cli/process/commands.h"
@@ -229,10 +230,9 @@ void compare_bases(const std::string& folder) {
             << std::endl;
 }
 
-// Prints the metrics of a model on its run's validation data, and those with the products of an
-// export in int8.
-void compare_metrics(const std::string& folder) {
-  const LoadedConfig config = keys_of_run(kVerifyMetrics, folder, {});
+// Prints the metrics of the model of a run's keys on its validation data, and those with the
+// products of an export in int8.
+void compare_metrics(const LoadedConfig& config) {
   log::set_level("warning");
   const auto own = run_evaluation(config, EvaluatedModel::kTrained);
   const auto other = run_evaluation(config, EvaluatedModel::kTrained, /*int8_products=*/true);
@@ -345,7 +345,8 @@ int export_model(const Arguments& arguments) {
   const auto write = is_onnx                          ? export_onnx
                      : request.out.ends_with(".gguf") ? export_gguf
                                                       : export_folder;
-  if (verify == "metrics") (void)keys_of_run(kVerifyMetrics, folder, {});  // before the work
+  std::optional<LoadedConfig> of_run;  // before the work, which would be for nothing
+  if (verify == "metrics") of_run = keys_of_run(kVerifyMetrics, folder, {});
   const ExportReport report = write(model, request.out, request.options);
   std::cout << printable_line(format_text("{}{} is in {}: {} tensors, {}, {}", folder,
                                           model.has_adapter ? " merged into " + model.base : "",
@@ -353,7 +354,7 @@ int export_model(const Arguments& arguments) {
                                           bytes_text(report.bytes)))
             << "\n";
   if (report.logits) std::cout << logits_text(*report.logits, report.type) << "\n";
-  if (verify == "metrics") compare_metrics(folder);
+  if (of_run) compare_metrics(*of_run);
   return kExitFinished;
 }
 

@@ -220,12 +220,12 @@ std::string example_text(const MergedModel& model, const OnnxModel& onnx, const 
       inputs.substr(0, inputs.size() - 1), outputs);
 }
 
-// The files that go with it: tokenizer, configuration and how to use them.
-std::vector<std::pair<std::string, std::string>> small_files(const MergedModel& model,
-                                                             const OnnxModel& onnx,
-                                                             const std::string& name) {
+// The names and contents of the files that go with it: tokenizer, configuration and how to use
+// them.
+using SmallFiles = std::vector<std::pair<std::string, std::string>>;
+SmallFiles small_files(const MergedModel& model, const OnnxModel& onnx, const std::string& name) {
   FileSystem& files = FileSystem::local();
-  std::vector<std::pair<std::string, std::string>> all;
+  SmallFiles all;
   const auto is_taken = [&](const std::string& one) {
     return std::ranges::any_of(all, [&](const auto& file) { return file.first == one; });
   };
@@ -316,6 +316,37 @@ void load_onnx(Model& model, const StagedOutput& output, const StagedOutput* dat
   (void)load_weights(model, names, read, output.path());
 }
 
+// Throws Error(kUsage) if a file would be replaced that is not the same and may not be.
+void check_replaceable(const SmallFiles& others, const std::string& folder, bool overwrite) {
+  FileSystem& files = FileSystem::local();
+  for (const auto& [file, text] : others) {
+    const std::string path = join_path(folder, file);
+    if (!files.exists(path) || overwrite || files.read_all(path) == text) continue;
+    throw Error(ErrorKind::kUsage,
+                "'" + path +
+                    "', which goes with the file, exists; choose another folder, or "
+                    "replace it with --overwrite");
+  }
+}
+
+// The file gets its name last, so that where it is the export is complete. One that is replaced
+// goes first where weights are in a second file: it must not read those of another.
+void commit(StagedOutput& output, StagedOutput* data, const std::string& out, bool overwrite,
+            const SmallFiles& others) {
+  FileSystem& files = FileSystem::local();
+  const std::string second = out + "_data";
+  const bool is_replaced = overwrite && files.exists(out);
+  if (is_replaced && (data != nullptr || files.exists(second))) files.remove_file(out);
+  if (is_replaced && data == nullptr && files.exists(second)) files.remove_file(second);
+  for (const auto& [file, text] : others) {
+    const std::string path = join_path(parent_path(out), file);
+    files.make_directories(parent_path(path));
+    files.write_atomically(path, text);
+  }
+  if (data != nullptr) data->commit();
+  output.commit();
+}
+
 }  // namespace
 
 ExportReport export_onnx(const MergedModel& model, const std::string& out,
@@ -334,15 +365,8 @@ ExportReport export_onnx(const MergedModel& model, const std::string& out,
   FileSystem& files = FileSystem::local();
   const std::string name = file_name(out);
   const std::string folder = parent_path(out);
-  const auto others = small_files(model, onnx, name);
-  for (const auto& [file, text] : others) {
-    const std::string path = join_path(folder, file);
-    if (!files.exists(path) || options.overwrite || files.read_all(path) == text) continue;
-    throw Error(ErrorKind::kUsage,
-                "'" + path +
-                    "', which goes with the file, exists; choose another folder, or "
-                    "replace it with --overwrite");
-  }
+  const SmallFiles others = small_files(model, onnx, name);
+  check_replaceable(others, folder, options.overwrite);
   if (files.type(out) == FileType::kDirectory) {
     throw Error(ErrorKind::kUsage, "'" + out + "' is a folder; choose another name");
   }
@@ -383,19 +407,7 @@ ExportReport export_onnx(const MergedModel& model, const std::string& out,
   if (std::ranges::none_of(others, is_tokenizer)) {
     log::warning("'" + model.folder + "' has no tokenizer, so that " + out + " goes without one");
   }
-  // The file gets its name last, so that where it is the export is complete. One that is replaced
-  // goes first where weights are in a second file: it must not read those of another.
-  const std::string second = out + "_data";
-  const bool is_replaced = options.overwrite && files.exists(out);
-  if (is_replaced && (data || files.exists(second))) files.remove_file(out);
-  if (is_replaced && !data && files.exists(second)) files.remove_file(second);
-  for (const auto& [file, text] : others) {
-    const std::string path = join_path(folder, file);
-    files.make_directories(parent_path(path));
-    files.write_atomically(path, text);
-  }
-  if (data) data->commit();
-  output.commit();
+  commit(output, data ? &*data : nullptr, out, options.overwrite, others);
   return report;
 }
 

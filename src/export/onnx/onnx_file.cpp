@@ -215,13 +215,14 @@ class Reader {
     }
   }
   [[nodiscard]] std::string text(const Field& field) const {
-    if (field.wire != 2 || field.end - field.begin > kMostHeader) damaged("a text that is none");
+    if (field.wire != 2 || field.end - field.begin > kMostHeader)
+      damaged("a field that is not a text");
     std::string value(field.end - field.begin, '\0');
     file_.read_at(field.begin, value.data(), value.size());
     return value;
   }
   [[nodiscard]] Reader inside(const Field& field) const {
-    if (field.wire != 2) damaged("a message that is none");
+    if (field.wire != 2) damaged("a field that is not a message");
     return {file_, where_, field.begin, field.end};
   }
   [[noreturn]] void damaged(const std::string& what) const {

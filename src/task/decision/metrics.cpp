@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <span>
+#include <string>
 
 #include "task/decision/decision.h"
 #include "task/metrics/calibration.h"
@@ -11,18 +14,28 @@
 namespace finetune {
 namespace {
 
+// Calls `visit` with each question of a batch that has a target, and the logarithms of its options'
+// probabilities.
+void for_each_answer(
+    const Batch& batch, const Outputs& outputs,
+    const std::function<void(const DecisionGroup& group, std::span<const double> logs)>& visit) {
+  const Tensor logs = at::log_softmax(outputs.logits.to(at::kCPU, at::kDouble), -1).contiguous();
+  const auto* values = logs.const_data_ptr<double>();
+  const BatchGroups groups(batch);
+  for (const DecisionGroup& group : groups.groups) {
+    if (!group.target.empty()) visit(group, {values, group.target.size()});
+    values += logs.size(1);
+  }
+}
+
 class DecisionMetrics final : public Metrics {
  public:
   explicit DecisionMetrics(bool calibrates) : calibrates_(calibrates) {}
 
   void add(const Batch& batch, const Outputs& outputs) override {
-    const Tensor logs = at::log_softmax(outputs.logits.to(at::kCPU, at::kDouble), -1).contiguous();
-    const auto* values = logs.const_data_ptr<double>();
-    const BatchGroups groups(batch);
-    for (const DecisionGroup& group : groups.groups) {
-      if (!group.target.empty()) add(group, values);
-      values += logs.size(1);
-    }
+    for_each_answer(
+        batch, outputs,
+        [this](const DecisionGroup& group, std::span<const double> logs) { add(group, logs); });
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
@@ -41,8 +54,7 @@ class DecisionMetrics final : public Metrics {
   }
 
  private:
-  void add(const DecisionGroup& group, const double* logs) {
-    const std::span<const double> row(logs, group.target.size());
+  void add(const DecisionGroup& group, std::span<const double> row) {
     right_ += probabilities_.add(row, group.target) ? 1 : 0;
     if (calibrates_) fits_[static_cast<size_t>(group.type)].add(row, group.target);
     ++questions_;
@@ -68,16 +80,9 @@ class DecisionMetrics final : public Metrics {
 std::unique_ptr<PredictionFiles> make_decision_files() {
   return std::make_unique<CalibrationFile>([](const Batch& batch, const Outputs& outputs,
                                               const CalibrationFile::Take& take) {
-    const Tensor logs = at::log_softmax(outputs.logits.to(at::kCPU, at::kDouble), -1).contiguous();
-    const auto* values = logs.const_data_ptr<double>();
-    const BatchGroups groups(batch);
-    for (const DecisionGroup& group : groups.groups) {
-      const size_t options = group.target.size();
-      if (options > 0) {
-        take(std::string(name_of(group.type)), std::span(values, options), group.target);
-      }
-      values += logs.size(1);
-    }
+    for_each_answer(batch, outputs, [&](const DecisionGroup& group, std::span<const double> logs) {
+      take(std::string(name_of(group.type)), logs, group.target);
+    });
   });
 }
 

@@ -49,7 +49,7 @@ class DecisionPredictor final : public Predictor {
     labels_ = has_jev ? jev_rows(config_.jev) : label_ids(files_.settings, *prompter_);
     if (has_jev) most_options_ = sizes_of(labels_);
     model_ = load_for_prediction(has_jev ? std::optional(Head::kDecision) : std::nullopt,
-                                 "decision", folder_, device_, options);
+                                 "decision", folder_, config_, device_, options);
   }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {

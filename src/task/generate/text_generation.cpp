@@ -39,7 +39,8 @@ class TextGenerator final : public Predictor {
       throw Error(ErrorKind::kData, folder_ + ": a " + config_.model_type +
                                         " predicts masked words and generates no text");
     }
-    model_ = load_for_prediction(std::nullopt, "text-generation", folder_, device_, options_);
+    model_ =
+        load_for_prediction(std::nullopt, "text-generation", folder_, config_, device_, options_);
     if (options_.chat) prepare_chat();
     generator_ = std::make_unique<Generator>(*model_, device_, generation_,
                                              static_cast<uint64_t>(options_.seed));

@@ -11,7 +11,6 @@
 
 #include "finetune/base/model_files.h"
 #include "task/metrics/calibration.h"
-#include "task/metrics/temperature.h"
 
 namespace finetune {
 namespace {
@@ -73,35 +72,23 @@ Json coverage_of(std::vector<Answer> answers) {
 void CalibrationFile::add(const Batch& batch, const Outputs& outputs) {
   if (outputs.targets == 0) return;
   samples_(batch, outputs, [this](const std::string& name, auto logs, auto target) {
-    Kind& kind = kinds_[name];
-    kind.logs.insert(kind.logs.end(), logs.begin(), logs.end());
-    kind.targets.insert(kind.targets.end(), target.begin(), target.end());
-    kind.ends.push_back(kind.logs.size());
+    kinds_[name].add(logs, target);
   });
 }
 
 std::string CalibrationFile::text() const {
   Json kinds = Json::array();
-  for (const auto& [name, kind] : kinds_) {
-    const auto for_each = [&kind = kind](const auto& visit) {
-      size_t begin = 0;
-      for (const size_t end : kind.ends) {
-        visit(std::span(kind.logs).subspan(begin, end - begin),
-              std::span(kind.targets).subspan(begin, end - begin));
-        begin = end;
-      }
-    };
-    TemperatureFit fit;
-    for_each([&](auto logs, auto target) { fit.add(logs, target); });
-    const double temperature = fit.fit().temperature;
-    const auto answers_at = [&](double at) {
+  for (const auto& [name, samples] : kinds_) {
+    const double temperature = samples.fit().temperature;
+    const auto answers_at = [&samples = samples](double at) {
       std::vector<Answer> answers;
-      for_each([&](auto logs, auto target) { answers.push_back(answer_of(logs, target, at)); });
+      samples.for_each(
+          [&](auto logs, auto target) { answers.push_back(answer_of(logs, target, at)); });
       return answers;
     };
     const std::vector<Answer> after = answers_at(temperature);
     kinds.push_back({{"name", name},
-                     {"samples", kind.ends.size()},
+                     {"samples", samples.size()},
                      {"temperature", temperature},
                      {"before", bins_of(answers_at(1.0))},
                      {"after", bins_of(after)},

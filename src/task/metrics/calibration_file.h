@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "finetune/task/prediction_files.h"
+#include "task/metrics/temperature.h"
 
 namespace finetune {
 
@@ -30,14 +30,8 @@ class CalibrationFile final : public PredictionFiles {
   [[nodiscard]] std::string text() const;  // of the file
 
  private:
-  struct Kind {
-    std::vector<double> logs;
-    std::vector<float> targets;
-    std::vector<size_t> ends;  // of each sample in both
-  };
-
   Samples samples_;
-  std::map<std::string, Kind> kinds_;
+  std::map<std::string, TemperatureFit> kinds_;
 };
 
 // The samples of one class each of which the logits [samples, classes] are, with a target in

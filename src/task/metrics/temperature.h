@@ -18,6 +18,16 @@ class TemperatureFit {
   // One sample: the scores of its options, and the probability of each. Requires: as many.
   void add(std::span<const double> scores, std::span<const float> target);
   [[nodiscard]] int64_t size() const { return std::ssize(ends_); }
+  // Calls `visit` with the scores and the target of each sample, in the order of add().
+  template <class Visit>
+  void for_each(const Visit& visit) const {
+    size_t begin = 0;
+    for (const size_t end : ends_) {
+      visit(std::span(scores_).subspan(begin, end - begin),
+            std::span(targets_).subspan(begin, end - begin));
+      begin = end;
+    }
+  }
 
   struct Result {
     double temperature = 1.0;

@@ -35,7 +35,7 @@ class FillMask final : public Predictor {
     const auto& mask = encoder_.tokenizer().special_tokens().mask;
     if (!mask) throw Error(ErrorKind::kData, folder_ + ": its tokenizer names no mask token");
     mask_ = *mask;
-    model_ = load_for_prediction(std::nullopt, "fill-mask", folder_, device_, options);
+    model_ = load_for_prediction(std::nullopt, "fill-mask", folder_, config_, device_, options);
   }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {

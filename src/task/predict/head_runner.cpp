@@ -34,9 +34,8 @@ void require_finite(const Tensor& logits, const std::string& folder) {
 }
 
 std::unique_ptr<Model> load_for_prediction(std::optional<Head> head, const std::string& what,
-                                           const std::string& folder, c10::Device device,
-                                           const PredictOptions& options) {
-  const ModelConfig config = read_model_config(folder);
+                                           const std::string& folder, const ModelConfig& config,
+                                           c10::Device device, const PredictOptions& options) {
   ModelOptions model_options = {.fused = true, .draw_weights = false};
   model_options.base = base_format(config, folder);  // as it was trained
   if (options.int8_products && (config.lora || config.is_nf4)) {
@@ -55,7 +54,8 @@ HeadRunner::HeadRunner(Head head, const std::string& what, const std::string& fo
                        const PredictOptions& options)
     : folder_(resolve_model_folder(folder, "MODEL_DIR")),
       device_(pick_prediction_device(options.use_cpu)),
-      model_(load_for_prediction(head, what, folder_, device_, options)),
+      model_(
+          load_for_prediction(head, what, folder_, read_model_config(folder_), device_, options)),
       encoder_(folder_, model_->config()) {}
 
 void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,

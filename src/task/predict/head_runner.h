@@ -22,14 +22,12 @@ void require_whole(const LoadReport& report, const std::string& folder, const st
 // them. `folder`: the model's, for the message; may be empty.
 void require_finite(const Tensor& logits, const std::string& folder);
 
-// Makes the model of a folder for predictions alone: its weights, and what products make of them,
-// stay as they are. Throws Error(kUsage) for an adapter with products in int8, Error(kData) as
-// require_whole().
-[[nodiscard]] std::unique_ptr<Model> load_for_prediction(std::optional<Head> head,
-                                                         const std::string& what,
-                                                         const std::string& folder,
-                                                         c10::Device device,
-                                                         const PredictOptions& options);
+// Makes the model of a folder, whose config.json is `config`, for predictions alone: its weights,
+// and what products make of them, stay as they are. Throws Error(kUsage) for an adapter with
+// products in int8, Error(kData) as require_whole().
+[[nodiscard]] std::unique_ptr<Model> load_for_prediction(
+    std::optional<Head> head, const std::string& what, const std::string& folder,
+    const ModelConfig& config, c10::Device device, const PredictOptions& options);
 
 // A trained encoder with a head, and its tokenizer.
 class HeadRunner {
