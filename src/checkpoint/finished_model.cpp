@@ -47,7 +47,8 @@ bool decides_answers(std::string_view name) {
   return name == kConfigFile || name == kAdapterConfigFile || name == kDataRecordFile ||
          name == kGenerationConfigFile || is_embedding_file_name(name) ||
          name == kChatTemplateFile || name == kDecisionFile || name == kCalibrationFile ||
-         name == kDecisionTemplateFile || is_tokenizer_file_name(name) || is_weight_file_name(name);
+         name == kDecisionTemplateFile || is_laya_file_name(name) || is_tokenizer_file_name(name) ||
+         is_weight_file_name(name);
 }
 
 // In the model's folder itself, where a later start finds it.

@@ -118,6 +118,18 @@ void write_modules(const MergedModel& model, StagedOutput& output) {
   }
 }
 
+// Of a decision model with Laya's head.
+void write_laya_folders(const MergedModel& model, StagedOutput& output) {
+  FileSystem& files = FileSystem::local();
+  if (!model.config.laya) return;
+  output.write(kLayaEncoderFile, encoder_config_json(model.config));
+  const std::string own = join_path(model.folder, kLayaTokenizerFolder);
+  if (files.type(own) != FileType::kDirectory) return;
+  for (const std::string& name : files.list(own)) {
+    output.write(join_path(kLayaTokenizerFolder, name), files.read_all(join_path(own, name)));
+  }
+}
+
 // Lets the vectors have their first dimensions alone: by fewer rows of the last dense layer, or by
 // a new one, which returns them as they are.
 MergedModel with_dims(MergedModel model, int64_t dims) {
@@ -185,6 +197,7 @@ void write_other_files(const MergedModel& model, StagedOutput& output) {
     }
   }
   write_modules(model, output);
+  write_laya_folders(model, output);
   write_more_templates(has_tokenizer(names) ? model.folder : model.base, output);
 }
 

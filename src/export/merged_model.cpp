@@ -389,7 +389,8 @@ class Merger {
   Merger(MergedModel& result, std::optional<Head> head, MergeBase merge_base) : result_(result) {
     std::optional<nn::LoraConfig> lora = read_adapter_config(result_.folder);
     result_.config = read_model_config(result_.folder);
-    if (result_.config.jev.num_verbalizers > 0) head = Head::kDecision;  // whatever the task's is
+    const bool has_own = result_.config.jev.num_verbalizers > 0 || result_.config.laya;
+    if (has_own) head = Head::kDecision;  // whatever the task's is
     if (merge_base == MergeBase::kTrained) format_ = base_format(result_.config, result_.folder);
     result_.config.lora.reset();
     result_.has_adapter = lora.has_value();
@@ -454,6 +455,7 @@ class Merger {
 
   // What a base for images and text has besides its language model.
   void add_other_parts() {
+    if (result_.config.laya) return;  // whose own folders have no config.json
     const std::string path = join_path(result_.base, kConfigFile);
     const auto json = read_json_file(path);
     if (!has_other_parts(json)) return;

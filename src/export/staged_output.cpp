@@ -67,7 +67,7 @@ bool goes_with_weights(std::string_view name) {
   return is_tokenizer_file_name(name) || name == kChatTemplateFile || name == kDecisionFile ||
          name == kCalibrationFile || name == kDecisionTemplateFile ||
          name == kGenerationConfigFile || name == kDataRecordFile || is_embedding_file_name(name) ||
-         name == checkpoint::kModelCardFile;
+         is_laya_file_name(name) || name == checkpoint::kModelCardFile;
 }
 
 // Records what is written when it is closed.
@@ -125,7 +125,7 @@ StagedOutput::StagedOutput(std::string out, bool overwrite, uint64_t bytes, bool
     const auto is_of_export = [&](const std::string& name) {
       if (!is_folder(name)) return is_exported_name(name);
       if (name == kMoreChatTemplates) return true;
-      return is_module_folder_name(name) &&
+      return (is_module_folder_name(name) || is_laya_folder_name(name)) &&
              std::ranges::all_of(files_.list(join_path(out_, name)), is_exported_name);
     };
     for (const std::string& name : names) {

@@ -23,6 +23,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/meta_memory.h"
 #include "model/adapter_files.h"
+#include "model/laya.h"
 
 namespace finetune {
 
@@ -111,16 +112,23 @@ ModelParts assemble_parts(const ModelConfig& config, std::optional<Head> head) {
   const nn::Scope root(parts.weights, lora ? &*lora : nullptr);
   const bool embeds = head == Head::kEmbedding;
   const bool decides = head == Head::kDecision;
-  if (decides && architecture.backbone_name() != "model") {
+  const bool has_laya = decides && config.laya.has_value();
+  if (decides && !has_laya && architecture.backbone_name() != "model") {
     throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
                                         "' has no decision head here; take a modernbert, an "
                                         "eurobert or a decoder whose tensors begin with 'model.'");
   }
+  if (has_laya) check_laya(config);
   // transformers' bare model has no child that is called as the backbone.
-  const nn::Scope backbone = embeds ? root : root / architecture.backbone_name();
+  const nn::Scope backbone =
+      embeds ? root : root / (has_laya ? kLayaEncoder : architecture.backbone_name());
   const auto make_head = [&] {
     if (!embeds && !decides) {
       parts.head = architecture.make_head(root, config, head);
+      return;
+    }
+    if (has_laya) {
+      parts.head = std::make_unique<LayaHead>(root, config);
       return;
     }
     std::optional<DecoderNorm> norm = architecture.last_norm(backbone, config);
@@ -133,6 +141,9 @@ ModelParts assemble_parts(const ModelConfig& config, std::optional<Head> head) {
   if (architecture.head_comes_first() && !embeds && !decides) make_head();
   // The class of a decision holds the bare model.
   parts.backbone = architecture.make_backbone(backbone, config, decides ? Head::kEmbedding : head);
+  if (has_laya) {
+    parts.backbone = std::make_unique<LayaBackbone>(std::move(parts.backbone), root, config);
+  }
   if (!parts.head) make_head();
   std::optional<TrainedWhole> whole;
   if (lora) {
@@ -220,7 +231,7 @@ BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head
 std::string BackboneWithHead::architecture() const {
   if (!head_) return architecture_.lm_class();
   if (head_ == Head::kEmbedding) return architecture_.class_prefix() + "Model";
-  if (head_ == Head::kDecision) return "JevForDecision";
+  if (head_ == Head::kDecision) return config_.laya ? "DecisionModel" : "JevForDecision";
   constexpr std::array kHeads = {"PreTraining", "SequenceClassification", "MultipleChoice",
                                  "TokenClassification", "QuestionAnswering"};  // as in Head
   return architecture_.class_prefix() + "For" + kHeads.at(static_cast<size_t>(*head_));

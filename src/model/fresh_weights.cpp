@@ -19,7 +19,8 @@ namespace {
 
 // Whether transformers treats the parameter as a norm's: encoders by class, decoders by name.
 bool is_of_norm(const std::string& name) {
-  for (const char* part : {"LayerNorm.", "layer_norm.", "layernorm", "_norm.", ".norm.", ".ln_"}) {
+  for (const char* part : {"LayerNorm.", "layer_norm.", "layernorm", "_norm.", ".norm.", ".ln_",
+                           ".norm1.", ".norm2.", "scorer.0."}) {
     if (name.find(part) != std::string::npos) return true;
   }
   return false;

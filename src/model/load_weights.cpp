@@ -16,6 +16,7 @@
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/tensor/finite.h"
 #include "model/architecture.h"
+#include "model/laya.h"
 
 namespace finetune {
 namespace {
@@ -27,6 +28,7 @@ class NameMap {
       : available_(names.begin(), names.end()) {
     const Architecture& architecture = architecture_of(config);
     backbone_ = architecture.backbone_name() + ".";
+    if (config.laya) encoder_ = std::string(kLayaEncoder) + ".";
     for (const Weight& weight : weights) parameters_.insert(weight.name());
     for (const std::string& name : names) {
       const std::string own = own_name(name);
@@ -76,6 +78,11 @@ class NameMap {
     replace_end("LayerNorm.beta", "LayerNorm.bias");
     // transformers' files of a JevForDecision; it reads either name.
     if (name == "weight" && parameters_.contains("proj.weight")) return "proj.weight";
+    if (!parameters_.contains(name) && !encoder_.empty()) {
+      const size_t begin = name.starts_with(backbone_) ? backbone_.size() : 0;
+      std::string in_encoder = encoder_ + name.substr(begin);
+      return parameters_.contains(in_encoder) ? in_encoder : name;
+    }
     if (!parameters_.contains(name) && parameters_.contains(backbone_ + name)) {
       return backbone_ + name;
     }
@@ -110,6 +117,7 @@ class NameMap {
   std::set<std::string> available_;
   std::set<std::string> parameters_;
   std::string backbone_;                        // "bert."
+  std::string encoder_;                         // instead, of a laya model
   std::map<std::string, std::string> sources_;  // parameter -> tensor
   std::set<std::string> ignored_;
   std::vector<std::pair<std::string, std::string>> twins_;

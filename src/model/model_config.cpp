@@ -24,6 +24,7 @@
 #include "model/adapter_files.h"
 #include "model/architecture.h"
 #include "model/config_fields.h"
+#include "model/laya.h"
 
 namespace finetune {
 namespace {
@@ -370,6 +371,7 @@ Json text_config_of(const Json& json, const LanguageModel& language_model,
 namespace {
 
 constexpr const char* kJevType = "jev";
+constexpr const char* kLayaType = "laya";
 constexpr std::array<const char*, 3> kQuestionTypes = {"noul", "choice", "score"};
 
 ModelConfig parse_jev_config(const Json& json, const std::string& where) {
@@ -405,13 +407,49 @@ ModelConfig parse_jev_config(const Json& json, const std::string& where) {
   return config;
 }
 
+// The fields of config.json next to text_config.
+ConfigFields laya_fields(LayaConfig& laya) {
+  return {{"actions", &laya.actions, 1, 1 << 16},
+          {"dropout", &laya.dropout, 0.0, 0.99},
+          {"head_layers", &laya.head_layers, 0, 64},
+          {"head_max_len", &laya.head_max_len, 8, kLongestSequence},
+          {"max_len", &laya.max_len, 16, kLongestSequence}};
+}
+
+ModelConfig parse_laya(const Json& json, const std::string& where) {
+  const auto text = json.find("text_config");
+  if (text == json.end() || !text->is_object()) {
+    throw Error(ErrorKind::kData, where + ": a laya has no text_config");
+  }
+  ModelConfig config = parse_model_config(*text, where + ": text_config");
+  read_config_fields(laya_fields(config.laya.emplace()), json, where, ErrorKind::kData);
+  return config;
+}
+
+// The model's own config.json, as that of one with a head for decisions has it.
+Json text_config_json(ModelConfig config, const std::string& architecture,
+                      const std::string& dtype) {
+  config.jev = {};
+  config.laya.reset();
+  Json text = Json::parse(model_config_json(config, "", dtype));
+  if (!architecture.empty()) text["dtype"] = dtype;
+  return text;
+}
+
+Json laya_config_json(const ModelConfig& config, const std::string& architecture,
+                      const std::string& dtype) {
+  Json json = Json::object();
+  if (!architecture.empty()) json = {{"architectures", {architecture}}, {"dtype", dtype}};
+  json["model_type"] = kLayaType;
+  LayaConfig laya = *config.laya;
+  for (const ConfigField& field : laya_fields(laya)) json[field.name] = written_field(field);
+  json["text_config"] = text_config_json(config, architecture, dtype);
+  return json;
+}
+
 // config.json of a model with the head, around the model's own.
 Json jev_config_json(const ModelConfig& config, const std::string& architecture,
                      const std::string& dtype) {
-  ModelConfig inner = config;
-  inner.jev = {};
-  Json text = Json::parse(model_config_json(inner, "", dtype));
-  if (!architecture.empty()) text["dtype"] = dtype;
   Json offsets = Json::object();
   for (size_t type = 0; type < kQuestionTypes.size(); ++type) {
     offsets[kQuestionTypes[type]] = config.jev.offsets[type];
@@ -424,7 +462,7 @@ Json jev_config_json(const ModelConfig& config, const std::string& architecture,
   json["num_verbalizers"] = config.jev.num_verbalizers;
   json["offsets"] = std::move(offsets);
   json["softcap"] = config.jev.softcap == 0.0 ? Json() : Json(config.jev.softcap);
-  json["text_config"] = std::move(text);
+  json["text_config"] = text_config_json(config, architecture, dtype);
   return json;
 }
 
@@ -439,6 +477,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
     throw Error(ErrorKind::kData, where + ": has no 'model_type'; is this a Hugging Face model?");
   }
   if (model_type == kJevType) return parse_jev_config(json, where);
+  if (model_type == kLayaType) return parse_laya(json, where);
   if (const LanguageModel* language_model = language_model_in(model_type)) {
     ModelConfig config =
         parse_model_config(text_config_of(json, *language_model, where), where + ": text_config");
@@ -499,6 +538,15 @@ ModelConfig read_model_config(const std::string& folder) {
   }
   const std::string path = join_path(folder, kConfigFile);
   if (FileSystem::local().type(path) == FileType::kMissing) {
+    const std::string settings = join_path(folder, kLayaFile);
+    const std::string encoder = join_path(folder, kLayaEncoderFile);
+    if (FileSystem::local().exists(settings) && FileSystem::local().exists(encoder)) {
+      ModelConfig config = parse_model_config(
+          read_json_file(encoder, ErrorKind::kData, {.max_bytes = 16 << 20}), encoder);
+      config.laya = parse_laya_config(
+          read_json_file(settings, ErrorKind::kData, {.max_bytes = 16 << 20}), settings);
+      return config;
+    }
     throw Error(ErrorKind::kConfig, "model_name_or_path: there is no '" + path +
                                         "'; name a folder with config.json and model.safetensors");
   }
@@ -569,6 +617,9 @@ std::string model_config_json(const ModelConfig& config, const std::string& arch
   if (config.jev.num_verbalizers > 0) {
     return jev_config_json(config, architecture, dtype).dump(2, ' ', true) + "\n";
   }
+  if (config.laya) {
+    return laya_config_json(config, architecture, dtype).dump(2, ' ', true) + "\n";
+  }
   // In transformers' order: names alphabetically, but the numbers of labels by value.
   std::map<std::string, Json> fields;
   const Architecture& family = architecture_of(config);
@@ -600,6 +651,12 @@ std::string model_config_json(const ModelConfig& config, const std::string& arch
     fields["label2id"] = to_object(numbers);
   }
   return to_object(fields).dump(2, ' ', true) + "\n";
+}
+
+std::string encoder_config_json(const ModelConfig& config) {
+  ModelConfig own = config;
+  own.laya.reset();
+  return model_config_json(own, architecture_of(own).class_prefix() + "Model");
 }
 
 }  // namespace finetune

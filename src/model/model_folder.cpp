@@ -130,8 +130,9 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
                                  const std::string& base) {
   FileSystem& files = FileSystem::local();
   const auto has = [&](const char* file) { return files.exists(join_path(name, file)); };
-  if (has(kConfigFile) || has(kAdapterConfigFile) || has(kTokenizerFile) || has(kVocabularyFile) ||
-      has(kVocabularyTextFile) || std::ranges::any_of(kSentencePieceFiles, has)) {
+  if (has(kConfigFile) || has(kAdapterConfigFile) || has(kLayaFile) || has(kTokenizerFile) ||
+      has(kVocabularyFile) || has(kVocabularyTextFile) ||
+      std::ranges::any_of(kSentencePieceFiles, has)) {
     return name;
   }
   if (const std::string why = why_no_model(name); !why.empty()) {

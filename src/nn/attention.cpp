@@ -215,11 +215,12 @@ Value attend(Projections projections, AttentionOptions options, Pass& p,
 }
 
 FusedProjections::FusedProjections(const Scope& scope, int64_t inputs, int64_t queries,
-                                   int64_t keys, bool has_bias, int64_t groups)
+                                   int64_t keys, bool has_bias, int64_t groups,
+                                   const LinearNames& names)
     : queries_(queries),
       keys_(keys),
       groups_(groups),
-      all_(scope, inputs, queries + 2 * keys, has_bias) {
+      all_(scope, inputs, queries + 2 * keys, has_bias, names) {
   FT_CHECK(groups == 1 || queries == keys, "a group of heads has as many queries as keys");
 }
 

@@ -325,9 +325,10 @@ Value linear(Value x, const Weight& weight, const Weight& bias, Pass& p) {
   return product_with({.weight = weight}, bias, std::move(x), p);
 }
 
-Linear::Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias)
-    : weight_(scope.parameter("weight", {outputs, inputs}, scope.role_of_matrix())) {
-  if (has_bias) bias_ = scope.parameter("bias", {outputs});
+Linear::Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias,
+               const LinearNames& names)
+    : weight_(scope.parameter(names.weight, {outputs, inputs}, scope.role_of_matrix())) {
+  if (has_bias) bias_ = scope.parameter(names.bias, {outputs});
   lora_ = scope.lora(inputs, outputs);
 }
 

@@ -56,12 +56,11 @@ Tensor Task::first_pass(const Batch& /*batch*/, const TrainingPass& /*pass*/) {
 
 void Task::couple(const Tensor& /*results*/) { FT_CHECK(false, "a task with one pass"); }
 
-std::string library_call(const Pipeline& pipeline, const std::string& folder, bool is_adapter) {
+std::string library_call(const PythonLibrary& library, const std::string& folder, bool is_adapter) {
   const std::string quoted = "\"" + folder + "\"";
-  std::string call =
-      std::string(pipeline.library_class) + "(" + std::string(pipeline.library_arguments) + quoted;
-  if (is_adapter && !pipeline.adapter_argument.empty()) {
-    call += ", " + std::string(pipeline.adapter_argument) + quoted;
+  std::string call = std::string(library.callable) + "(" + std::string(library.arguments) + quoted;
+  if (is_adapter && !library.adapter_argument.empty()) {
+    call += ", " + std::string(library.adapter_argument) + quoted;
   }
   return call + ")";
 }

@@ -33,6 +33,9 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
                                       ": there is no such folder; name one that holds a "
                                       "tokenizer (tokenizer.json)");
   }
+  if (has(kLayaFile) && !has(kTokenizerFile) && has(kLayaTokenizerFolder)) {
+    return load_tokenizer(join_path(folder_path, kLayaTokenizerFolder));
+  }
   tokenizer::TokenizerFolder folder = tokenizer::read_tokenizer_folder(folder_path);
   if (has(kTokenizerFile)) {
     const std::string path = join_path(folder_path, kTokenizerFile);

@@ -29,12 +29,12 @@ class DecisionRows : public ::testing::Test {
   [[nodiscard]] DecisionOptions options(const std::string& decision_template = "") const {
     DecisionOptions options;
     options.settings.labels[0] = {"y", "n"};
-    DecisionPromptOptions prompt{.chat_template = chat::find_chat_template("", "chatml", "key")};
+    TemplatePrompterOptions prompt{.chat_template = chat::find_chat_template("", "chatml", "key")};
     if (!decision_template.empty()) {
       prompt.decision_template =
           std::make_shared<const chat::ChatTemplate>(decision_template, "decision");
     }
-    options.prompter = std::make_shared<const DecisionPrompter>(*tokenizer_, std::move(prompt));
+    options.prompter = std::make_shared<const TemplatePrompter>(*tokenizer_, std::move(prompt));
     options.max_seq_length = 256;
     options.vocabulary_limit = 600;
     return options;
@@ -75,7 +75,7 @@ TEST_F(DecisionRows, MakeAPromptForEachQuestion) {
                 text(data->get(2)));
   const DecisionGroup noul = groups(data->get(0)).at(0);
   EXPECT_EQ(noul.type, QuestionType::kNoul);
-  EXPECT_EQ(noul.mark, data->length(0));
+  EXPECT_EQ(noul.marks.front(), data->length(0));
   EXPECT_THAT(noul.target, ElementsAre(1.0F, 0.0F));
   const DecisionGroup choice = groups(data->get(1)).at(0);
   EXPECT_EQ(choice.weight, 2.0F);
@@ -90,8 +90,8 @@ TEST_F(DecisionRows, ShareAPromptWhereTheTemplateReadsQuestions) {
   EXPECT_EQ(text(data->get(0)), "calm a: b: c:.........");
   const std::vector<DecisionGroup> all = groups(data->get(0));
   ASSERT_EQ(all.size(), 3U);
-  EXPECT_LT(all[0].mark, all[1].mark);
-  EXPECT_LT(all[2].mark, data->length(0));
+  EXPECT_LT(all[0].marks.front(), all[1].marks.front());
+  EXPECT_LT(all[2].marks.front(), data->length(0));
 }
 
 TEST_F(DecisionRows, OfColumnsAskOneQuestion) {
@@ -171,7 +171,7 @@ TEST_F(DecisionRows, AreCollatedWithTheirQuestionsFirst) {
   EXPECT_EQ(batch.targets, 2);
   EXPECT_THAT(batch.samples, ElementsAre(2, 0));
   const auto second = std::span(batch.labels).subspan(static_cast<size_t>(batch.length));
-  EXPECT_EQ(read_groups(second).at(0).mark, data->length(0));
+  EXPECT_EQ(read_groups(second).at(0).marks.front(), data->length(0));
 }
 
 // Wrong rows, each with its position and what would be right.

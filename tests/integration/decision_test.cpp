@@ -107,6 +107,61 @@ TEST(Decision, TrainsAHeadOfItsOwnWithEqualBits) {
   EXPECT_THAT(refused.err, HasSubstr("decision_head"));
 }
 
+// Layers over an encoder that read a mark of each option, in laya's form.
+TEST(Decision, TrainsLayersOverMarksWithEqualBits) {
+  TinyRun::Keys keys = {
+      {"decision_head", "laya"},
+      {"model_type", "modernbert"},
+      {"tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/lighthouse"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 64, intermediate_size: 64, "
+       "max_position_embeddings: 256, pad_token_id: 1}"},
+      {"chat_template_path", ""},
+      {"decision_labels", ""},
+      {"max_seq_length", "256"},
+      {"full_determinism", "true"}};
+  const DecisionRun whole(keys);
+  const ProcessResult trained = whole.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("load(\"" + whole.out() + "\")"));
+  const DecisionRun stopped(keys);
+  stopped.train_until(4);
+  ASSERT_EQ(stopped.train({"--num_processes", "2"}).code, 0);
+  keys["gradient_checkpointing"] = "true";
+  const DecisionRun again(keys);
+  ASSERT_EQ(again.train().code, 0);
+  for (const DecisionRun* other : {&stopped, &again}) {
+    EXPECT_TRUE(read_file(whole.out("model.safetensors")) ==
+                read_file(other->out("model.safetensors")));
+  }
+  expect_equal_bits_by_verify_resume(DecisionRun(keys));
+  const Json settings = parse_json(read_file(whole.out("rl_agent_config.json")), "");
+  EXPECT_EQ(settings["temperature"].size(), 3U);
+  EXPECT_EQ(settings["max_len"], 256);
+  EXPECT_EQ(whole.predict({"--text", kRequest}).code, 0);
+  EXPECT_TRUE(std::filesystem::exists(whole.out("tokenizer/tokenizer.json")));
+  // An export has laya's files, and may take the place of an earlier one.
+  const std::string out = whole.folder() / "exported";
+  for (const char* way : {"--outtype=auto", "--overwrite"}) {
+    const ProcessResult exported =
+        testing::run(finetune_command({"export", whole.out(), out, way}));
+    EXPECT_EQ(exported.code, 0) << exported.err;
+    EXPECT_TRUE(std::filesystem::exists(out + "/encoder/config.json"));
+    EXPECT_TRUE(std::filesystem::exists(out + "/tokenizer/tokenizer.json"));
+  }
+  // It does not continue with another read-out.
+  const DecisionRun other({{"model_name_or_path", out},
+                           {"model_type", ""},
+                           {"config_overrides", ""},
+                           {"tokenizer_name", ""},
+                           {"chat_template_path", ""},
+                           {"decision_labels", ""},
+                           {"decision_head", "jev"}});
+  const ProcessResult refused = other.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("set decision_head: laya"));
+}
+
 TEST(Decision, AnswersRequestsFromAFileAndFromStandardInput) {
   const DecisionRun run(TinyRun::Keys{{"max_steps", "2"}, {"eval_strategy", "no"}});
   ASSERT_EQ(run.train().code, 0);

@@ -367,5 +367,43 @@ TEST_P(FusedModel, EveryUsedParameterIsCompletedOnce) {
   }
 }
 
+// The layers of a laya head, over an encoder.
+TEST(FusedDecision, HasTheReadableModelsGradientsAndEqualBitsWhenItRunsAgain) {
+  for (const char* type : {"modernbert", "bert"}) {
+    ModelConfig config = tiny(type, 0.1);
+    config.laya = LayaConfig{.head_layers = 2, .dropout = 0.2};
+    ModelInput input = input_of(true);
+    input.question_types = at::tensor({0, 2, 1, 2}, at::kLong);
+    const auto gradients = [&](const ModelInput& of, const ModelOptions& options) {
+      const auto model = make_model(Head::kDecision, config, 7, kFusedDevice, options);
+      const Tensor sum = model->logits(of, kPositions).tanh().sum();
+      sum.backward();
+      Result result{.loss = sum.item<double>()};
+      for (const Parameter& p : model->store().parameters()) {
+        result.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
+      }
+      return result;
+    };
+    const Result fused = gradients(input, {.fused = true});
+    expect_near(fused, gradients(input, {}), 5e-5);
+    EXPECT_TRUE(
+        equal_bits(gradients(input, {.fused = true, .checkpointing = {.enabled = true}}), fused));
+    const ModelInput without = unpadded(input);
+    expect_near(gradients(without, {.fused = true}), gradients(without, {}), 5e-5);
+    // Types are read, and what no loss reads has no gradient.
+    input.question_types = at::tensor({0, 0, 0, 0}, at::kLong);
+    EXPECT_NE(gradients(input, {.fused = true}).loss, fused.loss);
+    const auto model = make_model(Head::kDecision, config, 7, kFusedDevice, {.fused = true});
+    for (size_t i = 0; i < model->weights().size(); ++i) {
+      const std::string& name = model->weights()[i].name();
+      const bool is_unused = name.starts_with("act_head.") || name == "temperature" ||
+                             name.find("pooler") != std::string::npos;
+      EXPECT_EQ(fused.gradients[i].defined() && fused.gradients[i].abs().sum().item<double>() > 0,
+                !is_unused)
+          << name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace finetune

@@ -23,6 +23,19 @@ inline constexpr char kCalibrationFile[] = "calibration.json";  // a classifier'
 inline constexpr char kDecisionFile[] = "decision.json";
 inline constexpr char kDecisionTemplateFile[] = "decision_template.jinja";
 
+// Laya's: a decision model's settings, next to folders of its encoder's config.json and its
+// tokenizer's files.
+inline constexpr char kLayaFile[] = "rl_agent_config.json";
+inline constexpr char kLayaEncoderFile[] = "encoder/config.json";
+inline constexpr char kLayaTokenizerFolder[] = "tokenizer";
+[[nodiscard]] constexpr bool is_laya_file_name(std::string_view name) {
+  return name == kLayaFile || name == kLayaEncoderFile || name.starts_with("tokenizer/");
+}
+// Whether a folder in that of a model has some of them.
+[[nodiscard]] constexpr bool is_laya_folder_name(std::string_view name) {
+  return name == "encoder" || name == kLayaTokenizerFolder;
+}
+
 // sentence-transformers': the modules of an embedding model
 inline constexpr char kModulesFile[] = "modules.json";
 inline constexpr char kPoolingFile[] = "1_Pooling/config.json";

@@ -16,30 +16,23 @@ namespace finetune {
 // A question of a sample: where the head reads, and the probability of each option.
 struct DecisionGroup {
   QuestionType type = QuestionType::kNoul;
-  int64_t mark = 0;  // tokens before the mark
+  std::vector<int64_t> marks;  // DecisionPrompt::marks of the question
   float weight = 1.0F;
   std::vector<float> target;  // in the order of the prompt; empty: unknown, with `options`
   int64_t options = 0;
 };
 
 // The questions of a sequence are in its labels, one number for each token: how many there are,
-// then of each its form (type and options), mark, weight and probabilities (floats by their bits).
+// then of each its form (type and options), marks, weight and probabilities (floats by their bits).
 // Returns false if the sequence has too few tokens.
 [[nodiscard]] bool write_groups(const std::vector<DecisionGroup>& groups,
                                 std::span<int32_t> labels);
 [[nodiscard]] std::vector<DecisionGroup> read_groups(std::span<const int64_t> labels);
 
-// Throws Error(kData) if a question has more options than `most` of its type; where `most` is
-// empty, if its labels are not different tokens.
-void check_options(const DecisionQuestion& question, const DecisionPrompter& prompter,
-                   const std::vector<int64_t>& most);
-
 struct DecisionOptions : SampleOptions {
   std::shared_ptr<const DecisionPrompter> prompter;
   DecisionSettings settings = {};
   std::string identity;  // what prompter and settings do, as text: part of the cache's key
-  // How many options a question may have, by type, where a head scores them; empty: labels do.
-  std::vector<int64_t> most_options = {};
   // In how many orders the options of a choice are stored; 1: that of the rows.
   int64_t orders = 1;
 };
@@ -47,7 +40,7 @@ struct DecisionOptions : SampleOptions {
 struct DecisionCounts {
   int64_t samples = 0;
   int64_t tokens = 0;
-  int64_t too_long = 0;    // questions left out: more than max_seq_length tokens
+  int64_t too_long = 0;    // questions left out: more than max_seq_length tokens, or unreadable
   int64_t unanswered = 0;  // questions left out: the row has no answer to them
 };
 

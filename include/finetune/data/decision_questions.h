@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -18,7 +19,7 @@ namespace finetune {
 // In the order of transformers' Question.questions_types.
 enum class QuestionType : int32_t {
   kNoul,    // {"type": "noul", "criteria": {"true": ..., "false": ...}}: yes or no
-  kChoice,  // {"type": "choice", "criteria": {option: description}}
+  kChoice,  // {"type": "choice", "criteria": {option: description}}, or a list of options
   kScore,   // {"type": "score", "criteria": [level, ...]}, the lowest first
 };
 inline constexpr size_t kQuestionTypes = 3;
@@ -30,14 +31,21 @@ struct DecisionSettings {
   // No of noul, else A to Z.
   std::array<std::vector<std::string>, kQuestionTypes> labels = {};
   std::array<double, kQuestionTypes> temperature = {1.0, 1.0, 1.0};  // divides the scores
-  std::vector<std::string> noul_options = {"true", "false"};         // in the order of the template
+  // Laya's instead, by type and number of options: "choice:2", "choice:3-5", "choice:6-10" and
+  // "choice:11+". Not in the file.
+  std::map<std::string, double> temperature_by_options = {};
+  std::vector<std::string> noul_options = {"true", "false"};  // in the order of the template
   bool sanitize_control_tokens = true;  // those that a request spells are encoded as text
   std::optional<std::string> adapter = {};
+
+  // Not in the file: whether labels score the options, of which there are as many at most.
+  bool has_labels = true;
 
   // Throws Error(kData) that begins with `where`.
   [[nodiscard]] static DecisionSettings parse(std::string_view text, const std::string& where);
   [[nodiscard]] std::string text() const;
   [[nodiscard]] std::vector<std::string> labels_of(QuestionType type) const;
+  [[nodiscard]] double temperature_of(QuestionType type, int64_t options) const;
 };
 
 // A question, its options in the order of the template.
@@ -46,7 +54,7 @@ struct DecisionQuestion {
   QuestionType type = QuestionType::kNoul;
   std::string instructions = "null";      // JSON: a text, a list or an object
   std::vector<std::string> options;       // of a score "0", "1", ...; of a noul "true" and "false"
-  std::vector<std::string> labels;        // as many
+  std::vector<std::string> labels;        // as many, or none without has_labels
   std::vector<std::string> descriptions;  // as many, as JSON: null where the request has none
 
   // The same question with its options in another order: option i is order[i] of this one.

@@ -35,6 +35,9 @@ struct ModelInput {
   std::shared_ptr<const TokenLayout> layout = {};
   // [B, T] bool: the tokens that an embedding is the mean of; undefined: those of the mask.
   Tensor pooled_tokens = {};
+  // [B] int64: the types of the rows' questions in Laya's order, of a model with its head;
+  // undefined: all 0, choices.
+  Tensor question_types = {};
   // For evaluation of a causal model, else null: keys and values of the tokens before input_ids [1,
   // T]; the pass appends its own.
   KeyValueCache* cache = nullptr;
@@ -65,7 +68,7 @@ enum class Head {
   kTokenClassification,     // logits [B, T, labels]
   kQuestionAnswering,       // logits [B, T, 2]: start and end of the answer
   kEmbedding,               // vectors [B, C] instead of logits, of ModelConfig::embedding
-  kDecision,                // logits [N, verbalizers] at positions, of ModelConfig::jev
+  kDecision,  // at positions, logits [N, verbalizers] of ModelConfig::jev, or [N, 1] of laya
 };
 
 // Whether a model's logits are over the vocabulary; nullopt is the head of a language model.

@@ -199,6 +199,17 @@ struct JevConfig {
   [[nodiscard]] bool operator==(const JevConfig&) const = default;
 };
 
+// The head of Laya's DecisionModel, which scores each option of a question at its [MASK]: layers
+// over all tokens, then a score of each mark. Names are those of its rl_agent_config.json.
+struct LayaConfig {
+  int64_t head_layers = 2;
+  int64_t max_len = 512;       // tokens of a question with its state, which is cut to fit
+  int64_t head_max_len = 192;  // tokens of the question
+  int64_t actions = 1;   // outputs of act_head, which is kept as it is: act_costs and one more
+  double dropout = 0.1;  // of the layers
+  [[nodiscard]] bool operator==(const LayaConfig&) const = default;
+};
+
 // The content of config.json; names and values are transformers'. The defaults here are
 // RobertaConfig's; default_model_config() returns those of the other families.
 struct ModelConfig {
@@ -258,6 +269,8 @@ struct ModelConfig {
 
   // Head::kDecision. Its config.json is of model_type "jev", and has the rest as text_config.
   JevConfig jev = {};
+  // Head::kDecision as well: config.json is of model_type "laya".
+  std::optional<LayaConfig> laya = {};
 
   // The maximum sequence length: RoBERTa-like models number positions from pad_token_id + 1, and no
   // sequence exceeds kLongestSequence tokens.
@@ -311,5 +324,7 @@ inline constexpr int64_t kLongestSequence = 1 << 16;
 [[nodiscard]] std::string model_config_json(const ModelConfig& config,
                                             const std::string& architecture,
                                             const std::string& dtype = "float32");
+// The same of the bare encoder in a model with Laya's head.
+[[nodiscard]] std::string encoder_config_json(const ModelConfig& config);
 
 }  // namespace finetune

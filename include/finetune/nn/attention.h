@@ -21,7 +21,7 @@ class FusedProjections {
   // `queries` and `keys` are the sizes heads * D and kv_heads * D; values have that of the keys.
   // The matrix may be that of `groups` of heads, one after the other.
   FusedProjections(const Scope& scope, int64_t inputs, int64_t queries, int64_t keys, bool has_bias,
-                   int64_t groups = 1);
+                   int64_t groups = 1, const LinearNames& names = {});
   Projections operator()(Value x, Pass& p) const;
 
  private:

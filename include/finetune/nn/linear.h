@@ -13,6 +13,12 @@ namespace finetune::nn {
 // cache.
 inline constexpr int64_t kUnpackedAtOnce = int64_t{1} << 20;
 
+// The names of a linear layer's parameters in its scope.
+struct LinearNames {
+  const char* weight = "weight";
+  const char* bias = "bias";
+};
+
 // y = x W^T + b, for x [..., in]. Keeps x if W trains; its memory is reused for dx if nothing else
 // refers to it.
 [[nodiscard]] Value linear(Value x, const Weight& weight, const Weight& bias, Pass& p);
@@ -23,7 +29,8 @@ inline constexpr int64_t kUnpackedAtOnce = int64_t{1} << 20;
 // class, TransposedLinear and Embedding know of adapters.
 class Linear {
  public:
-  Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true);
+  Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true,
+         const LinearNames& names = {});
 
   Value operator()(Value x, Pass& p) const;
   // The same of a table [R, in] that all samples share: so is the dropout of its rows.

@@ -20,6 +20,14 @@ struct Batch;
 struct PredictOptions;
 struct SetupContext;
 
+// A Python library that reads a task's models, and its function or class that makes one of a
+// folder.
+struct PythonLibrary {
+  std::string_view name = {}, module = {}, callable = {};
+  std::string_view arguments = {};         // before the folder: "\"decision\", model="
+  std::string_view adapter_argument = {};  // and the folder again, of an adapter's
+};
+
 // How `finetune predict` uses a model of a task.
 struct Pipeline {
   std::string_view name;                       // transformers' pipeline: "fill-mask"
@@ -27,18 +35,16 @@ struct Pipeline {
   std::string_view class_suffix;       // ending of the architecture in config.json: "ForMaskedLM"
   std::string_view other_suffix = {};  // another ending that some families have; empty: none
   bool has_peft_class = true;          // whether PEFT has AutoPeftModel with the ending
-  // The library that reads the folder, if not transformers, its module and its class.
-  std::string_view library = {}, library_module = {}, library_class = {};
-  std::string_view library_arguments = {};  // before the folder: "\"decision\", model="
-  std::string_view adapter_argument = {};   // and the folder again, of an adapter's
+  // What reads the folder of a run with these keys, if not transformers' AutoModel classes.
+  PythonLibrary (*library)(const TaskArgs& args) = nullptr;
   // Throws Error(kConfig | kData) if the folder has no usable model of the task or no tokenizer,
   // Error(kUsage) for an invalid option.
   std::unique_ptr<Predictor> (*make_predictor)(const std::string& folder,
                                                const PredictOptions& options);
 };
 
-// Python that makes a model of a folder with the pipeline's library.
-[[nodiscard]] std::string library_call(const Pipeline& pipeline, const std::string& folder,
+// Python that makes a model of a folder.
+[[nodiscard]] std::string library_call(const PythonLibrary& library, const std::string& folder,
                                        bool is_adapter);
 
 // The program's interface to a task: its entry in the table of tasks (src/task/tasks.cpp).

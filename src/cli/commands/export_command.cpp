@@ -83,6 +83,7 @@ struct Request {
 bool holds_model(const std::string& folder) {
   FileSystem& files = FileSystem::local();
   return files.exists(join_path(folder, kConfigFile)) ||
+         files.exists(join_path(folder, kLayaFile)) ||
          files.exists(join_path(folder, kAdapterConfigFile));
 }
 

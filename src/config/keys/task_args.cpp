@@ -59,10 +59,11 @@ void TaskArgs::describe(FieldList& field) {
         "in decision.",
         {.resume = ResumePolicy::kFree});
   field("decision_head", &TaskArgs::decision_head,
-        "decision: what scores the options: labels, the logits of a decoder's tokens, or jev, a "
+        "decision: what scores the options: labels, the logits of a decoder's tokens; jev, a "
         "matrix that reads each mark, of a decoder or an encoder (transformers' "
-        "JevForDecision).",
-        {.choices = {"labels", "jev"}, .resume = ResumePolicy::kFixed});
+        "JevForDecision); or laya, layers over an encoder that read a mark of each option, for "
+        "laya.load().",
+        {.choices = {"labels", "jev", "laya"}, .resume = ResumePolicy::kFixed});
   field("decision_template_path", &TaskArgs::decision_template_path,
         "decision: a Jinja file that renders state with question, or with questions, and marks "
         "where each is answered by <|mark|>; unset: the starting model's decision_template.jinja, "

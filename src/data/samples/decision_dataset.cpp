@@ -28,7 +28,8 @@ enum DecisionFlag : int32_t { kTooLong = 1, kUnanswered = 2, kDecisionFlags = 4 
 // The form of a group is its type, with these added.
 constexpr int32_t kKnown = 4;       // it has probabilities
 constexpr int32_t kWeighted = 8;    // it has a weight
-constexpr int32_t kOneOption = 16;  // for each option
+constexpr int32_t kMarked = 16;     // it has a mark for each option
+constexpr int32_t kOneOption = 32;  // for each option
 
 // Returns a member that is not null.
 const Json* member(const Json& object, const std::string& name) {
@@ -214,7 +215,7 @@ class DecisionEncoder {
     std::vector<Asked> asked;
     for (DecisionQuestion& question : parse_questions(given.questions, options_.settings)) {
       Asked one{.question = std::move(question), .group = {}, .orders = {}};
-      check_options(one.question, *options_.prompter, options_.most_options);
+      options_.prompter->check(one.question);
       const std::string& name = one.question.name;
       one.group.type = one.question.type;
       one.group.options = std::ssize(one.question.options);
@@ -253,7 +254,7 @@ class DecisionEncoder {
     if (!is_known && options_.labels_required) flags |= kUnanswered;
     const size_t first = content.offsets.size();
     for (int64_t number = 0; flags == 0 && number < options_.orders; ++number) {
-      if (!add_order(content, row, state, asked, number)) break;
+      if (!add_order(content, row, state, asked, number, flags)) break;
       const int64_t length = content.offsets.back() - content.offsets[content.offsets.size() - 2];
       if (length > options_.max_seq_length) flags |= kTooLong;
     }
@@ -269,9 +270,10 @@ class DecisionEncoder {
     content.classes.push_back(flags);
   }
 
-  // Adds the prompt with the options in order `number`. Returns false if there is no such order.
+  // Adds the prompt with the options in order `number`. Returns false if there is no such order, or
+  // no such prompt, which `flags` then says.
   [[nodiscard]] bool add_order(TokenContent& content, const Row& row, const Json& state,
-                               std::span<const Asked> asked, int64_t number) const {
+                               std::span<const Asked> asked, int64_t number, int32_t& flags) const {
     std::vector<DecisionQuestion> questions;
     std::vector<DecisionGroup> groups;
     bool is_new = number == 0;
@@ -291,7 +293,11 @@ class DecisionEncoder {
     }
     if (!is_new) return false;
     const DecisionPrompt prompt = options_.prompter->prompt(state, questions);
-    for (size_t i = 0; i < groups.size(); ++i) groups[i].mark = prompt.marks[i];
+    if (!prompt.unreadable.empty()) {
+      flags |= kTooLong;
+      return false;
+    }
+    for (size_t i = 0; i < groups.size(); ++i) groups[i].marks = prompt.marks[i];
     for (const int32_t id : prompt.ids) check_token(id, row.position(), options_.vocabulary_limit);
     content.ids.insert(content.ids.end(), prompt.ids.begin(), prompt.ids.end());
     std::vector<int32_t> labels(prompt.ids.size(), static_cast<int32_t>(kIgnoredLabel));
@@ -308,26 +314,17 @@ class DecisionEncoder {
 
 }  // namespace
 
-void check_options(const DecisionQuestion& question, const DecisionPrompter& prompter,
-                   const std::vector<int64_t>& most) {
-  if (most.empty()) return prompter.check_labels(question);
-  const int64_t rows = most[static_cast<size_t>(question.type)];
-  const auto options = std::ssize(question.options);
-  if (options <= rows) return;
-  throw Error(ErrorKind::kData,
-              format_text("question '{}': has {} options, and the head scores at most {} of a {}",
-                          question.name, options, rows, name_of(question.type)));
-}
-
 bool write_groups(const std::vector<DecisionGroup>& groups, std::span<int32_t> labels) {
   std::vector<int32_t> numbers = {static_cast<int32_t>(groups.size())};
   for (const DecisionGroup& group : groups) {
     const bool is_known = !group.target.empty();
     const bool has_weight = group.weight != 1.0F;
+    const bool is_marked = group.marks.size() > 1;
+    FT_CHECK(!is_marked || std::ssize(group.marks) == group.options, "a mark for each option");
     numbers.push_back(static_cast<int32_t>(group.type) + (is_known ? kKnown : 0) +
-                      (has_weight ? kWeighted : 0) +
+                      (has_weight ? kWeighted : 0) + (is_marked ? kMarked : 0) +
                       static_cast<int32_t>(group.options) * kOneOption);
-    numbers.push_back(static_cast<int32_t>(group.mark));
+    for (const int64_t mark : group.marks) numbers.push_back(static_cast<int32_t>(mark));
     if (has_weight) numbers.push_back(std::bit_cast<int32_t>(group.weight));
     for (const float value : group.target) numbers.push_back(std::bit_cast<int32_t>(value));
   }
@@ -347,8 +344,9 @@ std::vector<DecisionGroup> read_groups(std::span<const int64_t> labels) {
     const int32_t form = next();
     group.type = static_cast<QuestionType>(form % kKnown);
     group.options = form / kOneOption;
-    group.mark = next();
-    if (form % kOneOption >= kWeighted) group.weight = std::bit_cast<float>(next());
+    group.marks.resize(form % kOneOption >= kMarked ? static_cast<size_t>(group.options) : 1);
+    for (int64_t& mark : group.marks) mark = next();
+    if (form % kMarked >= kWeighted) group.weight = std::bit_cast<float>(next());
     if (form % kWeighted < kKnown) continue;
     for (int64_t i = 0; i < group.options; ++i) {
       group.target.push_back(std::bit_cast<float>(next()));

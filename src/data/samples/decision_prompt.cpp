@@ -71,7 +71,7 @@ Json without_sentinels(const Json& json) {
 
 }  // namespace
 
-DecisionPrompter::DecisionPrompter(const Tokenizer& tokenizer, DecisionPromptOptions options)
+TemplatePrompter::TemplatePrompter(const Tokenizer& tokenizer, TemplatePrompterOptions options)
     : tokenizer_(tokenizer), options_(std::move(options)), newline_(tokenizer.encode("\n")) {
   if (options_.decision_template != nullptr) {
     asks_together_ = options_.decision_template->uses("questions");
@@ -98,7 +98,7 @@ DecisionPrompter::DecisionPrompter(const Tokenizer& tokenizer, DecisionPromptOpt
   }
 }
 
-TracedText DecisionPrompter::render(const Json& state,
+TracedText TemplatePrompter::render(const Json& state,
                                     std::span<const DecisionQuestion> questions) const {
   chat::Variables variables{.values = options_.variables, .date = options_.date};
   const auto set = [&](const char* name, Value value) {
@@ -135,7 +135,7 @@ TracedText DecisionPrompter::render(const Json& state,
   return outer.render(variables);
 }
 
-const std::string* DecisionPrompter::control_token_at(const std::string& text, size_t at,
+const std::string* TemplatePrompter::control_token_at(const std::string& text, size_t at,
                                                       size_t end) const {
   if (!starts_control_[static_cast<unsigned char>(text[at])]) return nullptr;
   for (const std::string& token : control_tokens_) {
@@ -146,7 +146,7 @@ const std::string* DecisionPrompter::control_token_at(const std::string& text, s
 
 // transformers' encode_marked_chat(): pieces are encoded each, a control token of the request as
 // plain text. After a line break, so that no space is put before a piece.
-void DecisionPrompter::append(const std::string& piece, bool is_text, DecisionPrompt& prompt,
+void TemplatePrompter::append(const std::string& piece, bool is_text, DecisionPrompt& prompt,
                               bool is_first) const {
   if (piece.empty()) return;
   const std::string text = is_first ? piece : "\n" + piece;
@@ -169,7 +169,7 @@ void DecisionPrompter::append(const std::string& piece, bool is_text, DecisionPr
   prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
 }
 
-DecisionPrompt DecisionPrompter::encode(const TracedText& traced) const {
+DecisionPrompt TemplatePrompter::encode(const TracedText& traced) const {
   const std::string& text = traced.str();
   DecisionPrompt prompt;
   std::string piece;
@@ -186,7 +186,7 @@ DecisionPrompt DecisionPrompter::encode(const TracedText& traced) const {
       const std::string_view rest = std::string_view(text).substr(at, range.end - at);
       if (is_template && (rest.starts_with(kMark) || rest.starts_with(kSplit))) {
         flush(false);
-        if (rest.starts_with(kMark)) prompt.marks.push_back(std::ssize(prompt.ids));
+        if (rest.starts_with(kMark)) prompt.marks.push_back({std::ssize(prompt.ids)});
         at += rest.starts_with(kMark) ? kMark.size() : kSplit.size();
       } else if (const auto* token = is_literal ? control_token_at(text, at, range.end) : nullptr) {
         flush(false);
@@ -199,11 +199,11 @@ DecisionPrompt DecisionPrompter::encode(const TracedText& traced) const {
     }
   }
   flush(false);
-  if (prompt.marks.empty()) prompt.marks.push_back(std::ssize(prompt.ids));
+  if (prompt.marks.empty()) prompt.marks.push_back({std::ssize(prompt.ids)});
   return prompt;
 }
 
-DecisionPrompt DecisionPrompter::prompt(const Json& state,
+DecisionPrompt TemplatePrompter::prompt(const Json& state,
                                         std::span<const DecisionQuestion> questions) const {
   DecisionPrompt prompt = encode(render(state, questions));
   const auto wrong = [&](const std::string& what) {
@@ -214,30 +214,38 @@ DecisionPrompt DecisionPrompter::prompt(const Json& state,
     wrong(format_text("marks {} positions of {} questions", prompt.marks.size(), questions.size()));
   }
   prompt.marks.resize(questions.size());
-  if (prompt.marks.front() < 1) wrong("has a mark before the first token");
+  if (prompt.marks.front().front() < 1) wrong("has a mark before the first token");
   return prompt;
 }
 
-int32_t DecisionPrompter::label_id(const std::string& label) const {
-  const std::vector<int32_t> ids = tokenizer_.encode(label);
-  const auto& unknown = tokenizer_.special_tokens().unk;
-  if (ids.size() == 1 && !(unknown && unknown->id == ids.front())) return ids.front();
-  throw Error(ErrorKind::kData,
-              format_text("the label '{}' of an option is {} tokens of this tokenizer, and its "
-                          "score is the logit of one; name others in decision.json (labels)",
-                          label, ids.size()));
-}
-
-void DecisionPrompter::check_labels(const DecisionQuestion& question) const {
+void TemplatePrompter::check(const DecisionQuestion& question) const {
+  if (!options_.most_options.empty()) {
+    const int64_t most = options_.most_options[static_cast<size_t>(question.type)];
+    const auto options = std::ssize(question.options);
+    if (options <= most) return;
+    throw Error(ErrorKind::kData,
+                format_text("question '{}': has {} options, and the head scores at most {} of a {}",
+                            question.name, options, most, name_of(question.type)));
+  }
   std::vector<int32_t> ids;
   for (const std::string& label : question.labels) {
-    ids.push_back(label_id(label));
+    ids.push_back(label_id(tokenizer_, label));
     if (std::ranges::count(ids, ids.back()) == 1) continue;
     throw Error(ErrorKind::kData,
                 format_text("question '{}': two of its labels are the token of '{}'; name others "
                             "in decision.json (labels)",
                             question.name, label));
   }
+}
+
+int32_t label_id(const Tokenizer& tokenizer, const std::string& label) {
+  const std::vector<int32_t> ids = tokenizer.encode(label);
+  const auto& unknown = tokenizer.special_tokens().unk;
+  if (ids.size() == 1 && !(unknown && unknown->id == ids.front())) return ids.front();
+  throw Error(ErrorKind::kData,
+              format_text("the label '{}' of an option is {} tokens of this tokenizer, and its "
+                          "score is the logit of one; name others in decision.json (labels)",
+                          label, ids.size()));
 }
 
 }  // namespace finetune

@@ -109,6 +109,7 @@ class TypedQuestion {
       case QuestionType::kNoul:
         return read_noul(criteria);
       case QuestionType::kChoice:
+        if (criteria.is_array() && !criteria.empty()) return read_list(criteria);
         if (!criteria.is_object() || criteria.empty()) refuse("needs criteria with its options");
         for (const auto& [option, description] : criteria.items()) add(option, description);
         return;
@@ -119,6 +120,17 @@ class TypedQuestion {
           add(std::to_string(level), criteria[level]);
         }
         return;
+    }
+  }
+
+  void read_list(const Json& options) {
+    for (const Json& option : options) {
+      if (!option.is_string()) refuse("an option of criteria is " + describe(option));
+      const auto& name = option.get_ref<const std::string&>();
+      if (std::ranges::find(result_.options, name) != result_.options.end()) {
+        refuse("has the option '" + name + "' twice");
+      }
+      add(name, Json());
     }
   }
 
@@ -136,6 +148,7 @@ class TypedQuestion {
   }
 
   void take_labels() {
+    if (!settings_.has_labels) return;
     std::vector<std::string> labels = settings_.labels_of(result_.type);
     if (labels.size() < result_.options.size()) {
       fail(result_.name,
@@ -291,6 +304,13 @@ std::vector<std::string> DecisionSettings::labels_of(QuestionType type) const {
   if (!own.empty()) return own;
   if (type == QuestionType::kNoul) return {"Yes", "No"};
   return letters();
+}
+
+double DecisionSettings::temperature_of(QuestionType type, int64_t options) const {
+  const char* size = options <= 2 ? ":2" : options <= 5 ? ":3-5" : options <= 10 ? ":6-10" : ":11+";
+  const auto found = temperature_by_options.find(std::string(name_of(type)) + size);
+  return found != temperature_by_options.end() ? found->second
+                                               : temperature[static_cast<size_t>(type)];
 }
 
 DecisionQuestion DecisionQuestion::reordered(const std::vector<size_t>& order) const {

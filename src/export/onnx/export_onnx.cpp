@@ -24,6 +24,10 @@ namespace finetune {
 namespace {
 
 constexpr const char* kPositions = "positions";
+constexpr const char* kQuestionTypes = "qtype";  // laya's name
+
+// Whether an input has one value for each row, and not for each token.
+bool is_of_row(const std::string& name) { return name == kPositions || name == kQuestionTypes; }
 
 // What a model's graph reads and returns, under the names of optimum's exports.
 struct Signature {
@@ -75,9 +79,11 @@ Signature signature_of(const MergedModel& model) {
     case Head::kMultipleChoice:
       all.has_choices = true;
       break;
+    case Head::kDecision:
+      if (model.config.laya) all.names.inputs.emplace_back(kQuestionTypes);
+      break;
     case Head::kSequenceClassification:
     case Head::kTokenClassification:
-    case Head::kDecision:
       break;
   }
   return all;
@@ -118,7 +124,7 @@ RecordedGraph recorded(const MergedModel& source, const OnnxNames& names) {
     for (const std::string& name : names.inputs) {
       const at::ScalarType type = name == "attention_mask" ? at::kBool : at::kLong;
       std::vector<int64_t> shape = {batch};
-      if (name != kPositions) shape.push_back(tokens);
+      if (!is_of_row(name)) shape.push_back(tokens);
       inputs.push_back(at::empty(shape, at::TensorOptions(type).device(meta)));
     }
     return inputs;
@@ -127,7 +133,10 @@ RecordedGraph recorded(const MergedModel& source, const OnnxNames& names) {
     ModelInput input{.input_ids = inputs[0], .attention_mask = inputs[1]};
     Tensor positions;
     for (size_t i = 2; i < inputs.size(); ++i) {
-      (names.inputs[i] == kPositions ? positions : input.token_type_ids) = inputs[i];
+      const std::string& name = names.inputs[i];
+      (name == kPositions       ? positions
+       : name == kQuestionTypes ? input.question_types
+                                : input.token_type_ids) = inputs[i];
     }
     return outputs_of(*model, source, input, positions);
   };
@@ -150,7 +159,7 @@ void add_ports(OnnxModel& model, const RecordedGraph& graph, const Signature& si
     const std::string& name = signature.names.inputs[i];
     if (!is_read(inner.inputs[i])) continue;  // types of tokens in a model without them
     Shape shape = rows;
-    if (name != kPositions) shape.emplace_back(std::string("sequence_length"));
+    if (!is_of_row(name)) shape.emplace_back(std::string("sequence_length"));
     model.inputs.push_back({.name = name, .type = at::kLong, .shape = shape});
     const bool is_mask = graph.values[graph.inputs[i]].type == at::kBool;
     std::string from = name;
@@ -205,9 +214,13 @@ std::string example_text(const MergedModel& model, const OnnxModel& onnx, const 
   std::string outputs;
   for (const OnnxPort& port : onnx.outputs) outputs += (outputs.empty() ? "" : ", ") + port.name;
   const bool has_choices = model.head == Head::kMultipleChoice;
-  const bool has_positions = onnx.inputs.back().name == kPositions;
-  const std::string positions =
-      has_positions ? "texts[\"positions\"] = texts[\"attention_mask\"].cumsum(1).argmax(1)\n" : "";
+  std::string further;
+  if (onnx.inputs.back().name == kPositions) {
+    further = "texts[\"positions\"] = texts[\"attention_mask\"].cumsum(1).argmax(1)\n";
+  }
+  if (onnx.inputs.back().name == kQuestionTypes) {
+    further = "texts[\"qtype\"] = texts[\"attention_mask\"][:, 0] * 0  # a choice\n";
+  }
   return format_text(
       "import onnxruntime, os, transformers; os.chdir(os.path.dirname(os.path.abspath(__file__)))\n"
       "texts = transformers.AutoTokenizer.from_pretrained(\".\")({}, padding=True, "
@@ -216,7 +229,7 @@ std::string example_text(const MergedModel& model, const OnnxModel& onnx, const 
       "({})}}))  # {}\n",
       has_choices ? "[\"A question.\"] * 2, [\"One answer.\", \"Another.\"]"
                   : "[\"A text.\", \"Another text.\"]",
-      positions, nlohmann::json(name).dump(), has_choices ? "[None]" : "",
+      further, nlohmann::json(name).dump(), has_choices ? "[None]" : "",
       inputs.substr(0, inputs.size() - 1), outputs);
 }
 
@@ -229,10 +242,14 @@ SmallFiles small_files(const MergedModel& model, const OnnxModel& onnx, const st
   const auto is_taken = [&](const std::string& one) {
     return std::ranges::any_of(all, [&](const auto& file) { return file.first == one; });
   };
-  for (const std::string& folder : {model.folder, model.base}) {
+  std::vector<std::string> folders = {model.folder, model.base};
+  const std::string laya = join_path(model.folder, kLayaTokenizerFolder);
+  if (model.config.laya && files.exists(laya)) folders.push_back(laya);
+  for (const std::string& folder : folders) {
     for (const std::string& one : files.list(folder)) {
       const bool is_wanted = is_tokenizer_file_name(one) || one == kDecisionFile ||
                              one == kDecisionTemplateFile || one == kCalibrationFile ||
+                             one == kLayaFile ||
                              (one == kChatTemplateFile && decides_by_words(model));
       if (is_wanted && !is_taken(one))
         all.emplace_back(one, files.read_all(join_path(folder, one)));

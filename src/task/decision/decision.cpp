@@ -8,13 +8,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
 #include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/task/chat_tokens.h"
+#include "task/decision/laya_files.h"
 #include "task/loss/model_input.h"
 
 namespace finetune {
@@ -59,8 +62,8 @@ class DecisionTask final : public Task {
     const BatchGroups groups(batch);
     std::vector<float> divisors;
     for (const DecisionGroup& group : groups.groups) {
-      const double temperature = options_.temperature[static_cast<size_t>(group.type)];
-      divisors.push_back(static_cast<float>(temperature));
+      divisors.push_back(
+          static_cast<float>(options_.settings.temperature_of(group.type, group.options)));
     }
     Outputs outputs{
         .logits = scores(batch, groups, std::nullopt) / to_device(divisors, device_).view({-1, 1}),
@@ -110,7 +113,7 @@ std::string target_text(const Batch& batch, int64_t row) {
   for (const DecisionGroup& group :
        read_groups(std::span(batch.labels).subspan(static_cast<size_t>(row) * length, length))) {
     text += format_text("{}{} before token {}:", text.empty() ? "" : "; ", name_of(group.type),
-                        group.mark);
+                        group.marks.front());
     if (group.target.empty()) text += " unknown";
     for (size_t i = 0; i < group.target.size(); ++i) {
       text += (i == 0 ? " " : ", ") + format_number("%.3g", static_cast<double>(group.target[i]));
@@ -121,11 +124,25 @@ std::string target_text(const Batch& batch, int64_t row) {
 
 }  // namespace
 
+OptionScores option_scores(const ModelConfig& config) {
+  if (config.laya) return OptionScores::kLaya;
+  return config.jev.num_verbalizers > 0 ? OptionScores::kJev : OptionScores::kLabels;
+}
+
 DecisionFiles DecisionFiles::read(const std::string& folder,
-                                  const std::optional<std::string>& template_path) {
+                                  const std::optional<std::string>& template_path,
+                                  OptionScores scores) {
   FileSystem& local = FileSystem::local();
   constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
   DecisionFiles files;
+  if (scores == OptionScores::kLaya) {
+    const std::string path = join_path(folder, kLayaFile);
+    files.settings = new_laya_settings();
+    if (folder.empty() || !local.exists(path)) return files;
+    files.laya = read_json_file(path, ErrorKind::kData, {.max_bytes = kMaxBytes});
+    files.settings = parse_laya_settings(files.laya, path);
+    return files;
+  }
   const std::string settings = join_path(folder, kDecisionFile);
   if (!folder.empty() && local.exists(settings)) {
     files.settings = DecisionSettings::parse(local.read_all(settings, kMaxBytes), settings);
@@ -152,42 +169,15 @@ DecisionFiles DecisionFiles::read(const std::string& folder,
     }
     files.decision_template = std::make_shared<const chat::ChatTemplate>(std::move(text), path);
   }
+  if (scores == OptionScores::kJev && files.decision_template == nullptr) {
+    files.decision_template = jev_template();
+  }
   return files;
 }
 
-std::shared_ptr<const DecisionPrompter> make_prompter(
-    const DecisionFiles& files, const Tokenizer& tokenizer,
-    std::shared_ptr<const chat::ChatTemplate> chat_template, const std::string& date) {
-  return std::make_shared<const DecisionPrompter>(
-      tokenizer,
-      DecisionPromptOptions{
-          .decision_template = files.decision_template,
-          .chat_template = std::move(chat_template),
-          .variables = chat_render_options(tokenizer, "", "chat_template_kwargs").variables,
-          .date = parse_chat_date(date),
-          .sanitize_control_tokens = files.settings.sanitize_control_tokens});
-}
+namespace {
 
-LabelIds label_ids(const DecisionSettings& settings, const DecisionPrompter& prompter) {
-  LabelIds ids;
-  for (size_t type = 0; type < kQuestionTypes; ++type) {
-    for (const std::string& label : settings.labels_of(static_cast<QuestionType>(type))) {
-      try {
-        ids[type].push_back(prompter.label_id(label));
-      } catch (const Error&) {  // a question with as many options is refused when it is read
-        break;
-      }
-    }
-  }
-  return ids;
-}
-
-std::vector<int64_t> sizes_of(const LabelIds& labels) {
-  std::vector<int64_t> sizes;
-  for (const std::vector<int32_t>& of_type : labels) sizes.push_back(std::ssize(of_type));
-  return sizes;
-}
-
+// The rows of a jev head by type.
 LabelIds jev_rows(const JevConfig& jev) {
   LabelIds rows;
   for (size_t type = 0; type < kQuestionTypes; ++type) {
@@ -200,6 +190,49 @@ LabelIds jev_rows(const JevConfig& jev) {
     }
   }
   return rows;
+}
+
+LabelIds label_ids(const DecisionSettings& settings, const Tokenizer& tokenizer) {
+  LabelIds ids;
+  for (size_t type = 0; type < kQuestionTypes; ++type) {
+    for (const std::string& label : settings.labels_of(static_cast<QuestionType>(type))) {
+      try {
+        ids[type].push_back(label_id(tokenizer, label));
+      } catch (const Error&) {  // a question with as many options is refused when it is read
+        break;
+      }
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+DecisionForm make_form(const DecisionFiles& files, const ModelConfig& config,
+                       const Tokenizer& tokenizer,
+                       std::shared_ptr<const chat::ChatTemplate> chat_template,
+                       const std::string& date) {
+  const OptionScores scores = option_scores(config);
+  if (scores == OptionScores::kLaya) {
+    const LayaPrompterOptions options{.max_len = config.laya->max_len,
+                                      .head_max_len = config.laya->head_max_len};
+    return {.prompter = std::make_shared<const LayaPrompter>(tokenizer, options), .labels = {}};
+  }
+  TemplatePrompterOptions options{
+      .decision_template = files.decision_template,
+      .chat_template = std::move(chat_template),
+      .variables = chat_render_options(tokenizer, "", "chat_template_kwargs").variables,
+      .date = parse_chat_date(date),
+      .sanitize_control_tokens = files.settings.sanitize_control_tokens};
+  DecisionForm form;
+  if (scores == OptionScores::kJev) {
+    form.labels = jev_rows(config.jev);
+    for (const auto& rows : form.labels) options.most_options.push_back(std::ssize(rows));
+  } else {
+    form.labels = label_ids(files.settings, tokenizer);
+  }
+  form.prompter = std::make_shared<const TemplatePrompter>(tokenizer, std::move(options));
+  return form;
 }
 
 JevConfig fresh_jev() {
@@ -236,28 +269,55 @@ BatchGroups::BatchGroups(const Batch& batch) {
 }
 
 void BatchGroups::add(DecisionGroup group, int64_t row, int64_t length) {
-  positions.push_back(row * length + group.mark - 1);
+  for (const int64_t mark : group.marks) positions.push_back(row * length + mark - 1);
   options = std::max(options, group.options);
   groups.push_back(std::move(group));
 }
 
+namespace {
+
+// The type of the question of each row of the input, as Laya's embedding numbers them.
+Tensor laya_types(const BatchGroups& groups, const Tensor& input_ids) {
+  constexpr std::array<int64_t, kQuestionTypes> kNumbers = {2, 0, 1};  // noul, choice, score
+  std::vector<int64_t> types;
+  for (const DecisionGroup& group : groups.groups) {
+    types.push_back(kNumbers[static_cast<size_t>(group.type)]);
+  }
+  types.resize(static_cast<size_t>(input_ids.size(0)), types.back());  // rows that only fill it
+  return to_device(types, input_ids.device());
+}
+
+}  // namespace
+
 Tensor decision_scores(Model& model, const ModelInput& input, const BatchGroups& groups,
                        const LabelIds& labels) {
+  const bool has_marks = option_scores(model.config()) == OptionScores::kLaya;
   const auto width = static_cast<size_t>(groups.options);
-  std::vector<int64_t> ids(groups.groups.size() * width, 0);
-  std::vector<float> mask(ids.size(), kNoOption);
+  std::vector<int64_t> columns(groups.groups.size() * width, 0);
+  std::vector<float> mask(columns.size(), kNoOption);
+  int64_t marks = 0;
   for (size_t g = 0; g < groups.groups.size(); ++g) {
     const DecisionGroup& group = groups.groups[g];
-    const std::vector<int32_t>& of_type = labels[static_cast<size_t>(group.type)];
     const auto count = static_cast<size_t>(group.options);
-    FT_CHECK(count <= of_type.size(), "each option has a label");
-    std::copy_n(of_type.begin(), count, ids.begin() + static_cast<int64_t>(g * width));
+    const auto first = columns.begin() + static_cast<int64_t>(g * width);
+    if (has_marks) {
+      std::iota(first, first + group.options, marks);
+      marks += group.options;
+    } else {
+      const std::vector<int32_t>& of_type = labels[static_cast<size_t>(group.type)];
+      FT_CHECK(count <= of_type.size(), "each option has a label");
+      std::copy_n(of_type.begin(), count, first);
+    }
     std::fill_n(mask.begin() + static_cast<int64_t>(g * width), count, 0.0F);
   }
   const c10::Device device = input.input_ids.device();
-  const Tensor logits = model.logits(input, to_device(groups.positions, device)).to(at::kFloat);
-  const Tensor chosen = logits.gather(1, to_device(ids, device).view({-1, groups.options}));
-  return chosen + to_device(mask, device).view({-1, groups.options});
+  ModelInput asked = input;
+  if (has_marks) asked.question_types = laya_types(groups, input.input_ids);
+  const Tensor logits = model.logits(asked, to_device(groups.positions, device)).to(at::kFloat);
+  const Tensor chosen = to_device(columns, device);
+  const Tensor scores = has_marks ? logits.flatten().index_select(0, chosen)
+                                  : logits.gather(1, chosen.view({-1, groups.options}));
+  return scores.view({-1, groups.options}) + to_device(mask, device).view({-1, groups.options});
 }
 
 std::unique_ptr<Task> make_decision_task(Model& model, c10::Device device,
@@ -265,23 +325,32 @@ std::unique_ptr<Task> make_decision_task(Model& model, c10::Device device,
   return std::make_unique<DecisionTask>(model, device, std::move(options));
 }
 
+namespace {
+
+PythonLibrary library_of(const TaskArgs& args) {
+  if (args.decision_head == "laya") return {.name = "laya", .module = "laya", .callable = "load"};
+  return {.name = "transformers",
+          .module = "transformers",
+          .callable = "pipeline",
+          .arguments = "\"decision\", model=",
+          .adapter_argument = "decision_config="};  // else that of its base
+}
+
+}  // namespace
+
 const TaskDescriptor& decision_descriptor() {
   static const TaskDescriptor descriptor = {
       .keys = decision_keys(),
       .rows = RowTask::kDecision,
       .head = [](const TaskArgs& args) -> std::optional<Head> {
-        if (args.decision_head == "jev") return Head::kDecision;
-        return std::nullopt;
+        if (args.decision_head == "labels") return std::nullopt;
+        return Head::kDecision;
       },
       .make_setup = make_decision_setup,
       .pipeline = {.name = "decision",
                    .class_suffix = "ForCausalLM",
                    .other_suffix = "LMHeadModel",
-                   .library = "transformers",
-                   .library_module = "transformers",
-                   .library_class = "pipeline",
-                   .library_arguments = "\"decision\", model=",
-                   .adapter_argument = "decision_config=",  // else that of its base
+                   .library = library_of,
                    .make_predictor = make_decision_predictor},
       .pads = false,
       .sample = "question",

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,25 +31,40 @@ const TaskDescriptor& decision_descriptor();
 [[nodiscard]] std::unique_ptr<Predictor> make_decision_predictor(const std::string& folder,
                                                                  const PredictOptions& options);
 
-// decision.json and decision_template.jinja of a model's folder; without them the defaults.
+// What scores the options of a question.
+enum class OptionScores {
+  kLabels,  // the logit of each one's label, a token of a decoder
+  kJev,     // a row of a matrix for each one (JevConfig)
+  kLaya,    // each one's mark (LayaConfig)
+};
+[[nodiscard]] OptionScores option_scores(const ModelConfig& config);
+
+// decision.json and decision_template.jinja of a model's folder, or rl_agent_config.json of one
+// with Laya's head; without them the defaults.
 struct DecisionFiles {
   DecisionSettings settings = {};
+  nlohmann::ordered_json laya = nlohmann::ordered_json::object();    // rl_agent_config.json
   std::shared_ptr<const chat::ChatTemplate> decision_template = {};  // null: the generic prompt
   // `template_path`: a template in place of the folder's. Throws Error(kData).
   [[nodiscard]] static DecisionFiles read(const std::string& folder,
-                                          const std::optional<std::string>& template_path);
+                                          const std::optional<std::string>& template_path,
+                                          OptionScores scores);
 };
-[[nodiscard]] std::shared_ptr<const DecisionPrompter> make_prompter(
-    const DecisionFiles& files, const Tokenizer& tokenizer,
-    std::shared_ptr<const chat::ChatTemplate> chat_template, const std::string& date);
 
-// The ids of the labels' tokens by type, up to the first label that is no single token.
+// The columns of a question's logits that are its options' scores, by type: those of the labels'
+// tokens, up to the first label that is no single token; rows of a jev; none of laya.
 using LabelIds = std::array<std::vector<int32_t>, kQuestionTypes>;
-[[nodiscard]] LabelIds label_ids(const DecisionSettings& settings,
-                                 const DecisionPrompter& prompter);
-[[nodiscard]] std::vector<int64_t> sizes_of(const LabelIds& labels);
-// The rows of a jev head by type.
-[[nodiscard]] LabelIds jev_rows(const JevConfig& jev);
+
+// How questions become what the model reads, and where its scores are.
+struct DecisionForm {
+  std::shared_ptr<const DecisionPrompter> prompter;
+  LabelIds labels;
+};
+// `config` has the head. Throws Error(kConfig) if a template or a token is missing.
+[[nodiscard]] DecisionForm make_form(const DecisionFiles& files, const ModelConfig& config,
+                                     const Tokenizer& tokenizer,
+                                     std::shared_ptr<const chat::ChatTemplate> chat_template,
+                                     const std::string& date);
 // The head that a new model gets: Yes and No of a noul, 26 options of the others.
 [[nodiscard]] JevConfig fresh_jev();
 // The prompt of models with that head: transformers' JEV_TEMPLATE, after the token that begins
@@ -61,7 +77,7 @@ struct BatchGroups {
   explicit BatchGroups(const Batch& batch);
   void add(DecisionGroup group, int64_t row, int64_t length);
   std::vector<DecisionGroup> groups;
-  std::vector<int64_t> positions;  // [G], row * length + mark - 1
+  std::vector<int64_t> positions;  // row * length + mark - 1, of all marks of each in order
   int64_t options = 1;             // K
 };
 // Returns their scores [G, K] in float32, -1e9 beyond a question's options.
@@ -71,7 +87,7 @@ struct BatchGroups {
 struct DecisionTaskOptions {
   LabelIds labels;
   double label_smoothing_factor = 0.0;
-  std::array<double, kQuestionTypes> temperature = {1.0, 1.0, 1.0};  // of evaluation, by type
+  DecisionSettings settings = {};  // with the temperatures of evaluation
 };
 // `model` must outlive the task. One term: the cross entropy of the options' softmax with their
 // probabilities, each question by its weight. Outputs::logits: [G, K], divided by the temperature.

@@ -30,25 +30,22 @@ class DecisionPredictor final : public Predictor {
         encoder_(folder_, config_),
         device_(pick_prediction_device(options.use_cpu)),
         batch_size_(options.batch_size),
-        files_(DecisionFiles::read(folder_, std::nullopt)) {
-    const bool has_jev = config_.jev.num_verbalizers > 0;
-    if (!has_jev && !is_causal(config_)) {
+        files_(DecisionFiles::read(folder_, std::nullopt, option_scores(config_))) {
+    const bool has_labels = option_scores(config_) == OptionScores::kLabels;
+    if (has_labels && !is_causal(config_)) {
       throw Error(ErrorKind::kData, folder_ + ": a " + config_.model_type +
                                         " predicts masked words, and has no head for decisions");
     }
-    if (has_jev && files_.decision_template == nullptr) files_.decision_template = jev_template();
     try {
-      prompter_ = make_prompter(
-          files_, encoder_.tokenizer(),
+      form_ = make_form(
+          files_, config_, encoder_.tokenizer(),
           chat::find_chat_template(folder_, options.chat_template_path, "--chat_template_path"),
           chat_date_today());
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kConfig) throw;
       throw Error(ErrorKind::kData, folder_ + ": " + error.what());
     }
-    labels_ = has_jev ? jev_rows(config_.jev) : label_ids(files_.settings, *prompter_);
-    if (has_jev) most_options_ = sizes_of(labels_);
-    model_ = load_for_prediction(has_jev ? std::optional(Head::kDecision) : std::nullopt,
+    model_ = load_for_prediction(has_labels ? std::nullopt : std::optional(Head::kDecision),
                                  "decision", folder_, config_, device_, options);
   }
 
@@ -93,10 +90,12 @@ class DecisionPredictor final : public Predictor {
     std::vector<DecisionQuestion> questions =
         parse_questions(request.at("questions"), files_.settings);
     const auto add = [&](std::vector<DecisionQuestion> together) {
-      for (const DecisionQuestion& question : together) {
-        check_options(question, *prompter_, most_options_);
+      for (const DecisionQuestion& question : together) form_.prompter->check(question);
+      DecisionPrompt prompt = form_.prompter->prompt(request.at("state"), together);
+      if (!prompt.unreadable.empty()) {
+        throw Error(ErrorKind::kData, "question '" + together.front().name +
+                                          "': " + prompt.unreadable + "; give fewer options");
       }
-      DecisionPrompt prompt = prompter_->prompt(request.at("state"), together);
       encoder_.check(prompt.ids, query.where);
       if (std::ssize(prompt.ids) > config_.max_length()) {
         throw Error(ErrorKind::kData,
@@ -106,7 +105,7 @@ class DecisionPredictor final : public Predictor {
       asked.push_back(
           {.query = index, .questions = std::move(together), .prompt = std::move(prompt)});
     };
-    if (prompter_->asks_together()) return add(std::move(questions));
+    if (form_.prompter->asks_together()) return add(std::move(questions));
     for (DecisionQuestion& question : questions) add({std::move(question)});
   }
 
@@ -124,7 +123,7 @@ class DecisionPredictor final : public Predictor {
       for (size_t q = 0; q < asked[i].questions.size(); ++q) {
         const DecisionQuestion& question = asked[i].questions[q];
         groups.add({.type = question.type,
-                    .mark = asked[i].prompt.marks[q],
+                    .marks = asked[i].prompt.marks[q],
                     .target = {},
                     .options = std::ssize(question.options)},
                    static_cast<int64_t>(i), batch.length);
@@ -132,9 +131,9 @@ class DecisionPredictor final : public Predictor {
     }
     const c10::InferenceMode inference;
     const auto begun = std::chrono::steady_clock::now();
-    const Tensor scores =
-        decision_scores(*model_, make_model_input(batch, device_, std::nullopt), groups, labels_)
-            .to(at::kCPU, at::kDouble);
+    const Tensor scores = decision_scores(*model_, make_model_input(batch, device_, std::nullopt),
+                                          groups, form_.labels)
+                              .to(at::kCPU, at::kDouble);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
     model_seconds_ += taken.count();
     int64_t row = 0;
@@ -142,7 +141,8 @@ class DecisionPredictor final : public Predictor {
       for (const DecisionQuestion& question : one.questions) {
         const Tensor own = scores[row++].narrow(0, 0, std::ssize(question.options));
         require_finite(own, folder_);
-        const double temperature = files_.settings.temperature[static_cast<size_t>(question.type)];
+        const double temperature =
+            files_.settings.temperature_of(question.type, std::ssize(question.options));
         const Tensor p = at::softmax(own / temperature, -1).contiguous();
         const auto* values = p.const_data_ptr<double>();
         answers[one.query][question.name] =
@@ -157,9 +157,7 @@ class DecisionPredictor final : public Predictor {
   c10::Device device_;
   int64_t batch_size_;
   DecisionFiles files_;
-  std::shared_ptr<const DecisionPrompter> prompter_;
-  LabelIds labels_;
-  std::vector<int64_t> most_options_;  // of DecisionOptions
+  DecisionForm form_;
   double model_seconds_ = 0.0;
   std::unique_ptr<Model> model_;
 };

@@ -8,6 +8,7 @@
 #include "finetune/base/text.h"
 #include "finetune/data/decision_collator.h"
 #include "task/decision/decision.h"
+#include "task/decision/laya_files.h"
 #include "task/metrics/calibration.h"
 #include "task/setup/labelled_setup.h"
 
@@ -17,29 +18,34 @@ namespace {
 class DecisionSetup final : public LabelledSetup {
  public:
   explicit DecisionSetup(const SetupContext& context)
-      : LabelledSetup(context, 512),
+      : LabelledSetup(context, context.model.laya ? context.model.laya->max_len : 512),
         chat_template_(context.chat_template),
-        files_(DecisionFiles::read(context.model_folder, args().decision_template_path)) {
+        model_(with_head(context.model)),
+        files_(DecisionFiles::read(context.model_folder, args().decision_template_path, scores())) {
     check_head();
     take_labels();
-    if (context.trains) files_.settings.temperature = {1.0, 1.0, 1.0};
+    if (context.trains) {
+      files_.settings.temperature = {1.0, 1.0, 1.0};
+      files_.settings.temperature_by_options.clear();
+    }
     const bool is_mixed = !args().train_file_weights.empty() || !args().train_file_sets.empty();
     if (is_mixed && args().shuffle_options) {
       refuse_key(args().locations, "shuffle_options",
                  "is not available for a train_file of several entries; set it to false");
     }
     try {
-      prompter_ = make_prompter(files_, context.tokenizer, chat_template_, context.chat_date);
+      form_ = make_form(files_, model_, context.tokenizer, chat_template_, context.chat_date);
     } catch (const Error& error) {
-      refuse_key(args().locations, "chat_template_path", error.what());
+      refuse_key(args().locations, has_laya() ? "decision_head" : "chat_template_path",
+                 error.what());
     }
-    labels_ = has_jev() ? jev_rows(jev_of(context.model)) : label_ids(files_.settings, *prompter_);
     identity_ =
-        nlohmann::ordered_json{{"version", 1},
+        nlohmann::ordered_json{{"version", 2},
                                {"settings", files_.settings.text()},
                                {"head", args().decision_head},
                                {"decision_template", text_of(files_.decision_template.get())},
                                {"chat_template", text_of(chat_template_.get())},
+                               {"head_max_len", has_laya() ? model_.laya->head_max_len : 0},
                                {"date", uses_date() ? context.chat_date : ""}}
             .dump();
   }
@@ -49,10 +55,9 @@ class DecisionSetup final : public LabelledSetup {
   std::shared_ptr<const Dataset> read(Split split) override {
     static_cast<void>(columns_of(split, RowTask::kDecision));
     DecisionOptions options;
-    options.prompter = prompter_;
+    options.prompter = form_.prompter;
     options.settings = files_.settings;
     options.identity = identity_;
-    if (has_jev()) options.most_options = sizes_of(labels_);
     options.orders = split == Split::kTrain && args().shuffle_options ? kOrders : 1;
     const auto build = [&](const std::vector<std::string>& files, const Tokenizer& tokenizer,
                            const DecisionOptions& complete) {
@@ -67,7 +72,11 @@ class DecisionSetup final : public LabelledSetup {
                                counts.samples + counts.too_long + counts.unanswered, why));
     };
     warn(counts.too_long,
-         format_text("they have more than max_seq_length {} tokens", max_seq_length()));
+         has_laya()
+             ? format_text("max_seq_length {} and head_max_len {} leave too few tokens to "
+                           "their options",
+                           max_seq_length(), model_.laya->head_max_len)
+             : format_text("they have more than max_seq_length {} tokens", max_seq_length()));
     warn(counts.unanswered, "their rows have no answer to them");
     return data;
   }
@@ -81,18 +90,18 @@ class DecisionSetup final : public LabelledSetup {
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
-    const auto head = has_jev() ? std::optional(Head::kDecision) : std::nullopt;
+    const auto head =
+        scores() == OptionScores::kLabels ? std::nullopt : std::optional(Head::kDecision);
     auto model = make_model(head, config, seed(), device, options);
     auto task = make_decision_task(*model, device,
-                                   {.labels = labels_,
+                                   {.labels = form_.labels,
                                     .label_smoothing_factor = args().label_smoothing_factor,
-                                    .temperature = files_.settings.temperature});
+                                    .settings = files_.settings});
     return {std::move(model), std::move(task)};
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
-    model.jev = has_jev() ? jev_of(model) : JevConfig{};
-    return model;
+    return with_head(std::move(model));
   }
 
   [[nodiscard]] Results make_results(Split split) const override {
@@ -102,8 +111,9 @@ class DecisionSetup final : public LabelledSetup {
     return results;
   }
 
-  // What transformers' decision pipeline reads next to the model.
+  // What transformers' decision pipeline, or laya, reads next to the model.
   [[nodiscard]] Files model_files(const Files& /*of_start*/) const override {
+    if (has_laya()) return laya_files(files_.laya, model_, files_.settings, context().tokenizer);
     Files files = {{kDecisionFile, files_.settings.text()}};
     if (files_.decision_template != nullptr) {
       files.emplace_back(kDecisionTemplateFile, files_.decision_template->text());
@@ -123,13 +133,25 @@ class DecisionSetup final : public LabelledSetup {
       const double temperature = settings.temperature[type] = found->get<double>();
       warn_of_bound(name + " questions", temperature);
     }
+    if (has_laya()) return {{kLayaFile, laya_settings_text(files_.laya, model_, settings)}};
     return {{kDecisionFile, settings.text()}};
   }
 
  private:
-  [[nodiscard]] bool has_jev() const { return args().decision_head == "jev"; }
-  [[nodiscard]] static JevConfig jev_of(const ModelConfig& model) {
-    return model.jev.num_verbalizers > 0 ? model.jev : fresh_jev();
+  [[nodiscard]] OptionScores scores() const { return option_scores(model_); }
+  [[nodiscard]] bool has_laya() const { return scores() == OptionScores::kLaya; }
+
+  // The configuration with decision_head, a new one where the starting model has none.
+  [[nodiscard]] ModelConfig with_head(ModelConfig model) const {
+    const std::string& head = args().decision_head;
+    if (head != "jev") model.jev = {};
+    if (head == "jev" && model.jev.num_verbalizers == 0) model.jev = fresh_jev();
+    if (head != "laya") model.laya.reset();
+    if (head == "laya") {
+      if (!model.laya) model.laya.emplace();
+      model.laya->max_len = max_seq_length();
+    }
+    return model;
   }
 
   void check_head() {
@@ -137,17 +159,37 @@ class DecisionSetup final : public LabelledSetup {
     const auto refuse = [&](const std::string& why) {
       refuse_key(args().locations, "decision_head", why);
     };
-    if (!has_jev() && model.jev.num_verbalizers > 0) {
-      refuse("is labels, and the starting model has a head; set decision_head: jev");
+    const std::string& head = args().decision_head;
+    constexpr std::array kNames = {"labels", "jev", "laya"};
+    const OptionScores of_start = option_scores(model);
+    if (of_start != OptionScores::kLabels && of_start != scores()) {
+      const std::string name = kNames.at(static_cast<size_t>(of_start));
+      refuse("is " + head + ", and the starting model has the head " + name +
+             "; set decision_head: " + name);
     }
-    if (!has_jev() && !is_causal(model)) {
+    if (scores() == OptionScores::kLabels && !is_causal(model)) {
       refuse("is labels, which reads the next word of a decoder, and a " + model.model_type +
-             " predicts masked words; set decision_head: jev, or start from a decoder");
+             " predicts masked words; set decision_head: jev or laya, or start from a decoder");
     }
-    if (has_jev() && model.lora) {
-      refuse("is jev, which has no adapter here; take labels, or train the whole model");
+    if (has_laya() && is_causal(model)) {
+      refuse("is laya, which reads all tokens at each mark, and a " + model.model_type +
+             " reads the words before it; start from an encoder, or set decision_head: labels");
     }
-    if (has_jev() && files_.decision_template == nullptr) files_.decision_template = jev_template();
+    if (scores() != OptionScores::kLabels && model.lora) {
+      refuse("is " + head + ", which has no adapter here; take labels, or train the whole model");
+    }
+    if (has_laya() && model_.laya->head_max_len + 16 > max_seq_length()) {
+      refuse_key(
+          args().locations, "max_seq_length",
+          format_text("is {}, and the questions of this model take up to {} (head_max_len); "
+                      "set at least {}",
+                      max_seq_length(), model_.laya->head_max_len, model_.laya->head_max_len + 16));
+    }
+    for (const char* key : {"decision_labels", "decision_template_path", "chat_template_path"}) {
+      if (!has_laya() || !args().locations.is_set(key)) continue;
+      refuse_key(args().locations, key,
+                 "is not available with decision_head: laya, whose questions have one form");
+    }
   }
 
   void take_labels() {
@@ -177,15 +219,16 @@ class DecisionSetup final : public LabelledSetup {
     return text != nullptr ? text->joined_text() : "";
   }
   [[nodiscard]] bool uses_date() const {
+    if (has_laya()) return false;
     const chat::ChatTemplate* used =
         files_.decision_template != nullptr ? files_.decision_template.get() : chat_template_.get();
     return used->uses("strftime_now");
   }
 
   std::shared_ptr<const chat::ChatTemplate> chat_template_;
+  ModelConfig model_;
   DecisionFiles files_;
-  std::shared_ptr<const DecisionPrompter> prompter_;
-  LabelIds labels_;
+  DecisionForm form_;
   std::string identity_;
 };
 

@@ -13,9 +13,12 @@ const TaskDescriptor& embedding_descriptor() {
                    .aliases = {"sentence-similarity"},
                    .class_suffix = "Model",
                    .has_peft_class = false,
-                   .library = "sentence-transformers",
-                   .library_module = "sentence_transformers",
-                   .library_class = "SentenceTransformer",
+                   .library =
+                       [](const TaskArgs&) {
+                         return PythonLibrary{.name = "sentence-transformers",
+                                              .module = "sentence_transformers",
+                                              .callable = "SentenceTransformer"};
+                       },
                    .make_predictor = make_embedder}};
   return descriptor;
 }

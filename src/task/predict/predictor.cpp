@@ -64,7 +64,9 @@ const TaskDescriptor& parse_predict_task(const std::string& name) {
 
 const TaskDescriptor& find_predict_task(const std::string& folder) {
   const std::string model = resolve_model_folder(folder, "MODEL_DIR");
-  if (FileSystem::local().exists(join_path(model, kDecisionFile))) return task_of("decision");
+  for (const char* name : {kDecisionFile, kLayaFile}) {
+    if (FileSystem::local().exists(join_path(model, name))) return task_of("decision");
+  }
   const std::string adapted = adapter_architecture(model);
   if (const TaskDescriptor* task = task_of_class(adapted)) return *task;
   const std::string path = join_path(config_folder(model), kConfigFile);

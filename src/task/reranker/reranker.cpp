@@ -11,9 +11,12 @@ const TaskDescriptor& reranker_descriptor() {
       .make_setup = make_reranker_setup,
       .pipeline = {.name = "text-ranking",
                    .class_suffix = "ForSequenceClassification",
-                   .library = "sentence-transformers",
-                   .library_module = "sentence_transformers",
-                   .library_class = "CrossEncoder",
+                   .library =
+                       [](const TaskArgs&) {
+                         return PythonLibrary{.name = "sentence-transformers",
+                                              .module = "sentence_transformers",
+                                              .callable = "CrossEncoder"};
+                       },
                    .make_predictor = make_reranker}};
   return descriptor;
 }

@@ -40,8 +40,9 @@ bool is_moved(std::string_view name) {
                                                       kProgressFile,
                                                       kEventsFolder,
                                                       checkpoint::kTreeIndexFile};
-  return is_module_folder_name(std::string(name)) || is_of_weights(name) ||
-         checkpoint::is_result_file_name(name) || std::ranges::find(kNames, name) != kNames.end();
+  return is_module_folder_name(std::string(name)) || is_laya_folder_name(name) ||
+         is_of_weights(name) || name == kLayaFile || checkpoint::is_result_file_name(name) ||
+         std::ranges::find(kNames, name) != kNames.end();
 }
 
 // config.json, tokenizer.json, vocab.txt, spiece.model, README.md, ...

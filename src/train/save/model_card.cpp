@@ -50,7 +50,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& paths) {
 
 std::string library_of(const TrainingArgs& args) {
   const Pipeline& pipeline = task_of(args.task).pipeline;
-  if (!pipeline.library.empty()) return std::string(pipeline.library);
+  if (pipeline.library != nullptr) return std::string(pipeline.library(args).name);
   return args.use_peft ? "peft" : "transformers";
 }
 
@@ -111,10 +111,11 @@ std::string hyperparameters(const TrainingRun& run) {
 std::string usage(const TrainingRun& run) {
   const Pipeline& pipeline = task_of(run.args.task).pipeline;
   if (pipeline.class_suffix.empty()) return "";
-  if (!pipeline.library.empty()) {
-    const std::string name(pipeline.library_class);
-    return "\n## Use\n\n```python\nfrom " + std::string(pipeline.library_module) + " import " +
-           name + "\n\nmodel = " + library_call(pipeline, "PATH", run.args.use_peft) + "\n```\n";
+  if (pipeline.library != nullptr) {
+    const PythonLibrary library = pipeline.library(run.args);
+    const std::string name(library.callable);
+    return "\n## Use\n\n```python\nfrom " + std::string(library.module) + " import " + name +
+           "\n\nmodel = " + library_call(library, "PATH", run.args.use_peft) + "\n```\n";
   }
   const LoadingClass loads = loading_class(run);
   const std::string whole = "AutoModel" + loads.ending;

@@ -260,9 +260,10 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
     if (!evaluate.empty()) lines.push_back("  evaluate:      " + evaluate);
     lines.push_back("  report:        " + command_name() + " report " + folder);
   }
-  if (!pipeline.library.empty()) {
-    lines.push_back("  python:        " +
-                    library_call(pipeline, run.storage.folder().shown(), run.args.use_peft));
+  if (pipeline.library != nullptr) {
+    lines.push_back("  python:        " + library_call(pipeline.library(run.args),
+                                                       run.storage.folder().shown(),
+                                                       run.args.use_peft));
   } else if (!pipeline.class_suffix.empty()) {
     const LoadingClass loads = loading_class(run);
     const std::string shown = "\"" + run.storage.folder().shown() + "\"";

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What an update of a decision model costs: CPU seconds and peak memory beside laya's trainer, in turns.
+
+    python3 scripts/bench/laya.py [--layers N] [--rounds N] [--threads N] [--dtype bfloat16]
+
+A ModernBERT of the base size with laya's head and random weights, which cost what trained ones do; 8 questions of
+256 tokens an update, float32, AdamW, cross entropy (laya's soft-ce), without evaluation and saves. Each program
+trains for few and for more updates, and the difference takes the start off; the peak is that of the longer run. Needs
+the packages of tests/requirements.txt. Prints a Markdown table.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "lighthouse"
+FEW, MORE, BATCH, TOKENS = 2, 6, 8, 256
+
+
+def make(args):
+    """The command of a process: writes the model and the questions."""
+    import torch
+    from laya.common import DecisionModel
+    from laya.train import save_checkpoint
+    from transformers import AutoModel, AutoTokenizer, ModernBertConfig
+
+    words = AutoTokenizer.from_pretrained(TOKENIZER)
+    sizes = {} if args.layers is None else {"num_hidden_layers": args.layers}
+    torch.manual_seed(1)
+    config = ModernBertConfig(vocab_size=50368, pad_token_id=words.pad_token_id, **sizes)
+    model = DecisionModel(AutoModel.from_config(config))
+    settings = {"encoder": "base", "head_layers": 2, "act_costs": {"escalate": 0.5}, "max_len": TOKENS,
+                "head_max_len": 96}  # fmt: skip
+    save_checkpoint(model, words, settings, str(args.folder / "model"))
+    text = (ROOT / "tests" / "fixtures" / "text" / "lighthouse.txt").read_text().split()
+    tone = {"type": "choice", "instructions": "What is the tone?", "criteria": {"calm": "", "rough": "", "other": ""}}
+    with open(args.folder / "rows.jsonl", "w") as file:
+        for i in range(BATCH * MORE):  # each state is cut to the model's length
+            state = " ".join((text * 2)[7 * i : 7 * i + 2 * TOKENS])
+            answer = {"tone": ["calm", "rough", "other"][i % 3]}
+            file.write(json.dumps({"state": state, "questions": {"tone": tone}, "expected": answer}) + "\n")
+
+
+def peer(args):
+    """The command of a process: laya's train_model()."""
+    import torch
+    from laya.train import TrainConfig, items_from_rows, load_checkpoint, read_jsonl, train_model
+
+    torch.set_num_threads(args.threads)
+    model, words, cfg = load_checkpoint(str(args.folder / "model"))
+    rows = read_jsonl(args.folder / "rows.jsonl")[: BATCH * args.updates]
+    items, _ = items_from_rows(words, rows, cfg["max_len"], cfg["head_max_len"])
+    config = TrainConfig(epochs=1, micro_batch=BATCH, grad_accum=1, loss="soft-ce", log_every=0)
+    train_model(model, words, items, config, torch.device("cpu"), cfg["max_len"], cfg["head_max_len"])
+
+
+def ours(args, folder, updates):
+    keys = {
+        "task": "decision", "decision_head": "laya", "model_name_or_path": str(folder / "model"),
+        "train_file": str(folder / "rows.jsonl"), "output_dir": str(folder / f"run-{updates}"),
+        "overwrite_output_dir": True, "cache_dir": str(folder / "cache"), "shuffle_options": False,
+        "per_device_train_batch_size": args.micro_batch, "effective_batch_size": BATCH, "max_steps": updates,
+        "learning_rate": 2.5e-5, "save_strategy": "no", "export_model": False, "report_to": "none", "use_cpu": True,
+    }  # fmt: skip
+    if args.dtype:
+        keys["dtype"] = args.dtype
+    path = folder / f"ours-{updates}.json"
+    path.write_text(json.dumps(keys))
+    return [args.binary, "train", str(path)]
+
+
+def cpu_seconds(command, threads):
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if os.waitstatus_to_exitcode(status) != 0:
+        sys.exit(said.decode(errors="replace")[-2000:])
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--binary", default=str(ROOT / "build" / "finetune"))
+    parser.add_argument("--layers", type=int, help="of the model (22)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--micro-batch", type=int, default=BATCH, help="questions at once here (8)")
+    parser.add_argument("--dtype", help="in which the weights are stored here (float32)")
+    parser.add_argument("--role", choices=("make", "peer"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--updates", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.role:
+        return {"make": make, "peer": peer}[args.role](args)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def python(role, updates=0):
+            more = [] if args.layers is None else ["--layers", str(args.layers)]
+            return [sys.executable, __file__, "--role", role, "--folder", name, "--updates", str(updates),
+                    "--threads", str(args.threads), *more]  # fmt: skip
+
+        # In another process: a child's peak begins with that of its parent.
+        cpu_seconds(python("make"), args.threads)
+        commands = {
+            "laya 0.4.15, `soft-ce`": lambda updates: python("peer", updates),
+            "`decision_head: laya`": lambda updates: ours(args, folder, updates),
+        }
+        seconds = {program: [] for program in commands}
+        peak = {program: [] for program in commands}
+        for _ in range(args.rounds):
+            for program, command in commands.items():
+                few, _ = cpu_seconds(command(FEW), args.threads)
+                many, memory = cpu_seconds(command(MORE), args.threads)
+                seconds[program].append((many - few) / (MORE - FEW))
+                peak[program].append(memory)
+    base = next(iter(commands))
+    print("| program | CPU s an update | of laya's | peak MiB | of laya's |\n|---|---|---|---|---|")
+    for program in commands:
+        time, memory = statistics.median(seconds[program]), statistics.median(peak[program])
+        print(f"| {program} | {time:.2f} | {time / statistics.median(seconds[base]):.2f}x | {memory:.0f} "
+              f"| {memory / statistics.median(peak[base]):.2f}x |")  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
