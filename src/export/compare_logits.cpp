@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -67,7 +68,10 @@ LogitsDifference compare_logits(const MergedModel& source, const ModelConfig& ex
   LogitsDifference result;
   result.positions = own.size(0);
   result.largest = (own - other).abs().max().item<double>();
-  result.spread = (own - own.mean(-1, /*keepdim=*/true)).square().mean().sqrt().item<double>();
+  result.has_choice = own.size(1) > 1;
+  Tensor mean = result.has_choice ? own.mean(-1, /*keepdim=*/true) : own.mean();
+  if (own.numel() == 1) mean = at::zeros_like(own);
+  result.spread = (own - mean).square().mean().sqrt().item<double>();
   result.same = (own.argmax(-1) == other.argmax(-1)).sum().item<int64_t>();
   return result;
 }

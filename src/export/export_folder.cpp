@@ -72,6 +72,12 @@ bool is_quantized(const MergedTensor& tensor, const std::vector<std::string>& sk
 }
 
 void check_nf4(const MergedModel& model) {
+  if (model.head == Head::kDecision) {
+    throw Error(ErrorKind::kUsage, "--outtype nf4: neither transformers nor laya reads a " +
+                                       model.architecture +
+                                       " in four bits; export bf16, or OUT.onnx with --quantize "
+                                       "int8");
+  }
   const auto is_expert = [](const MergedTensor& tensor) { return is_of_one_expert(tensor.name); };
   if (std::ranges::any_of(model.tensors, is_expert)) {
     throw Error(ErrorKind::kUsage, "--outtype nf4: transformers does not hold the experts of a " +

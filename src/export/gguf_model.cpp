@@ -28,10 +28,16 @@
 namespace finetune {
 namespace {
 
+const GgufFamily& family_of(const MergedModel& model) {
+  if (model.head != Head::kDecision) return gguf_family(model.config);
+  throw Error(ErrorKind::kUsage,
+              "GGUF has no head for decisions, which this model has; let OUT end in .onnx");
+}
+
 class GgufBuilder {
  public:
   GgufBuilder(const MergedModel& model, GgmlType type)
-      : model_(model), config_(model.config), family_(gguf_family(config_)), type_(type) {}
+      : model_(model), config_(model.config), family_(family_of(model)), type_(type) {}
 
   GgufModel build() {
     check_family();
@@ -66,7 +72,6 @@ class GgufBuilder {
     if (family_.is_encoder && model_.head != Head::kEmbedding) {
       refuse("another task than embedding");
     }
-    if (model_.head == Head::kDecision) refuse("a head for decisions");
     if (activation() != family_.activation) refuse("the activation " + config_.hidden_act);
     check_biases();
     const DecoderConfig& decoder = config_.decoder;

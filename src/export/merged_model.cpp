@@ -417,6 +417,7 @@ class Merger {
   }
 
   void run() {
+    check_head_layers(result_.config, base_->names(), result_.folder);
     const std::vector<std::string> sources =
         weight_sources(result_.config, model_->weights(), base_->names());
     result_.dtype = type_of_most();

@@ -120,7 +120,13 @@ LayaConfig parse_laya_config(const nlohmann::ordered_json& json, const std::stri
                                       "which all published ones have, are");
   }
   const auto costs = json.find("act_costs");
-  if (costs != json.end() && costs->is_object()) laya.actions = std::ssize(*costs) + 1;
+  if (costs == json.end()) return laya;
+  if (!costs->is_object()) {
+    throw Error(ErrorKind::kData, where +
+                                      ": act_costs must be an object of numbers, one for each "
+                                      "output of act_head but the first");
+  }
+  laya.actions = std::ssize(*costs) + 1;
   return laya;
 }
 

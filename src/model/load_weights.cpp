@@ -141,10 +141,12 @@ class Faults {
 void check_shapes(const LoadReport& report, const LoadOptions& options, Faults& faults) {
   if (options.ignore_mismatched_sizes || report.mismatched.empty()) return;
   for (const LoadReport::Mismatch& m : report.mismatched) {
-    faults.add("tensor '" + m.name + "' has the shape " + shape_text(m.folder_shape) +
-               ", but config.json asks for " + shape_text(m.model_shape));
+    const bool is_of_costs = m.name.starts_with("act_head.");  // of a laya model
+    faults.add("tensor '" + m.name + "' has the shape " + shape_text(m.folder_shape) + ", but " +
+               (is_of_costs ? "act_costs in rl_agent_config.json" : "config.json") + " asks for " +
+               shape_text(m.model_shape));
   }
-  faults.conclude("weights and config.json do not belong together");
+  faults.conclude("weights and configuration do not belong together");
 }
 
 std::string hash_values(const Tensor& values) {
@@ -169,6 +171,19 @@ void check_twins(const NameMap& map, const TensorSource& source, Faults& faults)
 }
 
 }  // namespace
+
+void check_head_layers(const ModelConfig& config, const std::vector<std::string>& names,
+                       const std::string& where) {
+  if (!config.laya) return;
+  const std::string next = format_text("head.layers.{}.", config.laya->head_layers);
+  const auto found =
+      std::ranges::find_if(names, [&](const auto& name) { return name.starts_with(next); });
+  if (found == names.end()) return;
+  throw Error(ErrorKind::kData,
+              format_text("{}: holds the tensor '{}', and {} says head_layers {}; they do not "
+                          "belong together: write the number of layers that the weights have",
+                          where, *found, kLayaFile, config.laya->head_layers));
+}
 
 std::vector<std::string> weight_sources(const ModelConfig& config, const Weights& weights,
                                         const std::vector<std::string>& names) {
@@ -210,6 +225,7 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                         const TensorSource& source, const std::string& where,
                         const LoadOptions& options) {
   const c10::NoGradGuard no_grad;
+  check_head_layers(model.config(), names, where);
   const NameMap map(model.config(), model.weights(), names);
   LoadReport report;
   report.unexpected = map.unexpected();

@@ -528,6 +528,27 @@ void read_modules(const std::string& folder, ModelConfig& config) {
 
 }  // namespace
 
+namespace {
+
+// As laya reads it, whatever config.json says.
+ModelConfig read_laya_config(const std::string& folder) {
+  const auto read = [&](const char* name) {
+    const std::string path = join_path(folder, name);
+    if (!FileSystem::local().exists(path)) {
+      throw Error(ErrorKind::kData, "'" + path + "' is missing, which a folder with " + kLayaFile +
+                                        " has; fetch the folder again");
+    }
+    return std::pair(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}), path);
+  };
+  const auto [encoder, encoder_path] = read(kLayaEncoderFile);
+  const auto [settings, settings_path] = read(kLayaFile);
+  ModelConfig config = parse_model_config(encoder, encoder_path);
+  config.laya = parse_laya_config(settings, settings_path);
+  return config;
+}
+
+}  // namespace
+
 ModelConfig read_model_config(const std::string& folder) {
   if (const std::optional<nn::LoraConfig> lora = read_adapter_config(folder)) {
     ModelConfig config = read_model_config(adapter_base(folder, *lora));
@@ -536,17 +557,9 @@ ModelConfig read_model_config(const std::string& folder) {
     read_recorded_labels(folder, config);
     return config;
   }
+  if (FileSystem::local().exists(join_path(folder, kLayaFile))) return read_laya_config(folder);
   const std::string path = join_path(folder, kConfigFile);
   if (FileSystem::local().type(path) == FileType::kMissing) {
-    const std::string settings = join_path(folder, kLayaFile);
-    const std::string encoder = join_path(folder, kLayaEncoderFile);
-    if (FileSystem::local().exists(settings) && FileSystem::local().exists(encoder)) {
-      ModelConfig config = parse_model_config(
-          read_json_file(encoder, ErrorKind::kData, {.max_bytes = 16 << 20}), encoder);
-      config.laya = parse_laya_config(
-          read_json_file(settings, ErrorKind::kData, {.max_bytes = 16 << 20}), settings);
-      return config;
-    }
     throw Error(ErrorKind::kConfig, "model_name_or_path: there is no '" + path +
                                         "'; name a folder with config.json and model.safetensors");
   }

@@ -6,17 +6,16 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/core/stack.h>
-#include <ATen/ops/aminmax.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "finetune/kernels/uint8_values.h"
 
 namespace finetune::nn {
 
@@ -49,23 +48,6 @@ bool has_integer_products() {
   return kThere && at::globalContext().hasMKLDNN();
 }
 
-// x = scale (codes - zero) with codes from 0 to 255.
-struct Uint8Values {
-  Tensor codes;
-  double scale = 1.0;
-  int64_t zero = 0;
-};
-
-Uint8Values uint8_values(const Tensor& x) {
-  const auto [least, most] = at::aminmax(x);
-  const float low = std::min(0.0F, least.item<float>());
-  const float high = std::max(0.0F, most.item<float>());
-  const float scale = high > low ? (high - low) / 255.0F : 1.0F;
-  const float zero = std::clamp(std::nearbyint(-low / scale), 0.0F, 255.0F);
-  Tensor codes = (x / scale).round_().add_(zero).clamp_(0, 255).to(at::kByte);
-  return {std::move(codes), scale, static_cast<int64_t>(zero)};
-}
-
 }  // namespace
 
 Int8Matrix int8_matrix(const Tensor& w) {
@@ -79,11 +61,11 @@ Int8Matrix int8_matrix(const Tensor& w) {
 }
 
 Tensor int8_linear(const Tensor& x, const Int8Matrix& matrix, const Tensor& bias) {
-  const Uint8Values values = uint8_values(x);
+  const kernels::Uint8Values values = kernels::uint8_values(x.to(at::kCPU, at::kFloat));
   const auto added = bias.defined() ? std::optional<Tensor>(bias) : std::nullopt;
   if (matrix.codes.scalar_type() == at::kFloat) {
     const Tensor rounded = (values.codes.to(at::kFloat) - values.zero) * values.scale;
-    return at::linear(rounded, matrix.codes, added);
+    return at::linear(rounded.to(x.device()), matrix.codes, added);
   }
   const Tensor zeros = at::zeros(matrix.scales.sizes(), matrix.scales.options().dtype(at::kLong));
   const c10::impl::GenericList none(c10::OptionalType::create(c10::NumberType::get()));

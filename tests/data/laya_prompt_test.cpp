@@ -56,9 +56,11 @@ TEST_F(LayaPrompts, HaveAMarkAfterEachMask) {
   for (const int64_t mark : noul.marks.front()) {
     EXPECT_EQ(noul.ids[static_cast<size_t>(mark) - 1], testing::ByteTokenizer::kMask);
   }
-  const Json choice = {{"type", "choice"}, {"criteria", {{"a", nullptr}, {"b", {{"x", 1.5}}}}}};
+  const Json choice = {{"type", "choice"},
+                       {"instructions", {{"ask", "x"}}},
+                       {"criteria", {{"a", nullptr}, {"b", {{"x", 1.5}}}}}};
   EXPECT_EQ(text(prompt(choice, {{"k", {1, nullptr}}})),
-            R"([choice question: null]^ a^ b: {"x": 1.5}]{"k": [1, null]}])");
+            R"([choice question: {"ask": "x"}]^ a^ b: {"x": 1.5}]{"k": [1, null]}])");
   const Json score = {{"type", "score"}, {"instructions", "how?"}, {"criteria", {"low", "high"}}};
   EXPECT_EQ(text(prompt(score, "")), "[score question: how?]^ level 0: low^ level 1: high]]");
 }
@@ -94,8 +96,25 @@ TEST_F(LayaPrompts, SayWhyOptionsCannotBeToldApart) {
   for (int i = 0; i < 30; ++i) many.push_back("option " + std::to_string(i));
   const Json choice = {{"type", "choice"}, {"instructions", "?"}, {"criteria", many}};
   EXPECT_THAT(prompt(choice, "s", 400).unreadable, HasSubstr("begin with the same tokens"));
-  EXPECT_THAT(prompt(choice, "s", 100).unreadable, HasSubstr("need more than 100 tokens"));
+  EXPECT_THAT(prompt(choice, "s", 100).unreadable, HasSubstr("need more than the 100 tokens"));
   EXPECT_EQ(prompt(choice, "s", 400, 400).unreadable, "");
+  const Json equal = {{"type", "choice"}, {"instructions", "?"}, {"criteria", {"a<mask>b", "a b"}}};
+  EXPECT_THAT(prompt(equal, "s").unreadable, HasSubstr("have the same tokens"));
+}
+
+TEST_F(LayaPrompts, RefuseWhatLayaRefusesAndNumbersWithoutTheirDigits) {
+  const auto problem = [&](const Json& question, const Json& state) {
+    return testing::message_of<Error>([&] { (void)prompt(question, state); });
+  };
+  EXPECT_THAT(problem({{"type", "noul"}}, "s"), HasSubstr("has no instructions"));
+  const Json noul = {{"type", "noul"}, {"instructions", "ok?"}};
+  EXPECT_THAT(problem(noul, nullptr), HasSubstr("state is null"));
+  EXPECT_THAT(problem(noul, Json::parse(R"({"a": [123456789012345678901234567890]})")),
+              HasSubstr("write it as a text"));
+  EXPECT_THAT(problem(noul, Json::parse("[18446744073709551616]")),
+              HasSubstr("write it as a text"));
+  EXPECT_THAT(text(prompt(noul, Json::parse("[9007199254740993]"))),
+              HasSubstr("9007199254740993]"));
 }
 
 TEST(LayaPrompter, NeedsTheTokensOfItsForm) {

@@ -123,7 +123,7 @@ TEST(Decision, TrainsLayersOverMarksWithEqualBits) {
   const DecisionRun whole(keys);
   const ProcessResult trained = whole.train();
   ASSERT_EQ(trained.code, 0) << trained.err;
-  EXPECT_THAT(trained.err, HasSubstr("load(\"" + whole.out() + "\")"));
+  EXPECT_THAT(trained.err, HasSubstr("laya.load(\"" + whole.out() + "\")"));
   const DecisionRun stopped(keys);
   stopped.train_until(4);
   ASSERT_EQ(stopped.train({"--num_processes", "2"}).code, 0);
@@ -138,7 +138,10 @@ TEST(Decision, TrainsLayersOverMarksWithEqualBits) {
   const Json settings = parse_json(read_file(whole.out("rl_agent_config.json")), "");
   EXPECT_EQ(settings["temperature"].size(), 3U);
   EXPECT_EQ(settings["max_len"], 256);
-  EXPECT_EQ(whole.predict({"--text", kRequest}).code, 0);
+  const std::string request =
+      R"({"state": "calm", "questions": {"a": {"type": "noul", "instructions": "ok?"}}})";
+  EXPECT_EQ(whole.predict({"--text", request}).code, 0);
+  EXPECT_EQ(whole.predict({"--text", kRequest}).code, 1);  // questions without instructions
   EXPECT_TRUE(std::filesystem::exists(whole.out("tokenizer/tokenizer.json")));
   // An export has laya's files, and may take the place of an earlier one.
   const std::string out = whole.folder() / "exported";

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace finetune::nn {
 namespace {
@@ -65,6 +66,16 @@ TEST(Int8Products, ZerosAndConstantsAreExact) {
   const Tensor w = at::ones({16, 8});
   const Tensor y = int8_linear(at::ones({1, 8}) * 2.5, int8_matrix(w), Tensor());
   EXPECT_TRUE(y.allclose(at::ones({1, 16}) * 20.0, 1e-5));
+}
+
+// A wrong model's answers are refused, which rounding must not hide.
+TEST(Int8Products, OfNaNAreNaN) {
+  const Int8Matrix matrix = int8_matrix(at::ones({32, 64}));
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    const Tensor x = at::ones({2, 64});
+    x[1][5] = bad;
+    EXPECT_FALSE(int8_linear(x, matrix, {}).isfinite().any().item<bool>());
+  }
 }
 
 }  // namespace

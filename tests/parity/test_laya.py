@@ -205,6 +205,19 @@ class Laya(ParityTest):
         self.assertLess(float((ours - theirs)[mask].abs().max()), 1e-4)
         self.assertTrue((self.folder / "rl_agent_config.json").exists())
 
+    def test_layers_that_the_settings_leave_out_are_refused(self):
+        start(self.folder)
+        path = self.folder / "start" / "rl_agent_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "head_layers": 1}))
+        question = {"type": "noul", "instructions": "ok?"}
+        request = json.dumps({"state": "x", "questions": {"a": question}})
+        for command in (("predict", self.folder / "start", "--text", request),
+                        ("export", self.folder / "start", self.folder / "out"),
+                        ("export", self.folder / "start", self.folder / "out" / "model.onnx")):  # fmt: skip
+            done = run_for_code(*command)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("head.layers.1.", done.stderr)
+
     def test_what_is_not_available_is_refused(self):
         start(self.folder, option_layout="parallel")
         done = run_for_code("predict", self.folder / "start", "--text", "{}")

@@ -72,6 +72,8 @@ def steps(model, loss, rows):
     return adam_steps(model, STEPS, BATCH, rows, RATE, loss_of)
 
 
+# Losses of differences of scores: the gradient of the classifier's bias is zero, and Adam amplifies noise.
+OF_DIFFERENCES = ("LambdaLoss", "RankNetLoss", "ListNetLoss", "ListMLELoss", "PListMLELoss")
 BASE = {
     "task": "reranker",
     "per_device_train_batch_size": BATCH,
@@ -94,7 +96,10 @@ class Reranker(ParityTest):
         theirs = steps(model, getattr(losses, name)(model), rows)
         run = self.train_ours(rows, loss_type=name, **keys)
         self.assert_same_losses(run, theirs, LOSS)
-        self.assert_same_weights(weights(run), model.model.state_dict(), WEIGHT)
+        expected = model.model.state_dict()
+        if name in OF_DIFFERENCES:
+            expected.pop("classifier.bias")
+        self.assert_same_weights(weights(run), expected, WEIGHT)
         return run
 
     def check_scores(self, run, rows):

@@ -63,6 +63,10 @@ struct DecisionQuestion {
   [[nodiscard]] nlohmann::ordered_json json() const;
 };
 
+// Throws Error(kData) for a number that prompts would render with other digits: nothing here has
+// integers of more than 64 bits.
+void check_numbers(const nlohmann::ordered_json& json);
+
 // Returns the questions of a request. Throws Error(kData) that names the question.
 [[nodiscard]] std::vector<DecisionQuestion> parse_questions(const nlohmann::ordered_json& questions,
                                                             const DecisionSettings& settings);

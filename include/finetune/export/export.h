@@ -30,10 +30,13 @@ struct ExportOptions {
 
 // How far the export's logits of a built-in text are from those of what was exported.
 struct LogitsDifference {
-  double largest = 0.0;   // absolute
-  double spread = 0.0;    // the standard deviation of the logits of a position
-  int64_t positions = 0;  // that were compared
-  int64_t same = 0;       // positions with the same largest logit
+  double largest = 0.0;  // absolute
+  // The standard deviation of the logits of a position; of a head with one output that over the
+  // positions, or the logit's size if there is one.
+  double spread = 0.0;
+  bool has_choice = true;  // whether a position has several logits, so that `same` counts
+  int64_t positions = 0;   // that were compared
+  int64_t same = 0;        // positions with the same largest logit
 };
 
 struct ExportReport {

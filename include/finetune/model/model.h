@@ -181,6 +181,11 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                         const TensorSource& source, const std::string& where,
                         const LoadOptions& options = {});
 
+// Throws Error(kData), which begins with `where`, if a file with these names has more layers of
+// Laya's head than the configuration, which would then be computed without them.
+void check_head_layers(const ModelConfig& config, const std::vector<std::string>& names,
+                       const std::string& where);
+
 // Returns the parameters that load_weights() would not find among `names`.
 [[nodiscard]] std::vector<std::string> missing_weights(const ModelConfig& config,
                                                        const Weights& weights,

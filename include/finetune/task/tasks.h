@@ -20,12 +20,12 @@ struct Batch;
 struct PredictOptions;
 struct SetupContext;
 
-// A Python library that reads a task's models, and its function or class that makes one of a
-// folder.
+// A Python library that reads a task's models, and how it makes one of a folder.
 struct PythonLibrary {
-  std::string_view name = {}, module = {}, callable = {};
-  std::string_view arguments = {};         // before the folder: "\"decision\", model="
-  std::string_view adapter_argument = {};  // and the folder again, of an adapter's
+  std::string_view name = {};
+  std::string_view import_line = {}, callable = {};  // "import laya", "laya.load"
+  std::string_view arguments = {};                   // before the folder: "\"decision\", model="
+  std::string_view adapter_argument = {};            // and the folder again, of an adapter's
 };
 
 // How `finetune predict` uses a model of a task.

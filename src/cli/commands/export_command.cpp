@@ -260,12 +260,12 @@ double usual_share(const std::string& type) {
 
 std::string logits_text(const LogitsDifference& logits, const std::string& type) {
   const double share = logits.spread > 0 ? logits.largest / logits.spread : 0.0;
-  return format_text(
-      "logits of {} tokens: {} apart at most, {} of their spread (usual for {}: up to {}); the "
-      "most "
-      "probable is the same for {}",
+  const std::string text = format_text(
+      "logits of {} tokens: {} apart at most, {} of their spread (usual for {}: up to {})",
       logits.positions, format_number("%.3g", logits.largest), format_number("%.2g", share), type,
-      format_number("%g", usual_share(type)), logits.same);
+      format_number("%g", usual_share(type)));
+  if (!logits.has_choice) return text;
+  return text + format_text("; the most probable is the same for {}", logits.same);
 }
 
 int export_model(const Arguments& arguments) {

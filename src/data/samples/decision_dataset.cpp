@@ -400,11 +400,12 @@ std::shared_ptr<const DecisionDataset> build_decision_dataset(const std::vector<
                     options),
       seed);
   if (data->size() == 0) {
-    throw Error(ErrorKind::kConfig,
-                format_text("{}: no question is left: {} are longer than max_seq_length {}, {} "
-                            "have no answer",
-                            options.key, data->counts().too_long, options.max_seq_length,
-                            data->counts().unanswered));
+    throw Error(
+        ErrorKind::kConfig,
+        format_text("{}: no question is left: {} do not fit in max_seq_length {}, {} have no "
+                    "answer",
+                    options.key, data->counts().too_long, options.max_seq_length,
+                    data->counts().unanswered));
   }
   return data;
 }

@@ -205,6 +205,7 @@ DecisionPrompt TemplatePrompter::encode(const TracedText& traced) const {
 
 DecisionPrompt TemplatePrompter::prompt(const Json& state,
                                         std::span<const DecisionQuestion> questions) const {
+  check_numbers(state);
   DecisionPrompt prompt = encode(render(state, questions));
   const auto wrong = [&](const std::string& what) {
     throw Error(ErrorKind::kData, "the decision template " + what);

@@ -330,6 +330,15 @@ Json DecisionQuestion::json() const {
       {"options", options}, {"labels", labels},      {"descriptions", std::move(parsed)}};
 }
 
+void check_numbers(const Json& json) {
+  if (json.is_number_float() && std::abs(json.get<double>()) >= 0x1p63) {
+    fail("the number " + json.dump() +
+         " has no exact digits here, which have 64 bits; write it as a text, in quotes");
+  }
+  if (!json.is_structured()) return;
+  for (const auto& item : json) check_numbers(item);
+}
+
 std::vector<DecisionQuestion> parse_questions(const Json& questions,
                                               const DecisionSettings& settings) {
   if (!questions.is_object() || questions.empty()) {
@@ -337,6 +346,7 @@ std::vector<DecisionQuestion> parse_questions(const Json& questions,
          (questions.is_object() ? std::string("an empty object") : describe(questions)) +
          "; they are an object {name: question} with at least one");
   }
+  check_numbers(questions);
   std::vector<DecisionQuestion> parsed;
   for (const auto& [name, question] : questions.items()) {
     parsed.push_back(TypedQuestion(name, question, settings).read());

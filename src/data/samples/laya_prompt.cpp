@@ -76,11 +76,23 @@ DecisionPrompt LayaPrompter::prompt(const Json& state,
                                     std::span<const DecisionQuestion> questions) const {
   FT_CHECK(questions.size() == 1, "a prompt has one question");
   const DecisionQuestion& question = questions.front();
+  const Json instructions = Json::parse(question.instructions);
+  if (instructions.empty() || instructions == Json("")) {
+    throw Error(ErrorKind::kData, "question '" + question.name +
+                                      "': has no instructions, which laya asks for; write what is "
+                                      "to be answered");
+  }
+  check_numbers(state);
+  if (state.is_null()) {
+    throw Error(ErrorKind::kData, "state is null, which laya refuses; give a text or an object");
+  }
   const auto count = std::ssize(question.options);
   std::vector<Ids> options;
+  std::set<Ids> whole;
   int64_t left = options_.head_max_len;
   for (size_t i = 0; i < question.options.size(); ++i) {
     Ids ids = encode(" " + option_text(question, i));
+    whole.insert(ids);
     ids.resize(std::min(ids.size(), kLongestOption));
     ids.insert(ids.begin(), mask_);
     left -= std::ssize(ids);
@@ -94,8 +106,7 @@ DecisionPrompt LayaPrompter::prompt(const Json& state,
       left -= std::ssize(ids);
     }
   }
-  Ids head = encode(std::string(name_of(question.type)) +
-                    " question: " + plain_text(Json::parse(question.instructions)));
+  Ids head = encode(std::string(name_of(question.type)) + " question: " + plain_text(instructions));
   keep_first(head, std::max(kLeastHead, left));
 
   DecisionPrompt prompt;
@@ -118,11 +129,16 @@ DecisionPrompt LayaPrompter::prompt(const Json& state,
   keep_first(prompt.ids, options_.max_len);
   if (prompt.marks.front().back() > options_.max_len) {
     prompt.unreadable =
-        format_text("its {} options need more than {} tokens", count, options_.max_len);
+        format_text("its {} options need more than the {} tokens of max_len; give fewer", count,
+                    options_.max_len);
+  } else if (whole.size() < options.size()) {
+    prompt.unreadable =
+        format_text("two of its {} options have the same tokens; rename one", count);
   } else if (std::set<Ids>(options.begin(), options.end()).size() < options.size()) {
     prompt.unreadable = format_text(
-        "two of its {} options begin with the same tokens, and of each only {} fit in {}", count,
-        std::ranges::max(options, {}, &Ids::size).size(), options_.head_max_len);
+        "two of its {} options begin with the same tokens, and only {} of each are read "
+        "(head_max_len is {}); let them begin otherwise, or give fewer",
+        count, std::ranges::max(options, {}, &Ids::size).size() - 1, options_.head_max_len);
   }
   return prompt;
 }

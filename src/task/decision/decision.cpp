@@ -214,8 +214,9 @@ DecisionForm make_form(const DecisionFiles& files, const ModelConfig& config,
                        const std::string& date) {
   const OptionScores scores = option_scores(config);
   if (scores == OptionScores::kLaya) {
-    const LayaPrompterOptions options{.max_len = config.laya->max_len,
-                                      .head_max_len = config.laya->head_max_len};
+    const LayaPrompterOptions options{
+        .max_len = std::min(config.laya->max_len, config.max_length()),
+        .head_max_len = config.laya->head_max_len};
     return {.prompter = std::make_shared<const LayaPrompter>(tokenizer, options), .labels = {}};
   }
   TemplatePrompterOptions options{
@@ -328,9 +329,10 @@ std::unique_ptr<Task> make_decision_task(Model& model, c10::Device device,
 namespace {
 
 PythonLibrary library_of(const TaskArgs& args) {
-  if (args.decision_head == "laya") return {.name = "laya", .module = "laya", .callable = "load"};
+  if (args.decision_head == "laya")
+    return {.name = "laya", .import_line = "import laya", .callable = "laya.load"};
   return {.name = "transformers",
-          .module = "transformers",
+          .import_line = "from transformers import pipeline",
           .callable = "pipeline",
           .arguments = "\"decision\", model=",
           .adapter_argument = "decision_config="};  // else that of its base

@@ -7,7 +7,9 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -24,7 +26,13 @@ double temperature_in(const Json& value, const std::string& name, const std::str
   if (!value.is_number() || !std::isfinite(value.get<double>())) {
     throw Error(ErrorKind::kData, where + ": " + name + " must be a finite number");
   }
-  return std::clamp(value.get<double>(), 0.5, 5.0);
+  const double given = value.get<double>();
+  const double bounded = std::clamp(given, 0.5, 5.0);
+  if (bounded != given) {
+    log::warning(format_text("{}: {} is {}; {} is used, as laya does", where, name,
+                             format_double(given), format_double(bounded)));
+  }
+  return bounded;
 }
 
 }  // namespace
@@ -46,7 +54,7 @@ DecisionSettings parse_laya_settings(const Json& json, const std::string& where)
     }
     for (size_t i = 0; i < kOrder.size(); ++i) {
       settings.temperature[static_cast<size_t>(kOrder[i])] =
-          temperature_in((*found)[i], "a number of temperature", where);
+          temperature_in((*found)[i], format_text("temperature[{}]", i), where);
     }
   }
   const auto by_options = json.find(kByOptions);

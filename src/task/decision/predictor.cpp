@@ -93,8 +93,8 @@ class DecisionPredictor final : public Predictor {
       for (const DecisionQuestion& question : together) form_.prompter->check(question);
       DecisionPrompt prompt = form_.prompter->prompt(request.at("state"), together);
       if (!prompt.unreadable.empty()) {
-        throw Error(ErrorKind::kData, "question '" + together.front().name +
-                                          "': " + prompt.unreadable + "; give fewer options");
+        throw Error(ErrorKind::kData,
+                    "question '" + together.front().name + "': " + prompt.unreadable);
       }
       encoder_.check(prompt.ids, query.where);
       if (std::ssize(prompt.ids) > config_.max_length()) {

@@ -15,9 +15,10 @@ const TaskDescriptor& embedding_descriptor() {
                    .has_peft_class = false,
                    .library =
                        [](const TaskArgs&) {
-                         return PythonLibrary{.name = "sentence-transformers",
-                                              .module = "sentence_transformers",
-                                              .callable = "SentenceTransformer"};
+                         return PythonLibrary{
+                             .name = "sentence-transformers",
+                             .import_line = "from sentence_transformers import SentenceTransformer",
+                             .callable = "SentenceTransformer"};
                        },
                    .make_predictor = make_embedder}};
   return descriptor;

@@ -13,9 +13,10 @@ const TaskDescriptor& reranker_descriptor() {
                    .class_suffix = "ForSequenceClassification",
                    .library =
                        [](const TaskArgs&) {
-                         return PythonLibrary{.name = "sentence-transformers",
-                                              .module = "sentence_transformers",
-                                              .callable = "CrossEncoder"};
+                         return PythonLibrary{
+                             .name = "sentence-transformers",
+                             .import_line = "from sentence_transformers import CrossEncoder",
+                             .callable = "CrossEncoder"};
                        },
                    .make_predictor = make_reranker}};
   return descriptor;

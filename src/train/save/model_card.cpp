@@ -113,8 +113,7 @@ std::string usage(const TrainingRun& run) {
   if (pipeline.class_suffix.empty()) return "";
   if (pipeline.library != nullptr) {
     const PythonLibrary library = pipeline.library(run.args);
-    const std::string name(library.callable);
-    return "\n## Use\n\n```python\nfrom " + std::string(library.module) + " import " + name +
+    return "\n## Use\n\n```python\n" + std::string(library.import_line) +
            "\n\nmodel = " + library_call(library, "PATH", run.args.use_peft) + "\n```\n";
   }
   const LoadingClass loads = loading_class(run);

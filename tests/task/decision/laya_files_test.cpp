@@ -79,9 +79,9 @@ TEST(LayaFiles, MakeTheConfigurationOfAModel) {
   const ModelConfig again = read_model_config(folder.path());
   EXPECT_EQ(again.laya, read.laya);
   EXPECT_EQ(model_config_json(again, "DecisionModel"), model_config_json(read, "DecisionModel"));
-  for (const char* bad : {R"({"head_layers": -1})", R"({"head_layers": "2"})",
-                          R"({"max_len": 99999999})", R"({"option_layout": "parallel"})"}) {
-    std::filesystem::remove(folder / "config.json");
+  for (const char* bad :
+       {R"({"head_layers": -1})", R"({"head_layers": "2"})", R"({"max_len": 99999999})",
+        R"({"option_layout": "parallel"})", R"({"act_costs": ["a"]})"}) {
     folder.write("rl_agent_config.json", bad);
     EXPECT_THAT(testing::message_of<Error>([&] { (void)read_model_config(folder.path()); }),
                 HasSubstr("rl_agent_config.json: "))
