@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """What an update of a decision model costs: CPU seconds and peak memory beside laya's trainer, in turns.
 
-    python3 scripts/bench/laya.py [--layers N] [--rounds N] [--threads N] [--dtype bfloat16]
+    python3 scripts/bench/laya_update.py [--layers N] [--rounds N] [--threads N] [--micro-batches 8 2]
 
 A ModernBERT of the base size with laya's head and random weights, which cost what trained ones do; 8 questions of
 256 tokens an update, float32, AdamW, cross entropy (laya's soft-ce), without evaluation and saves. Each program
@@ -13,6 +13,7 @@ the packages of tests/requirements.txt. Prints a Markdown table.
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -61,19 +62,18 @@ def peer(args):
     train_model(model, words, items, config, torch.device("cpu"), cfg["max_len"], cfg["head_max_len"])
 
 
-def ours(args, folder, updates):
+def ours(folder, updates, micro_batch, binary):
+    shutil.rmtree(folder / f"run-{micro_batch}-{updates}", ignore_errors=True)  # else it is finished
     keys = {
         "task": "decision", "decision_head": "laya", "model_name_or_path": str(folder / "model"),
-        "train_file": str(folder / "rows.jsonl"), "output_dir": str(folder / f"run-{updates}"),
-        "overwrite_output_dir": True, "cache_dir": str(folder / "cache"), "shuffle_options": False,
-        "per_device_train_batch_size": args.micro_batch, "effective_batch_size": BATCH, "max_steps": updates,
-        "learning_rate": 2.5e-5, "save_strategy": "no", "export_model": False, "report_to": "none", "use_cpu": True,
+        "train_file": str(folder / "rows.jsonl"), "output_dir": str(folder / f"run-{micro_batch}-{updates}"),
+        "cache_dir": str(folder / "cache"), "shuffle_options": False,
+        "per_device_train_batch_size": micro_batch, "effective_batch_size": BATCH, "max_steps": updates,
+        "learning_rate": 2.5e-5, "save_strategy": "no", "report_to": "none", "use_cpu": True,
     }  # fmt: skip
-    if args.dtype:
-        keys["dtype"] = args.dtype
-    path = folder / f"ours-{updates}.json"
+    path = folder / f"ours-{micro_batch}-{updates}.json"
     path.write_text(json.dumps(keys))
-    return [args.binary, "train", str(path)]
+    return [binary, "train", str(path)]
 
 
 def cpu_seconds(command, threads):
@@ -92,8 +92,7 @@ def main():
     parser.add_argument("--layers", type=int, help="of the model (22)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--micro-batch", type=int, default=BATCH, help="questions at once here (8)")
-    parser.add_argument("--dtype", help="in which the weights are stored here (float32)")
+    parser.add_argument("--micro-batches", type=int, nargs="+", default=[8, 2], help="questions at once here")
     parser.add_argument("--role", choices=("make", "peer"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--updates", type=int, help=argparse.SUPPRESS)
@@ -110,10 +109,11 @@ def main():
 
         # In another process: a child's peak begins with that of its parent.
         cpu_seconds(python("make"), args.threads)
-        commands = {
-            "laya 0.4.15, `soft-ce`": lambda updates: python("peer", updates),
-            "`decision_head: laya`": lambda updates: ours(args, folder, updates),
-        }
+        commands = {"laya 0.4.15, `soft-ce`": lambda updates: python("peer", updates)}
+        for size in args.micro_batches:
+            commands[f"`decision_head: laya`, {size} at once"] = lambda updates, size=size: ours(
+                folder, updates, size, args.binary
+            )
         seconds = {program: [] for program in commands}
         peak = {program: [] for program in commands}
         for _ in range(args.rounds):
