@@ -238,8 +238,11 @@ std::string BackboneWithHead::architecture() const {
 }
 
 Tensor BackboneWithHead::logits(const ModelInput& given, const Tensor& positions) {
-  const ModelInput input = parts_.head->prepare(given);
+  ModelInput input = parts_.head->prepare(given);
+  const bool are_read = positions.defined() && parts_.backbone->reads_positions();
+  if (are_read) input.read_positions = positions;
   const Encoded encoded = encode(input);
+  if (are_read) return head_logits(input, encoded.hidden.flatten(0, 1).to(at::kFloat), {});
   return head_logits(input, positions.defined() ? encoded.tokens_at(positions) : encoded.padded(),
                      {});
 }
@@ -264,13 +267,7 @@ Tensor BackboneWithHead::in_head(const ModelInput& input, const Tensor& hidden,
   return layout ? result.squeeze(0) : result;
 }
 
-// Of the tokens at `positions`, for an adapter's dropout: by sample and position in it as in the
-// layers below, so that it does not depend on how a batch is split.
-std::shared_ptr<const TokenLayout> BackboneWithHead::target_layout(const ModelInput& input,
-                                                                   const Tensor& positions) const {
-  const bool drops = input.dropout && config_.lora && config_.lora->lora_dropout > 0.0;
-  if (!drops || !positions.defined() || positions.numel() == 0) return nullptr;
-  const int64_t length = input.input_ids.size(1);
+std::shared_ptr<const TokenLayout> layout_of_positions(const Tensor& positions, int64_t length) {
   auto layout = std::make_shared<TokenLayout>();
   layout->offsets = {0, positions.numel()};
   layout->longest = length;
@@ -278,6 +275,14 @@ std::shared_ptr<const TokenLayout> BackboneWithHead::target_layout(const ModelIn
   layout->sequences = at::floor_divide(positions, length);
   layout->positions = at::remainder(positions, length);
   return layout;
+}
+
+// Of the tokens at `positions`, for an adapter's dropout as in the layers below.
+std::shared_ptr<const TokenLayout> BackboneWithHead::target_layout(const ModelInput& input,
+                                                                   const Tensor& positions) const {
+  const bool drops = input.dropout && config_.lora && config_.lora->lora_dropout > 0.0;
+  if (!drops || !positions.defined() || positions.numel() == 0) return nullptr;
+  return layout_of_positions(positions, input.input_ids.size(1));
 }
 
 Tensor BackboneWithHead::head_logits(const ModelInput& input, const Tensor& hidden,

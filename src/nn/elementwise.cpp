@@ -29,7 +29,7 @@ kernels::RowDropout row_dropout(const Tensor& x, const DropoutPoint& point, cons
     dropout.rows_of_sample = x.size(0);
   } else if (x.dim() == 3) {
     dropout.rows_of_sample = x.size(1);
-    dropout.layout = p.layout().get();
+    dropout.layout = point.tokens ? point.tokens.get() : p.layout().get();
   }
   return dropout;
 }
@@ -48,6 +48,18 @@ Value dropout(Value x, const DropoutPoint& point, Pass& p) {
   if (!p.inputs().dropout || point.p == 0.0) return x;
   const Value y = p.result(masked(x.tensor, point, p), x.slot != nullptr);
   p.record(y, [point, &p, dx = x.slot](const Tensor& dy) { dx->give(masked(dy, point, p)); });
+  return y;
+}
+
+Value tokens_at(Value x, const Tensor& index, Pass& p) {
+  Tensor selected = x.tensor.flatten(0, 1).index_select(0, index).unsqueeze(0);
+  const Value y = p.result(std::move(selected), x.slot != nullptr);
+  p.record(y, [index, dx = x.slot, like = x.tensor.options(),
+               sizes = x.tensor.sizes().vec()](const Tensor& dy) {
+    const Tensor all = at::zeros(sizes, like);
+    all.flatten(0, 1).index_copy_(0, index, dy.squeeze(0));
+    dx->give(all);
+  });
   return y;
 }
 

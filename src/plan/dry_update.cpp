@@ -77,7 +77,7 @@ class DryModel {
   // The loss of `samples` without padding.
   [[nodiscard]] Tensor loss(int64_t samples) const {
     const ModelInput input = input_of(samples, DropoutStream{});
-    if (!predicts_words(work_.head)) return loss_of(model_->logits(input));
+    if (!predicts_words(work_.head)) return loss_of(model_->logits(input, marks(samples)));
     const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
     const Tensor positions = integers({predicted});
     const Tensor labels = integers({predicted});
@@ -92,13 +92,18 @@ class DryModel {
   void evaluate(int64_t samples) const {
     const c10::NoGradGuard no_grad;
     const ModelInput input = input_of(samples, std::nullopt);
-    if (!predicts_words(work_.head)) return (void)model_->logits(input);
+    if (!predicts_words(work_.head)) return (void)model_->logits(input, marks(samples));
     const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
     const int64_t at_once = work_.scores_in_chunks ? std::min(predicted, chunk_) : predicted;
     (void)loss_of(model_->logits(input, integers({at_once})));
   }
 
  private:
+  // The tokens that a head for decisions reads; undefined: others read all.
+  [[nodiscard]] Tensor marks(int64_t samples) const {
+    constexpr int64_t kOptions = 4;  // of a question, about
+    return work_.head == Head::kDecision ? integers({kOptions * samples}) : Tensor();
+  }
   [[nodiscard]] ModelInput input_of(int64_t samples, std::optional<DropoutStream> dropout) const {
     return {.input_ids = integers({samples * work_.choices, work_.length}),
             .attention_mask = {},

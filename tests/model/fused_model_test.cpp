@@ -374,9 +374,13 @@ TEST(FusedDecision, HasTheReadableModelsGradientsAndEqualBitsWhenItRunsAgain) {
     config.laya = LayaConfig{.head_layers = 2, .dropout = 0.2};
     ModelInput input = input_of(true);
     input.question_types = at::tensor({0, 2, 1, 2}, at::kLong);
+    bool computes_all = false;
     const auto gradients = [&](const ModelInput& of, const ModelOptions& options) {
       const auto model = make_model(Head::kDecision, config, 7, kFusedDevice, options);
-      const Tensor sum = model->logits(of, kPositions).tanh().sum();
+      const Tensor logits = computes_all
+                                ? model->head_logits(of, model->encode(of).tokens_at(kPositions))
+                                : model->logits(of, kPositions);
+      const Tensor sum = logits.tanh().sum();
       sum.backward();
       Result result{.loss = sum.item<double>()};
       for (const Parameter& p : model->store().parameters()) {
@@ -388,11 +392,18 @@ TEST(FusedDecision, HasTheReadableModelsGradientsAndEqualBitsWhenItRunsAgain) {
     expect_near(fused, gradients(input, {}), 5e-5);
     EXPECT_TRUE(
         equal_bits(gradients(input, {.fused = true, .checkpointing = {.enabled = true}}), fused));
-    const ModelInput without = unpadded(input);
+    // The end of the last layer is computed for the tokens that are read.
+    computes_all = true;
+    expect_near(gradients(input, {.fused = true}), fused, 5e-5);
+    const ModelInput without = unpadded(input);  // which changes its ids
+    const Result all = gradients(without, {.fused = true});
+    computes_all = false;
+    expect_near(gradients(without, {.fused = true}), all, 5e-5);
     expect_near(gradients(without, {.fused = true}), gradients(without, {}), 5e-5);
     // Types are read, and what no loss reads has no gradient.
+    const double of_types = gradients(input, {.fused = true}).loss;
     input.question_types = at::tensor({0, 0, 0, 0}, at::kLong);
-    EXPECT_NE(gradients(input, {.fused = true}).loss, fused.loss);
+    EXPECT_NE(gradients(input, {.fused = true}).loss, of_types);
     const auto model = make_model(Head::kDecision, config, 7, kFusedDevice, {.fused = true});
     for (size_t i = 0; i < model->weights().size(); ++i) {
       const std::string& name = model->weights()[i].name();

@@ -38,6 +38,10 @@ struct ModelInput {
   // [B] int64: the types of the rows' questions in Laya's order, of a model with its head;
   // undefined: all 0, choices.
   Tensor question_types = {};
+  // [N] int64, ascending, each b * T + t: the tokens whose hidden states are read, where the
+  // backbone computes the end of its last layer for them alone (a laya model's). It then returns
+  // [1, N, C].
+  Tensor read_positions = {};
   // For evaluation of a causal model, else null: keys and values of the tokens before input_ids [1,
   // T]; the pass appends its own.
   KeyValueCache* cache = nullptr;
