@@ -12,13 +12,13 @@ the packages of tests/requirements.txt. Prints a Markdown table.
 
 import argparse
 import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from decision import cpu_seconds
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "lighthouse"
@@ -74,16 +74,6 @@ def ours(folder, updates, micro_batch, binary):
     path = folder / f"ours-{micro_batch}-{updates}.json"
     path.write_text(json.dumps(keys))
     return [binary, "train", str(path)]
-
-
-def cpu_seconds(command, threads):
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
-    said = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if os.waitstatus_to_exitcode(status) != 0:
-        sys.exit(said.decode(errors="replace")[-2000:])
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def main():

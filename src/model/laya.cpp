@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "model/laya.h"
 
-#include <ATen/ops/relu.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 
@@ -11,7 +10,6 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/text.h"
-#include "model/config_fields.h"
 
 namespace finetune {
 namespace {
@@ -21,8 +19,6 @@ constexpr int64_t kHeadSize = 64;    // of attention
 constexpr int64_t kTypes = 3;        // of questions
 constexpr int64_t kActFeatures = 4;  // of the scores, which act_head reads next to the first token
 constexpr int64_t kActSize = 256;
-
-Tensor relu(const Tensor& x) { return at::relu(x); }
 
 }  // namespace
 
@@ -34,7 +30,7 @@ LayaLayer::LayaLayer(const nn::Scope& scope, const ModelConfig& config, int64_t 
                    /*has_bias=*/true, /*groups=*/1,
                    {.weight = "in_proj_weight", .bias = "in_proj_bias"}),
       output_(scope / "self_attn" / "out_proj", config.hidden_size, config.hidden_size),
-      up_(scope / "linear1", config.hidden_size, 4 * config.hidden_size, relu),
+      up_(scope / "linear1", config.hidden_size, 4 * config.hidden_size, find_activation("relu")),
       down_(scope / "linear2", 4 * config.hidden_size, config.hidden_size),
       attention_norm_(scope / "norm1", config.hidden_size, kEpsilon),
       feed_forward_norm_(scope / "norm2", config.hidden_size, kEpsilon) {}
@@ -118,8 +114,9 @@ nn::Value LayaHead::operator()(const HeadInput& in, nn::Pass& p) const {
 void check_laya(const ModelConfig& config) {
   const int64_t heads = std::max<int64_t>(1, config.hidden_size / kHeadSize);
   std::string why;
-  if (is_causal(config))
+  if (is_causal(config)) {
     why = "reads the words before a token alone, and the head all; take an encoder";
+  }
   if (config.hidden_size % heads != 0) {
     why = format_text("has a hidden_size of {}, which {} heads of attention do not divide",
                       config.hidden_size, heads);
@@ -128,14 +125,17 @@ void check_laya(const ModelConfig& config) {
   throw Error(ErrorKind::kConfig, "decision_head: laya: a " + config.model_type + " " + why);
 }
 
+ConfigFields laya_fields(LayaConfig& laya) {
+  return {{"dropout", &laya.dropout, 0.0, 0.99},
+          {"head_layers", &laya.head_layers, 0, 64},
+          {"head_max_len", &laya.head_max_len, 8, kLongestSequence},
+          {"max_len", &laya.max_len, 16, kLongestSequence}};
+}
+
 LayaConfig parse_laya_config(const nlohmann::ordered_json& json, const std::string& where) {
   LayaConfig laya;
   std::string layout = "sequential";
-  read_config_fields({{"head_layers", &laya.head_layers, 0, 64},
-                      {"max_len", &laya.max_len, 16, kLongestSequence},
-                      {"dropout", &laya.dropout, 0.0, 0.99},  // of finetune alone
-                      {"head_max_len", &laya.head_max_len, 8, kLongestSequence},
-                      {.name = "option_layout", .target = &layout}},
+  read_config_fields(with_fields(laya_fields(laya), {{.name = "option_layout", .target = &layout}}),
                      json, where, ErrorKind::kData);
   if (layout != "sequential") {
     throw Error(ErrorKind::kData, where + ": option_layout '" + layout +

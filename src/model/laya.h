@@ -12,6 +12,7 @@
 #include "finetune/nn/feed_forward.h"
 #include "finetune/nn/norm.h"
 #include "model/backbone.h"
+#include "model/config_fields.h"
 #include "model/heads.h"
 
 // Laya's DecisionModel (laya 0.4, laya/common.py): an encoder, torch's TransformerEncoder over all
@@ -93,6 +94,9 @@ class LayaHead final : public ModelHead {
 
 // Throws Error(kConfig) for a model that has no such head.
 void check_laya(const ModelConfig& config);
+
+// The fields that rl_agent_config.json and our config.json have; `dropout` is of finetune alone.
+[[nodiscard]] ConfigFields laya_fields(LayaConfig& laya);
 
 // Reads rl_agent_config.json. Throws Error(kData).
 [[nodiscard]] LayaConfig parse_laya_config(const nlohmann::ordered_json& json,

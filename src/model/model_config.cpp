@@ -408,12 +408,8 @@ ModelConfig parse_jev_config(const Json& json, const std::string& where) {
 }
 
 // The fields of config.json next to text_config.
-ConfigFields laya_fields(LayaConfig& laya) {
-  return {{"actions", &laya.actions, 1, 1 << 16},
-          {"dropout", &laya.dropout, 0.0, 0.99},
-          {"head_layers", &laya.head_layers, 0, 64},
-          {"head_max_len", &laya.head_max_len, 8, kLongestSequence},
-          {"max_len", &laya.max_len, 16, kLongestSequence}};
+ConfigFields own_laya_fields(LayaConfig& laya) {
+  return with_fields({{"actions", &laya.actions, 1, 1 << 16}}, laya_fields(laya));
 }
 
 ModelConfig parse_laya(const Json& json, const std::string& where) {
@@ -422,7 +418,7 @@ ModelConfig parse_laya(const Json& json, const std::string& where) {
     throw Error(ErrorKind::kData, where + ": a laya has no text_config");
   }
   ModelConfig config = parse_model_config(*text, where + ": text_config");
-  read_config_fields(laya_fields(config.laya.emplace()), json, where, ErrorKind::kData);
+  read_config_fields(own_laya_fields(config.laya.emplace()), json, where, ErrorKind::kData);
   return config;
 }
 
@@ -442,7 +438,7 @@ Json laya_config_json(const ModelConfig& config, const std::string& architecture
   if (!architecture.empty()) json = {{"architectures", {architecture}}, {"dtype", dtype}};
   json["model_type"] = kLayaType;
   LayaConfig laya = *config.laya;
-  for (const ConfigField& field : laya_fields(laya)) json[field.name] = written_field(field);
+  for (const ConfigField& field : own_laya_fields(laya)) json[field.name] = written_field(field);
   json["text_config"] = text_config_json(config, architecture, dtype);
   return json;
 }

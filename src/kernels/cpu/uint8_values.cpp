@@ -18,9 +18,12 @@ Uint8Values uint8_values(const Tensor& x) {
   const float low = std::min(0.0F, least.item<float>());
   const float high = std::max(0.0F, most.item<float>());
   float scale = high > low ? (high - low) / 255.0F : 1.0F;
-  const float zero = std::clamp(std::nearbyint(-low / scale), 0.0F, 255.0F);
+  float zero = std::clamp(std::nearbyint(-low / scale), 0.0F, 255.0F);
   // So that what is computed with it is NaN, too; min and max above lose it.
-  if (!std::isfinite(least.item<float>() + most.item<float>())) scale = std::nanf("");
+  if (!std::isfinite(least.item<float>() + most.item<float>())) {
+    scale = std::nanf("");
+    zero = 0.0F;
+  }
   const Tensor values = x.contiguous();
   const Tensor codes = at::empty(values.sizes(), values.options().dtype(at::kByte));
   const auto* from = values.const_data_ptr<float>();
