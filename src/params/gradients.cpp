@@ -176,6 +176,10 @@ void Gradients::add(const Weight& weight, const Tensor& gradient) {
 }
 
 void Gradients::add_partial(Parameter& parameter, const Tensor& parts) {
+  if (!runs_ahead_) {  // nothing is gained by waiting, and other threads add at the same time
+    const RoundingKey key = is_summed_exactly(parameter) ? RoundingKey() : next_key(parameter);
+    return kernels::add_partial_sums({{open_gradient(parameter), parts, key}});
+  }
   const size_t index = parameter.handle.id();
   // One launch does not add to a parameter twice.
   if (std::ranges::any_of(pending_, [&](const Pending& p) { return p.index == index; })) {
