@@ -78,6 +78,11 @@ class TreeSum {
 
 }  // namespace
 
+std::vector<Tensor> sum_of_tree(const std::vector<ShardRange>& subtrees,
+                                std::vector<std::vector<Tensor>> values, int64_t shards) {
+  return TreeSum(subtrees, std::move(values)).over({.first = 0, .count = shards});
+}
+
 std::vector<ShardRange> ShardSum::subtrees(const ShardRange& run) {
   std::vector<ShardRange> result;
   const int64_t end = run.first + run.count;

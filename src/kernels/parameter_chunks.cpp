@@ -186,7 +186,8 @@ void update_in_chunks(const ParameterTensors& parameter, double factor, uint64_t
       chunk.weight.copy_(stored);
       update(chunk);
       round_stochastically(stored, chunk.weight,
-                           {.key = rounding_key, .first_element = static_cast<uint64_t>(first)});
+                           {.key = rounding_key,
+                            .first_element = static_cast<uint64_t>(parameter.first_value + first)});
     } else {
       update(chunk);
     }

@@ -182,6 +182,12 @@ std::vector<ParameterFormat> parameter_formats(const ModelParts& parts, const Mo
       format.home = WeightHome::kBase;
     }
     if (weight.role() == ParameterRole::kConstant) format.weight = WeightFormat::kFloat32;
+    const bool is_adapter = config.lora && parts.is_trained[weight.id()];
+    const bool is_divided = format.trainable || options.sharding.divides_frozen;
+    if (is_divided && !is_adapter && weight.role() != ParameterRole::kConstant &&
+        format.weight != WeightFormat::kMxfp4 && weight.numel() > kDivisionUnit) {
+      format.division = options.sharding.division;
+    }
     formats.push_back(format);
   }
   return formats;

@@ -140,6 +140,7 @@ OptimizerKind adafactor_optimizer() {
   return {.make = make_rule<Adafactor>,
           .state = adafactor_state,
           .refusal = adafactor_refusal,
+          .reads_whole = true,
           .torch = {.add_options = add_adafactor_options,
                     .group_keys = {"scale_parameter"},
                     .state_keys = {"exp_avg_sq_row"},

@@ -31,8 +31,11 @@ Optimizer::Optimizer(ParameterStore& parameters, std::vector<ParameterGroup> gro
       const Parameter& parameter = parameter_of(slot);
       const OptimizerKind& kind = kind_of(slot);
       slot.is_8bit =
-          kind.is_8bit && kind.is_8bit(parameter.role(), parameter.weight.numel(), options);
-      const std::string refusal = kind.refusal ? kind.refusal(parameter) : "";
+          kind.is_8bit && kind.is_8bit(parameter.role(), parameter.handle.numel(), options);
+      std::string refusal = kind.refusal ? kind.refusal(parameter) : "";
+      if (parameter.is_divided() && kind.reads_whole) {
+        refusal = "its states are of whole matrices, which zero_stage 2 and 3 divide";
+      }
       if (!refusal.empty()) {
         throw Error(ErrorKind::kConfig, "optim: '" + kind.name + "' cannot update '" +
                                             parameter.name() + "': " + refusal);
@@ -95,7 +98,7 @@ bool Optimizer::begin_update(Slot& slot) const {
   if (!parameter_of(slot).gradient.defined()) return false;
   if (slot.state.empty() && !slot.is_elsewhere) create_state(slot);
   ++slot.updates;
-  return !slot.is_elsewhere;
+  return !slot.is_elsewhere && parameter_of(slot).weight.numel() > 0;
 }
 
 ParameterUpdate Optimizer::update_of(Slot& slot, double learning_rate, double factor,

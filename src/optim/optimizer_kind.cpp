@@ -2,6 +2,7 @@
 #include "finetune/optim/optimizer_kind.h"
 
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <functional>
@@ -121,18 +122,40 @@ std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options) {
   return optimizer_of_kind(options.kind).make(options);
 }
 
-void create_state(const OptimizerOptions& options, const Parameter& parameter,
-                  OptimizerSlot& slot) {
-  const Tensor& weight = parameter.weight;
+namespace {
+
+void create_state_of(const OptimizerOptions& options, at::IntArrayRef sizes, c10::Device device,
+                     OptimizerSlot& slot) {
   slot.state.clear();
   for (const StateTensor& tensor :
-       optimizer_of_kind(options.kind).state(weight.sizes(), slot.is_8bit, options)) {
+       optimizer_of_kind(options.kind).state(sizes, slot.is_8bit, options)) {
     slot.state.emplace_back(
-        tensor.name,
-        tensor.table.defined()
-            ? tensor.table.to(weight.device())
-            : at::zeros(tensor.shape, weight.options().dtype(tensor.type).requires_grad(false)));
+        tensor.name, tensor.table.defined()
+                         ? tensor.table.to(device)
+                         : at::zeros(tensor.shape, at::TensorOptions(device).dtype(tensor.type)));
   }
+}
+
+}  // namespace
+
+void create_state(const OptimizerOptions& options, const Parameter& parameter,
+                  OptimizerSlot& slot) {
+  create_state_of(options, parameter.weight.sizes(), parameter.weight.device(), slot);
+}
+
+void create_whole_state(const OptimizerOptions& options, const Parameter& parameter,
+                        OptimizerSlot& slot, c10::Device device) {
+  create_state_of(options, parameter.handle.sizes(), device, slot);
+}
+
+std::vector<int64_t> state_offsets(const OptimizerOptions& options, bool is_8bit, int64_t first) {
+  std::vector<int64_t> offsets;
+  for (const StateTensor& tensor :
+       optimizer_of_kind(options.kind).state(at::IntArrayRef(&first, 1), is_8bit, options)) {
+    const bool is_shared = tensor.table.defined() || tensor.shape.empty();
+    offsets.push_back(is_shared ? 0 : c10::multiply_integers(tensor.shape));
+  }
+  return offsets;
 }
 
 int64_t state_bytes(const OptimizerOptions& options, ParameterRole role, at::IntArrayRef sizes) {

@@ -12,19 +12,22 @@
 
 namespace finetune {
 
-Factors::Factors(const std::vector<Parameter>& parameters, bool runs_ahead)
+Factors::Factors(const std::vector<Parameter>& parameters, ParameterExchange* const& exchange,
+                 bool runs_ahead)
     : parameters_(parameters),
+      exchange_(exchange),
       runs_ahead_(runs_ahead),
       factors_(parameters.size()),
       vectors_(parameters.size()) {}
 
 Tensor Factors::values(const Parameter& parameter) const {
-  const Tensor& weight = parameter.weight;
-  if (parameter.format.weight == WeightFormat::kFloat32) return weight.detach();
+  const ParameterTensors stored = whole_of(parameter, exchange_);
+  if (parameter.format.weight == WeightFormat::kFloat32) return stored.weight.detach();
   const WeightFormatTraits& format = traits_of(parameter.format.weight);
   const int64_t rows = parameter.handle.size(0);
-  if (!holds_ || parameter.handle.dim() != 1)
-    return format.rows(parameter, parameter.handle.sizes(), 0, rows);
+  if (!holds_ || parameter.handle.dim() != 1 || parameter.is_divided()) {
+    return format.rows(stored, parameter.handle.sizes(), 0, rows);
+  }
   const size_t index = parameter.handle.id();
   Tensor& held = vectors_[index];
   if (!held.defined()) {
@@ -37,11 +40,13 @@ Tensor Factors::values(const Parameter& parameter) const {
 Tensor Factors::factor(const Parameter& parameter, Precision precision) {
   if (!runs_ahead_ || precision == Precision::kFloat32) return values(parameter);
   const at::ScalarType type = scalar_type(precision);
-  const Tensor& weight = parameter.weight;
+  const ParameterTensors stored = whole_of(parameter, exchange_);
+  const Tensor& weight = stored.weight;
   const WeightFormatTraits& format = traits_of(parameter.format.weight);
-  if (format.unpack != nullptr) return format.unpack(parameter, parameter.handle.sizes(), type);
+  if (format.unpack != nullptr) return format.unpack(stored, parameter.handle.sizes(), type);
   if (weight.scalar_type() == type) return weight.detach();  // with a correction too: the nearest
-  if (!holds_) return values(parameter).to(type);
+  // What is kept of a divided parameter would be a whole copy.
+  if (!holds_ || parameter.is_divided()) return values(parameter).to(type);
   const size_t index = parameter.handle.id();
   Tensor& held = factors_[index];
   if (held.defined() && held.scalar_type() == type) return held;

@@ -3,10 +3,10 @@
 
 #include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/_unique2.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -33,6 +33,10 @@ constexpr size_t kWaitingMatrices = 3;
 
 bool is_summed_exactly(const Parameter& parameter) {
   return parameter.format.gradient == GradientFormat::kFloat32;
+}
+
+at::TensorOptions options_of(const Parameter& parameter, at::ScalarType type) {
+  return at::TensorOptions(parameter.weight.device()).dtype(type);
 }
 
 Tensor flat_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
@@ -101,7 +105,7 @@ Tensor& Gradients::open_gradient(Parameter& parameter) {
   if (gradient.defined()) return gradient;
   const MemoryUseScope use(MemoryUse::kGradient);
   if (&gradient != &parameter.gradient) {
-    gradient = at::zeros_like(parameter.weight.detach(), at::kFloat);
+    gradient = at::zeros(parameter.handle.sizes(), options_of(parameter, at::kFloat));
     return gradient;
   }
   const size_t index = parameter.handle.id();
@@ -111,8 +115,8 @@ Tensor& Gradients::open_gradient(Parameter& parameter) {
     spare = Tensor();
     if (!runs_ahead_) parameter.gradient.zero_();
   } else {
-    parameter.gradient =
-        at::zeros_like(parameter.weight.detach(), type_of(parameter.format.gradient));
+    parameter.gradient = at::zeros(parameter.handle.sizes(),
+                                   options_of(parameter, type_of(parameter.format.gradient)));
   }
   return parameter.gradient;
 }
@@ -126,7 +130,7 @@ bool Gradients::set_product(Parameter& parameter, const Tensor& left, const Tens
   }
   if (!memory.defined()) {
     const MemoryUseScope use(MemoryUse::kGradient);
-    memory = at::empty_like(parameter.weight.detach(), at::kFloat);
+    memory = at::empty(parameter.handle.sizes(), options_of(parameter, at::kFloat));
   }
   if (kernels::has_token_product(left, right)) {
     kernels::token_product(memory, left, right, kernels::TokenAxis::kInner, 0.0);
@@ -247,7 +251,7 @@ void Gradients::add_product_rounded(Parameter& parameter, const Tensor& target,
   products_.push_back({index, target, product, key});
   product_bytes_ += static_cast<int64_t>(product.nbytes());
   // A product that is a part of its gradient is followed by the next part.
-  if (product_bytes_ >= kPendingBytes || target.numel() < parameter.weight.numel()) add_pending();
+  if (product_bytes_ >= kPendingBytes || target.numel() < parameter.handle.numel()) add_pending();
 }
 
 void Gradients::add_product(const Weight& weight, const Tensor& dy, const Tensor& x) {
@@ -348,9 +352,10 @@ void Gradients::open(const std::vector<size_t>& indices) {
 void Gradients::reserve() {
   const MemoryUseScope use(MemoryUse::kGradient);
   for (const size_t i : trained_) {
-    if (spare_[i].defined() || parameters_[i].gradient.defined()) continue;
-    spare_[i] =
-        at::empty_like(parameters_[i].weight.detach(), type_of(parameters_[i].format.gradient));
+    const Parameter& parameter = parameters_[i];
+    if (spare_[i].defined() || parameter.gradient.defined() || parameter.is_divided()) continue;
+    spare_[i] = at::empty(parameter.handle.sizes(),
+                          options_of(parameter, type_of(parameter.format.gradient)));
     if (runs_ahead_) spare_[i].zero_();
   }
 }
@@ -363,7 +368,7 @@ void Gradients::clear(bool keep_memory) {
   product_bytes_ = 0;
   std::vector<Tensor> kept;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (keep_memory && parameters_[i].gradient.defined()) {
+    if (keep_memory && parameters_[i].gradient.defined() && !parameters_[i].is_divided()) {
       spare_[i] = std::move(parameters_[i].gradient);
       kept.push_back(spare_[i]);
     }

@@ -21,8 +21,14 @@ std::vector<Parameter> allocated(const Weights& weights,
     const ParameterFormat& format = formats[parameters.size()];
     FT_CHECK(format.home == WeightHome::kCheckpoint || !format.trainable,
              "what is trained is saved: " + weight.name());
-    parameters.push_back(
-        {traits_of(format.weight).allocate(weight.sizes(), device), weight, format});
+    Parameter parameter{{}, weight, format};
+    const ValueRange part = parameter.part();
+    const int64_t values[] = {part.count};
+    static_cast<ParameterTensors&>(parameter) =
+        traits_of(format.weight)
+            .allocate(parameter.is_divided() ? c10::IntArrayRef(values) : weight.sizes(), device);
+    parameter.first_value = part.first;
+    parameters.push_back(std::move(parameter));
   }
   return parameters;
 }
@@ -73,6 +79,39 @@ bool is_stored_as(const Tensor& stored, const Tensor& values) {
 
 }  // namespace
 
+ValueRange part_of_values(int64_t values, int64_t rank, int64_t ranks) {
+  if (ranks == 1) return {.first = 0, .count = values};
+  const int64_t units = (values + kDivisionUnit - 1) / kDivisionUnit;
+  const int64_t most = (units + ranks - 1) / ranks * kDivisionUnit;
+  const int64_t first = std::min(values, rank * most);
+  return {.first = first, .count = std::min(values - first, most)};
+}
+
+ParameterTensors whole_of(const Parameter& parameter, ParameterExchange* exchange) {
+  if (!parameter.is_divided()) return parameter;
+  FT_CHECK(exchange != nullptr, "a divided parameter is read through an exchange");
+  return exchange->whole(parameter);
+}
+
+ParameterTensors part_of(const ParameterTensors& whole, const Parameter& parameter,
+                         const ValueRange& part) {
+  if (!parameter.is_divided()) return whole;
+  const auto& allocate = traits_of(parameter.format.weight).allocate;
+  const auto meta = [&](int64_t values) {
+    return allocate(c10::IntArrayRef(&values, 1), c10::Device(c10::kMeta));
+  };
+  const ParameterTensors before = meta(part.first);
+  const ParameterTensors own = meta(part.count);
+  const auto cut = [](const Tensor& tensor, const Tensor& from, const Tensor& like) {
+    if (!tensor.defined() || !like.defined()) return Tensor();
+    return tensor.detach().contiguous().view(-1).narrow(0, from.numel(), like.numel());
+  };
+  return {.weight = cut(whole.weight, before.weight, own.weight),
+          .correction = cut(whole.correction, before.correction, own.correction),
+          .scales = cut(whole.scales, before.scales, own.scales),
+          .first_value = part.first};
+}
+
 size_t index_in(const std::vector<Parameter>& parameters, const Weight& weight) {
   FT_CHECK(weight.id() < parameters.size() && parameters[weight.id()].handle == weight,
            "no weight of this model: " + weight.name());
@@ -81,7 +120,7 @@ size_t index_in(const std::vector<Parameter>& parameters, const Weight& weight) 
 
 ParameterStore::ParameterStore(std::vector<Parameter> parameters)
     : parameters_(std::move(parameters)),
-      factors_(parameters_, runs_ahead(parameters_)),
+      factors_(parameters_, exchange_, runs_ahead(parameters_)),
       gradients_(parameters_, runs_ahead(parameters_)) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     FT_CHECK(parameters_[i].handle.id() == i, "weights are listed by their ids");
@@ -150,18 +189,33 @@ NamedTensors ParameterStore::tensors() const {
 
 Tensor ParameterStore::values_of_rows(const Weight& weight, int64_t first, int64_t count) const {
   const Parameter& parameter = at(weight);
-  return traits_of(parameter.format.weight).rows(parameter, weight.sizes(), first, count);
+  return traits_of(parameter.format.weight)
+      .rows(whole_of(parameter, exchange_), weight.sizes(), first, count);
 }
 
 Tensor ParameterStore::gather_rows(const Weight& weight, const Tensor& indices) const {
   const Parameter& parameter = at(weight);
-  return traits_of(parameter.format.weight).gather(parameter, indices);
+  return traits_of(parameter.format.weight).gather(whole_of(parameter, exchange_), indices);
 }
 
 void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
   const c10::NoGradGuard no_grad;
   FT_CHECK(values.sizes() == parameter.handle.sizes(), "values of another shape");
-  traits_of(parameter.format.weight).assign(parameter, values);
+  const auto& assign = traits_of(parameter.format.weight).assign;
+  if (!parameter.is_divided()) return assign(parameter, values);
+  if (exchange_ != nullptr) exchange_->changed();
+  const ValueRange part = parameter.part();
+  if (!parameter.scales.defined()) {
+    return assign(parameter,
+                  values.detach().contiguous().view(-1).narrow(0, part.first, part.count));
+  }
+  // Codes may depend on all values: the scales of double quantisation do.
+  const ParameterTensors whole =
+      traits_of(parameter.format.weight).allocate(parameter.handle.sizes(), c10::Device(c10::kCPU));
+  assign(whole, values);
+  const ParameterTensors own = finetune::part_of(whole, parameter, part);
+  parameter.weight.copy_(own.weight);
+  parameter.scales.copy_(own.scales);
 }
 
 void ParameterStore::assign(Parameter& parameter, const QuantizedValues& values) {
@@ -171,16 +225,19 @@ void ParameterStore::assign(Parameter& parameter, const QuantizedValues& values)
     const Tensor all = traits_of(values.format)
                            .unpack({.weight = values.codes, .scales = values.scales},
                                    parameter.handle.sizes(), at::kFloat);
-    return traits_of(parameter.format.weight).assign(parameter, all);
+    return assign(parameter, all);
   }
-  parameter.weight.copy_(values.codes);
-  parameter.scales.copy_(values.scales);
+  const ParameterTensors part =
+      part_of({.weight = values.codes, .scales = values.scales}, parameter, parameter.part());
+  parameter.weight.copy_(part.weight);
+  parameter.scales.copy_(part.scales);
 }
 
 void ParameterStore::share(Parameter& parameter, const Tensor& values) {
   FT_CHECK(!parameter.format.trainable, "a frozen parameter");
   FT_CHECK(values.sizes() == parameter.handle.sizes(), "values of another shape");
-  if (!parameter.correction.defined() && is_stored_as(parameter.weight, values)) {
+  if (!parameter.correction.defined() && !parameter.is_divided() &&
+      is_stored_as(parameter.weight, values)) {
     parameter.weight = values;
   } else {
     assign(parameter, values);
@@ -190,7 +247,7 @@ void ParameterStore::share(Parameter& parameter, const Tensor& values) {
 void ParameterStore::share(Parameter& parameter, const QuantizedValues& values) {
   FT_CHECK(!parameter.format.trainable, "a frozen parameter");
   FT_CHECK(at::IntArrayRef(values.sizes) == parameter.handle.sizes(), "values of another shape");
-  if (is_stored_in(parameter.format.weight, values.format) &&
+  if (is_stored_in(parameter.format.weight, values.format) && !parameter.is_divided() &&
       is_stored_as(parameter.weight, values.codes) &&
       is_stored_as(parameter.scales, values.scales)) {
     parameter.weight = values.codes;

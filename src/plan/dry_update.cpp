@@ -15,6 +15,7 @@
 #include "finetune/base/error.h"
 #include "finetune/kernels/dry_device.h"
 #include "finetune/model/model.h"
+#include "finetune/plan/exchange_script.h"
 #include "finetune/task/words_loss.h"
 #include "finetune/tensor/block_map.h"
 #include "finetune/tensor/meta_memory.h"
@@ -43,7 +44,8 @@ ModelOptions options_of(const MemoryWorkload& work, const MemoryChoices& choices
           .draw_weights = false,
           .freeze = work.freeze,
           .base = work.base,
-          .head_rows_per_chunk = head_rows(choices, work.has_kernels)};
+          .head_rows_per_chunk = head_rows(choices, work.has_kernels),
+          .sharding = sharding_of(work)};
 }
 
 Tensor integers(at::IntArrayRef sizes) {
@@ -64,15 +66,70 @@ int64_t predicted_rows(const MemoryWorkload& work, int64_t tokens) {
 // A scalar whose gradient is that of logits.
 Tensor loss_of(const Tensor& logits) { return at::log_softmax(logits, -1).sum(); }
 
+// What DividedParameters would exchange: writes it down, and allocates what that allocates.
+class DryExchange final : public ParameterExchange {
+ public:
+  DryExchange(ParameterStore& store, const MemoryWorkload& work)
+      : store_(store), work_(work), values_(/*keeps_all=*/work.zero_stage == 2) {
+    store_.set_exchange(this);
+    store_.gradients().on_complete([this](Parameter& parameter) { complete(parameter); });
+  }
+  ~DryExchange() override {
+    store_.gradients().on_complete(nullptr);
+    store_.set_exchange(nullptr);
+  }
+  DryExchange(const DryExchange&) = delete;
+  DryExchange& operator=(const DryExchange&) = delete;
+
+  [[nodiscard]] ParameterTensors whole(const Parameter& parameter) override {
+    if (const ParameterTensors* found = values_.find(parameter)) return *found;
+    steps_.push_back({.kind = ExchangeStep::Kind::kGather, .parameter = parameter.handle.id()});
+    values_.make_room(parameter);
+    ParameterTensors whole =
+        traits_of(parameter.format.weight).allocate(parameter.handle.sizes(), kMeta);
+    values_.add(parameter, whole);
+    return whole;
+  }
+  void begin_pass(Pass /*pass*/) override { steps_.clear(); }
+  void end_pass() override { values_.clear(); }
+  void take_part(int64_t /*passes*/) override {}
+  void changed() override {}
+  [[nodiscard]] const std::vector<ExchangeStep>& steps() const { return steps_; }
+
+ private:
+  void complete(Parameter& parameter) {
+    if (!parameter.is_divided()) return;
+    steps_.push_back({.kind = ExchangeStep::Kind::kScatter, .parameter = parameter.handle.id()});
+    const MemoryUseScope use(MemoryUse::kGradient);
+    const auto floats = at::TensorOptions(kMeta).dtype(at::kFloat);
+    const int64_t piece = std::min(parameter.handle.numel(), work_.bucket_bytes / 4);
+    const Tensor sent = at::empty({piece}, floats);
+    const Tensor received = at::empty({piece}, floats);
+    Tensor& sum = sums_[parameter.handle.id()];
+    if (!sum.defined()) sum = at::empty({parameter.part().count}, floats);
+    parameter.gradient = Tensor();
+  }
+
+  ParameterStore& store_;
+  const MemoryWorkload& work_;
+  WholeValues values_;
+  std::vector<ExchangeStep> steps_;
+  std::map<size_t, Tensor> sums_;  // by parameter
+};
+
 // The model of a workload, on the meta device.
 class DryModel {
  public:
   DryModel(const MemoryWorkload& work, const MemoryChoices& choices)
       : work_(work),
         chunk_(head_rows(choices, work.has_kernels)),
-        model_(make_model(work.head, work.model, 0, kMeta, options_of(work, choices))) {}
+        model_(make_model(work.head, work.model, 0, kMeta, options_of(work, choices))) {
+    if (is_divided()) exchange_ = std::make_unique<DryExchange>(store(), work);
+  }
 
   [[nodiscard]] ParameterStore& store() const { return model_->store(); }
+  // Null: nothing is divided.
+  [[nodiscard]] DryExchange* exchange() const { return exchange_.get(); }
 
   // The loss of `samples` without padding.
   [[nodiscard]] Tensor loss(int64_t samples) const {
@@ -110,9 +167,15 @@ class DryModel {
             .dropout = dropout};
   }
 
+  [[nodiscard]] bool is_divided() const {
+    return std::ranges::any_of(model_->store().parameters(),
+                               [](const Parameter& one) { return one.is_divided(); });
+  }
+
   const MemoryWorkload& work_;
   int64_t chunk_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<DryExchange> exchange_;
 };
 
 // How gradients live; GradientSum (train/loop/gradient_sum.h) does the same.
@@ -190,7 +253,7 @@ int64_t peak_of(const std::vector<MetaMemory::Event>& events, MemoryUse use) {
 Trace trace_update(const MemoryWorkload& work, const MemoryChoices& choices) {
   const DryModel model(work, choices);
   ParameterStore& store = model.store();
-  if (choices.optimizer_in_backward) {
+  if (choices.optimizer_in_backward && model.exchange() == nullptr) {
     store.gradients().on_complete([](Parameter& parameter) { parameter.gradient = Tensor(); });
   }
   // A pass finds out which weights a device holds in the precision of its products.
@@ -207,6 +270,7 @@ Trace trace_update(const MemoryWorkload& work, const MemoryChoices& choices) {
   const size_t forward = memory.events().size();
   loss.backward();
   loss = Tensor();
+  if (model.exchange() != nullptr) model.exchange()->end_pass();
   store.release_factors();
   store.gradients().clear(keeps_gradients(work, choices));
   return {.events = memory.events(), .begin = begin, .forward = forward};
@@ -232,6 +296,22 @@ int64_t kept_of(const Trace& trace) {
 }
 
 }  // namespace
+
+ExchangeScripts exchange_scripts(const MemoryWorkload& work, const MemoryChoices& choices) {
+  const kernels::DryRun dry(device_of(work));
+  const DryModel model(work, choices);
+  ExchangeScripts scripts;
+  DryExchange* const exchange = model.exchange();
+  if (exchange == nullptr) return scripts;
+  exchange->begin_pass(ParameterExchange::Pass::kTraining);
+  model.loss(1).backward();
+  exchange->end_pass();
+  scripts.training = by_layers(exchange->steps(), model.store().parameters());
+  exchange->begin_pass(ParameterExchange::Pass::kForward);
+  model.evaluate(1);
+  scripts.forward = by_layers(exchange->steps(), model.store().parameters());
+  return scripts;
+}
 
 DryUpdate dry_update(const MemoryWorkload& work, const MemoryChoices& choices,
                      int64_t micro_batches) {

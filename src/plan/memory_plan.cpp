@@ -3,6 +3,8 @@
 // what no dry run sees are added.
 #include "finetune/plan/memory_plan.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -22,15 +24,18 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 // Fraction of temporary memory lost to fragmentation; measured.
 constexpr double kHoles = 0.02;
 
+int64_t count_of(const std::vector<int64_t>& sizes) { return c10::multiply_integers(sizes); }
+
 class Prediction {
  public:
   Prediction(const MemoryWorkload& workload, const MemoryChoices& choices)
       : work_(workload),
         choices_(choices),
-        shapes_(parameter_shapes(workload.model, workload.head, workload.freeze)) {
+        shapes_(parameter_shapes(workload.model, workload.head, workload.freeze,
+                                 sharding_of(workload))) {
     for (const ParameterShape& shape : shapes_) {
       largest_ = std::max(largest_, shape.count());
-      if (shape.trains) trained_ += shape.count();
+      if (shape.trains) trained_ += count_of(shape.own_sizes());
     }
   }
 
@@ -76,18 +81,19 @@ class Prediction {
   [[nodiscard]] int64_t weight_bytes(const ParameterShape& shape) const {
     const WeightFormat format =
         shape.is_base ? work_.base.of(shape.name, shape.role) : choices_.weights;
-    return static_cast<int64_t>(static_cast<double>(shape.count()) * traits_of(format).bytes);
+    const auto count = static_cast<double>(count_of(shape.own_sizes()));
+    return static_cast<int64_t>(count * traits_of(format).bytes);
   }
 
   // Bytes of all states; with sharded states, of the rank that has the most.
   [[nodiscard]] int64_t states() const {
-    const int64_t processes = work_.divides_states ? work_.processes : 1;
+    const int64_t processes = work_.zero_stage == 1 ? work_.processes : 1;
     std::vector<int64_t> bytes;
     std::vector<int64_t> with_weights;
     const OptimizerOptions options = {.kind = choices_.optimizer.kind,
                                       .arguments = choices_.optimizer.arguments};
     for (const ParameterShape& shape : shapes_) {
-      bytes.push_back(shape.trains ? state_bytes(options, shape.role, shape.sizes) : 0);
+      bytes.push_back(shape.trains ? state_bytes(options, shape.role, shape.own_sizes()) : 0);
       with_weights.push_back(bytes.back() + weight_bytes(shape));
     }
     const std::vector<int64_t> owners = balanced_owners(with_weights, processes);
@@ -161,6 +167,12 @@ class Prediction {
 };
 
 }  // namespace
+
+ShardingOptions sharding_of(const MemoryWorkload& workload) {
+  if (workload.zero_stage < 2) return {};
+  return {.division = {.rank = 0, .ranks = workload.processes},
+          .divides_frozen = workload.zero_stage == 3};
+}
 
 int64_t MemoryParts::peak() const {
   return program + data + weights + gradients + states + activations + head + temporaries;

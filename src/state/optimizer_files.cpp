@@ -40,6 +40,11 @@ class RestoringOptimizer {
         Optimizer::Slot checked = slot;  // validate it like its owner does, then discard it
         restore(i, checked);
         slot.updates = checked.updates;
+      } else if (parameter_of(slot).is_divided()) {
+        Optimizer::Slot whole = slot;
+        restore(i, whole);
+        slot.updates = whole.updates;
+        slot.state = part_of_state(slot, std::move(whole.state));
       } else {
         restore(i, slot);
       }
@@ -67,7 +72,12 @@ class RestoringOptimizer {
 
   void read(const OptimizerOptions& options, size_t index, Optimizer::Slot& slot,
             const OptimizerSource::Description& description) const {
-    create_state(options, optimizer_.parameters().parameters()[slot.parameter], slot);
+    const Parameter& parameter = parameter_of(slot);
+    if (parameter.is_divided()) {
+      create_whole_state(options, parameter, slot, c10::Device(c10::kCPU));
+    } else {
+      create_state(options, parameter, slot);
+    }
     const bool keeps_state = !slot.state.empty();
     source_.read(index, slot);
     // Momentum that is missing in the file starts like in the first update.
@@ -82,9 +92,38 @@ class RestoringOptimizer {
     read(options, index, stored, description);
     const Moments moments = make_update_rule(options)->read_moments(stored);
     stored.state.clear();
-    set_moments(optimizer_, slot, moments);
+    if (parameter_of(slot).is_divided()) {
+      create_whole_state(optimizer_.options_of(slot), parameter_of(slot), slot,
+                         c10::Device(c10::kCPU));
+      make_update_rule(optimizer_.options_of(slot))->write_moments(slot, moments);
+    } else {
+      set_moments(optimizer_, slot, moments);
+    }
     slot.updates = description.updates;
     ++converted_;
+  }
+
+  [[nodiscard]] const Parameter& parameter_of(const Optimizer::Slot& slot) const {
+    return optimizer_.parameters().parameters()[slot.parameter];
+  }
+
+  // Of all values of a divided parameter, copies of those of this rank.
+  using State = decltype(Optimizer::Slot::state);
+  [[nodiscard]] State part_of_state(const Optimizer::Slot& like, State whole) const {
+    if (whole.empty()) return whole;
+    Optimizer::Slot own = like;
+    optimizer_.create_state(own);
+    const std::vector<int64_t> offsets =
+        state_offsets(optimizer_.options_of(like), like.is_8bit, parameter_of(like).part().first);
+    const std::vector<StateTensor> kinds = optimizer_.kind_of(like).state(
+        parameter_of(like).weight.sizes(), like.is_8bit, optimizer_.options_of(like));
+    for (size_t i = 0; i < own.state.size(); ++i) {
+      if (kinds[i].table.defined()) continue;
+      const Tensor& values = own.state[i].second;
+      const Tensor all = std::exchange(whole.at(i).second, {});
+      values.copy_(all.view(-1).narrow(0, offsets[i], values.numel()).view_as(values));
+    }
+    return std::move(own.state);
   }
 
   Optimizer& optimizer_;
@@ -166,11 +205,15 @@ std::vector<CheckpointFile> optimizer_checkpoint_files(const Optimizer& optimize
 uint64_t optimizer_file_bytes(const Optimizer& optimizer) {
   uint64_t bytes = 0;
   for (const Parameter& parameter : optimizer.parameters().parameters()) {
-    if (parameter.correction.defined()) bytes += parameter.correction.nbytes();
+    if (parameter.correction.defined()) {
+      bytes += static_cast<uint64_t>(parameter.handle.numel());
+    }
   }
   for (const Optimizer::Slot& slot : optimizer.slots()) {
     Optimizer::Slot fresh = slot;
-    if (fresh.state.empty()) optimizer.create_state(fresh);
+    create_whole_state(optimizer.options_of(slot),
+                       optimizer.parameters().parameters()[slot.parameter], fresh,
+                       c10::Device(c10::kMeta));
     for (const auto& [name, values] : fresh.state) {
       if (values.defined()) bytes += values.nbytes();
     }

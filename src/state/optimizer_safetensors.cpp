@@ -138,8 +138,14 @@ OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* 
   };
   const std::vector<Parameter>& parameters = optimizer.parameters().parameters();
   for (const Parameter& parameter : parameters) {
-    if (parameter.correction.defined())
+    if (!parameter.correction.defined()) continue;
+    if (parameter.is_divided()) {
+      FT_CHECK(gather != nullptr, "a divided parameter");
+      file.tensors.push_back(gather->correction(parameter));
+      file.tensors.back().name = correction_name(parameter.name());
+    } else {
       add(correction_name(parameter.name()), parameter.correction);
+    }
   }
   if (transformers_reads_states(optimizer)) return file;
   file.metadata[kKindKey] = kinds_text(optimizer);

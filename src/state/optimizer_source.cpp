@@ -43,7 +43,7 @@ const Parameter& OptimizerSource::parameter(size_t slot) const {
 }
 
 std::vector<StateTensor> OptimizerSource::tensors(size_t slot, bool is_8bit) const {
-  return kind(slot).state(parameter(slot).weight.sizes(), is_8bit,
+  return kind(slot).state(parameter(slot).handle.sizes(), is_8bit,
                           options_for(optimizer_, optimizer_.slots()[slot], kind(slot)));
 }
 

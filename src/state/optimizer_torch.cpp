@@ -38,7 +38,9 @@ TorchValue slot_to_torch(const Optimizer& optimizer, size_t index, Snapshot* sna
   }
   // bitsandbytes since 0.49 writes these in a nested dictionary and reads both forms; older
   // versions read only this one.
-  if (snapshot == nullptr && !slot.is_elsewhere) {
+  const bool is_here =
+      !slot.is_elsewhere && !optimizer.parameters().parameters()[slot.parameter].is_divided();
+  if (snapshot == nullptr && is_here) {
     for (const auto& [name, values] : slot.state) {
       if (values.defined()) entry.set(name, values);
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/state/parameter_files.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -29,7 +31,7 @@ std::optional<SafetensorsFile> open_corrections(const ParameterStore& store, Fil
     if (!has(parameter) && !parameter.format.trainable) continue;
     if (!has(parameter)) reject_state(path, parameter.name(), "correction", "is missing");
     const TensorInfo& info = file.info(correction_name(parameter.name()));
-    if (info.dtype != DType::kI8 || at::IntArrayRef(info.shape) != parameter.weight.sizes()) {
+    if (info.dtype != DType::kI8 || at::IntArrayRef(info.shape) != parameter.handle.sizes()) {
       reject_state(path, parameter.name(), "correction", "is not int8 of the parameter's shape");
     }
   }
@@ -46,7 +48,7 @@ class RestoringParameters {
 
   void restore(Parameter& parameter) {
     const TensorInfo& info = weights_.info(parameter.name());
-    if (at::IntArrayRef(info.shape) != parameter.weight.sizes()) {
+    if (at::IntArrayRef(info.shape) != parameter.handle.sizes()) {
       throw Error(ErrorKind::kData, weights_.path_of(parameter.name()) + ": the tensor '" +
                                         parameter.name() + "' has not the shape of the model's");
     }
@@ -59,7 +61,9 @@ class RestoringParameters {
     is_bfloat16_ = is_bfloat16_ || info.dtype == DType::kBF16;
     is_wider_ = is_wider_ || info.dtype != DType::kBF16;
     const WeightFormat format = parameter.format.weight;
-    if (is_corrected && format == WeightFormat::kSplit) {
+    if (parameter.is_divided()) {
+      restore_part(parameter, is_corrected);
+    } else if (is_corrected && format == WeightFormat::kSplit) {
       weights_.read_into(parameter.name(), parameter.weight);
       read_correction(parameter, parameter.correction);
     } else if (is_corrected && format == WeightFormat::kFloat32) {
@@ -95,6 +99,28 @@ class RestoringParameters {
   }
 
  private:
+  // Reads all values, some time before most of them are freed.
+  void restore_part(Parameter& parameter, bool is_corrected) {
+    const ValueRange part = parameter.part();
+    const auto own = [&](const Tensor& whole) {
+      return whole.contiguous().view(-1).narrow(0, part.first, part.count);
+    };
+    const Tensor values = weights_.read(parameter.name());
+    if (!is_corrected) return store_.assign(parameter, values);
+    Tensor correction = at::empty(parameter.handle.sizes(), at::kChar);
+    read_correction(parameter, correction);
+    if (parameter.format.weight == WeightFormat::kSplit) {
+      parameter.weight.detach().copy_(own(values));
+      parameter.correction.copy_(own(correction));
+    } else if (parameter.format.weight == WeightFormat::kFloat32) {
+      const Tensor joined = at::empty({part.count}, at::kFloat);
+      join_values(own(values), own(correction), joined);
+      parameter.weight.detach().copy_(joined);
+    } else {
+      store_.assign(parameter, values);
+    }
+  }
+
   void read_correction(const Parameter& parameter, Tensor& target) const {
     corrections_->read_into(correction_name(parameter.name()), target);
     check_state_values(corrections_->path(), parameter.name(), "correction", target);
@@ -109,23 +135,39 @@ class RestoringParameters {
 
 }  // namespace
 
-LazyTensors checkpoint_tensors(const ParameterStore& parameters, Snapshot* snapshot) {
+LazyTensors checkpoint_tensors(const ParameterStore& parameters, Snapshot* snapshot,
+                               StateGather* gather) {
   LazyTensors tensors;
   for (const Parameter& parameter : parameters.parameters()) {
     if (parameter.format.home != WeightHome::kCheckpoint) continue;
+    if (parameter.is_divided()) {
+      FT_CHECK(gather != nullptr, "a divided parameter");
+      tensors.push_back(gather->weight(parameter));
+      continue;
+    }
     tensors.push_back(lazy_or_held(snapshot, parameter.name(), parameter.weight.detach()));
   }
   return tensors;
 }
 
-LazyTensors exported_tensors(const ParameterStore& parameters) {
-  LazyTensors tensors = checkpoint_tensors(parameters);
+LazyTensors exported_tensors(const ParameterStore& parameters, StateGather* gather) {
+  LazyTensors tensors = checkpoint_tensors(parameters, nullptr, gather);
   auto tensor = tensors.begin();
   for (const Parameter& parameter : parameters.parameters()) {
     if (parameter.format.home != WeightHome::kCheckpoint) continue;
     LazyTensor& exported = *tensor++;
     if (!parameter.correction.defined()) continue;
     exported.type = at::kFloat;
+    if (parameter.is_divided()) {
+      exported.rows = [weight = exported.rows, correction = gather->correction(parameter).rows](
+                          int64_t first, int64_t count) {
+        const Tensor rows = weight(first, count);
+        const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
+        join_values(rows, correction(first, count), values);
+        return values;
+      };
+      continue;
+    }
     exported.rows = [&parameters, weight = parameter.handle](int64_t first, int64_t count) {
       return parameters.values_of_rows(weight, first, count);
     };
@@ -145,6 +187,7 @@ RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& fi
   for (Parameter& parameter : parameters.parameters()) {
     if (parameter.format.home == WeightHome::kCheckpoint) restoring.restore(parameter);
   }
+  if (parameters.exchange() != nullptr) parameters.exchange()->changed();
   return restoring.result();
 }
 

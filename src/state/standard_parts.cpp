@@ -43,7 +43,8 @@ CheckpointFile torch_file(std::string name, TorchValue value) {
 
 class ModelPart : public CheckpointPart {
  public:
-  ModelPart(Model& model, const ModelConfig& config) : model_(model), config_(config) {}
+  ModelPart(Model& model, const ModelConfig& config, StateGather* gather)
+      : model_(model), config_(config), gather_(gather) {}
 
   std::vector<CheckpointFile> save(const SaveScope& scope) override {
     const LazyTensors tensors = weights(scope.kind, scope.snapshot);
@@ -119,11 +120,12 @@ class ModelPart : public CheckpointPart {
     const ParameterStore& store = model_.store();
     const bool joins = kind == SaveKind::kModel || (kind == SaveKind::kWithoutOptimizer &&
                                                     store.weight_format() == WeightFormat::kSplit);
-    return joins ? exported_tensors(store) : checkpoint_tensors(store, snapshot);
+    return joins ? exported_tensors(store, gather_) : checkpoint_tensors(store, snapshot, gather_);
   }
 
   Model& model_;
   const ModelConfig& config_;
+  StateGather* gather_;
 };
 
 class TextPart : public CheckpointPart {
@@ -302,8 +304,9 @@ class RunStatePart : public CheckpointPart {
 
 }  // namespace
 
-std::shared_ptr<CheckpointPart> model_part(Model& model, const ModelConfig& config) {
-  return std::make_shared<ModelPart>(model, config);
+std::shared_ptr<CheckpointPart> model_part(Model& model, const ModelConfig& config,
+                                           StateGather* gather) {
+  return std::make_shared<ModelPart>(model, config, gather);
 }
 
 std::shared_ptr<CheckpointPart> text_part(std::function<TextFiles()> files) {

@@ -4,10 +4,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -18,12 +21,15 @@
 
 namespace finetune {
 
-// A request of rank 0's writer for rows of one tensor.
+// A request of rank 0's writer for bytes of one tensor.
 struct StateGather::Request {
-  int64_t slot = -1;  // -1: no more requests
-  int64_t state = 0;
-  int64_t first = 0;
-  int64_t count = 0;
+  enum What : int64_t { kState, kWeight, kCorrection };
+
+  int64_t index = -1;  // of the slot, or of the parameter; -1: no more requests
+  int64_t what = kState;
+  int64_t state = 0;  // of the slot's tensors
+  int64_t owner = 0;
+  int64_t first = 0;  // byte of the owner's tensor
   int64_t bytes = 0;
 };
 
@@ -46,34 +52,104 @@ StateGather::~StateGather() = default;
 
 LazyTensors StateGather::tensors(size_t slot) {
   Optimizer::Slot like = optimizer_.slots().at(slot);
-  FT_CHECK(like.is_elsewhere, "a state that lies here");
-  optimizer_.create_state(like);
+  const Parameter& parameter = optimizer_.parameters().parameters()[like.parameter];
+  FT_CHECK(like.is_elsewhere || parameter.is_divided(), "a state that lies here");
+  const OptimizerOptions& options = optimizer_.options_of(like);
+  create_whole_state(options, parameter, like, c10::Device(c10::kMeta));
+  const std::vector<StateTensor> kinds =
+      optimizer_.kind_of(like).state(parameter.handle.sizes(), like.is_8bit, options);
   LazyTensors list;
   for (size_t i = 0; i < like.state.size(); ++i) {
     const auto& [name, values] = like.state[i];
-    const auto type = values.scalar_type();
-    const std::vector<int64_t> shape = values.sizes().vec();
-    const int64_t rows = shape.empty() ? 1 : shape[0];
-    const int64_t row_bytes = rows == 0 ? 0 : static_cast<int64_t>(values.nbytes()) / rows;
-    list.push_back({.name = name,
-                    .type = type,
-                    .shape = shape,
-                    .rows = [this, slot, i, type, shape, row_bytes](int64_t first, int64_t count) {
-                      std::vector<int64_t> part = shape;
-                      if (!part.empty()) part[0] = count;
-                      return ask({.slot = static_cast<int64_t>(slot),
-                                  .state = static_cast<int64_t>(i),
-                                  .first = first,
-                                  .count = count,
-                                  .bytes = count * row_bytes})
-                          .view(type)
-                          .view(part);
-                    }});
+    if (kinds[i].table.defined()) {
+      list.push_back(lazy_tensor(name, kinds[i].table));
+      continue;
+    }
+    std::vector<int64_t> begins(static_cast<size_t>(world_.size()), 0);
+    for (int64_t rank = 0; rank < world_.size(); ++rank) {
+      const int64_t first =
+          like.is_elsewhere ? (rank <= owners_.at(like.parameter) ? 0 : parameter.handle.numel())
+                            : parameter.part_of(rank).first;
+      begins[static_cast<size_t>(rank)] = first == 0 ? 0
+                                          : first == parameter.handle.numel()
+                                              ? values.numel()
+                                              : state_offsets(options, like.is_8bit, first)[i];
+    }
+    list.push_back(divided({.index = static_cast<int64_t>(slot),
+                            .what = Request::kState,
+                            .state = static_cast<int64_t>(i)},
+                           name, values.scalar_type(), values.sizes().vec(), std::move(begins)));
   }
   return list;
 }
 
+LazyTensor StateGather::weight(const Parameter& parameter) {
+  std::vector<int64_t> begins;
+  for (int64_t rank = 0; rank < world_.size(); ++rank) {
+    begins.push_back(parameter.part_of(rank).first);
+  }
+  return divided({.index = static_cast<int64_t>(parameter.handle.id()), .what = Request::kWeight},
+                 parameter.name(), parameter.weight.scalar_type(), parameter.handle.sizes().vec(),
+                 std::move(begins));
+}
+
+LazyTensor StateGather::correction(const Parameter& parameter) {
+  std::vector<int64_t> begins;
+  for (int64_t rank = 0; rank < world_.size(); ++rank) {
+    begins.push_back(parameter.part_of(rank).first);
+  }
+  return divided(
+      {.index = static_cast<int64_t>(parameter.handle.id()), .what = Request::kCorrection},
+      parameter.name(), parameter.correction.scalar_type(), parameter.handle.sizes().vec(),
+      std::move(begins));
+}
+
+LazyTensor StateGather::divided(const Request& where, std::string name, at::ScalarType type,
+                                std::vector<int64_t> shape, std::vector<int64_t> begins) {
+  begins.push_back(c10::multiply_integers(shape));
+  const int64_t rows = shape.empty() ? 1 : shape[0];
+  const int64_t row = rows == 0 ? 0 : begins.back() / rows;
+  LazyTensor tensor{.name = std::move(name), .type = type, .shape = shape};
+  tensor.rows = [this, where, type, shape = std::move(shape), begins = std::move(begins), row](
+                    int64_t first, int64_t count) {
+    std::vector<int64_t> part = shape;
+    if (!part.empty()) part[0] = count;
+    const auto size = static_cast<int64_t>(c10::elementSize(type));
+    const Tensor bytes = at::empty({count * row * size}, at::kByte);
+    int64_t at = first * row;  // element
+    for (size_t rank = 0; rank + 1 < begins.size(); ++rank) {
+      const int64_t end = std::min(begins[rank + 1], (first + count) * row);
+      if (at >= end) continue;
+      Request request = where;
+      request.owner = static_cast<int64_t>(rank);
+      request.first = (at - begins[rank]) * size;
+      request.bytes = (end - at) * size;
+      bytes.narrow(0, (at - first * row) * size, request.bytes).copy_(ask(request));
+      at = end;
+    }
+    return bytes.view(type).view(part);
+  };
+  return tensor;
+}
+
+Tensor StateGather::own_bytes(const Request& request) const {
+  const Tensor all = located(request).detach().contiguous().view({-1}).view(at::kByte);
+  return all.narrow(0, request.first, request.bytes).cpu();
+}
+
+// A state's, parameter's or correction's tensor on this rank.
+const Tensor& StateGather::located(const Request& request) const {
+  const auto index = static_cast<size_t>(request.index);
+  if (request.what == Request::kState) {
+    return optimizer_.slots().at(index).state.at(static_cast<size_t>(request.state)).second;
+  }
+  const Parameter& parameter = optimizer_.parameters().parameters().at(index);
+  return request.what == Request::kWeight ? parameter.weight : parameter.correction;
+}
+
 Tensor StateGather::ask(const Request& request) {
+  if (request.owner == world_.rank()) return own_bytes(request);
+  if (leads_) return bring(request);
   std::unique_lock lock(desk_->mutex);
   desk_->request = request;
   desk_->changed.notify_all();
@@ -121,29 +197,48 @@ void StateGather::serve_as_first(const std::function<bool()>& is_done) {
   (void)bring({});
 }
 
-// Returns the bytes of the rows that rank 0 requests, on every rank; undefined if there are no more
-// requests.
+void StateGather::lead(const std::function<void()>& write) {
+  const c10::NoGradGuard no_grad;
+  if (!world_.is_first()) {
+    while (bring({}).defined()) {
+    }
+    return;
+  }
+  std::exception_ptr failure;
+  leads_ = true;
+  try {
+    write();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  leads_ = false;
+  (void)bring({});
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Returns the bytes that rank 0 requests, on every rank; undefined if there are no more requests.
 Tensor StateGather::bring(const Request& request) {
-  std::array<int64_t, 5> said = {request.slot + 1, request.state, request.first, request.count,
-                                 request.bytes};
+  std::array<int64_t, 6> said = {request.index + 1, request.what,  request.state,
+                                 request.owner,     request.first, request.bytes};
   world_.sum(std::span<int64_t>(said));
   if (said[0] == 0) return {};
-  const Optimizer::Slot& slot = optimizer_.slots().at(static_cast<size_t>(said[0] - 1));
-  const int64_t owner = owners_.at(slot.parameter);
-  Tensor bytes = at::empty({said[4]}, at::kByte);
-  if (owner == world_.rank()) {
-    const Tensor& values = slot.state.at(static_cast<size_t>(said[1])).second;
-    const Tensor rows = values.dim() == 0 ? values : values.narrow(0, said[2], said[3]);
-    bytes.copy_(rows.contiguous().view({-1}).view(at::kByte));
-  }
-  world_.broadcast(bytes, owner);
+  const Request asked{.index = said[0] - 1,
+                      .what = said[1],
+                      .state = said[2],
+                      .owner = said[3],
+                      .first = said[4],
+                      .bytes = said[5]};
+  Tensor bytes = at::empty({asked.bytes}, at::kByte);
+  if (asked.owner == world_.rank()) bytes.copy_(own_bytes(asked));
+  world_.broadcast(bytes, asked.owner);
   return bytes;
 }
 
 LazyTensors state_tensors(const Optimizer& optimizer, size_t slot, Snapshot* snapshot,
                           StateGather* gather) {
   const Optimizer::Slot& own = optimizer.slots().at(slot);
-  if (own.is_elsewhere) {
+  const bool is_divided = optimizer.parameters().parameters()[own.parameter].is_divided();
+  if (own.is_elsewhere || is_divided) {
     FT_CHECK(gather != nullptr, "a state of another process");
     return gather->tensors(slot);
   }

@@ -193,26 +193,13 @@ TEST(LoadConfig, TakesTheOneOfWarmupStepsAndRatioThatIsNotZero) {
 }
 
 TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
-  for (const char* text : {"optim: lion_8bit",
-                           "optim: adamw_torch_8bit",
-                           "zero_stage: 2",
-                           "train_sampling_strategy: batch_rebalance",
-                           "neftune_noise_alpha: 5",
-                           "torch_empty_cache_steps: 4",
-                           "push_to_hub: true",
-                           "trackio_space_id: x",
-                           "deepspeed: ds.json",
-                           "deepspeed: {a: 1}",
-                           "fsdp: full_shard",
-                           "fsdp: true",
-                           "torch_compile: true",
-                           "use_liger_kernel: true",
-                           "report_to: comet_ml",
-                           "report_to: [tensorboard, comet_ml]",
-                           "debug: underflow_overflow",
-                           "trust_remote_code: true",
-                           "dataset_name: wikitext",
-                           "ignore_data_skip: true"}) {
+  for (const char* text :
+       {"optim: lion_8bit", "optim: adamw_torch_8bit", "train_sampling_strategy: batch_rebalance",
+        "neftune_noise_alpha: 5", "torch_empty_cache_steps: 4", "push_to_hub: true",
+        "trackio_space_id: x", "deepspeed: ds.json", "deepspeed: {a: 1}", "fsdp: full_shard",
+        "fsdp: true", "torch_compile: true", "use_liger_kernel: true", "report_to: comet_ml",
+        "report_to: [tensorboard, comet_ml]", "debug: underflow_overflow",
+        "trust_remote_code: true", "dataset_name: wikitext", "ignore_data_skip: true"}) {
     const std::string message = load_error(text);
     EXPECT_GOLDEN(message) << text;
     EXPECT_TRUE(message.find("is not available") != std::string::npos ||

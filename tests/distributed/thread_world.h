@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+#include <gtest/gtest.h>
 
 #include <barrier>
 #include <functional>
@@ -30,8 +32,12 @@ class ThreadWorld final : public World {
   [[nodiscard]] int64_t size() const override {
     return static_cast<int64_t>(collective_.given.size());
   }
-  void sum(std::span<double>) override { FAIL() << "not needed here"; }
-  void sum(std::span<int64_t>) override { FAIL() << "not needed here"; }
+  void sum(std::span<double> values) override {
+    sum(at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble));
+  }
+  void sum(std::span<int64_t> values) override {
+    sum(at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kLong));
+  }
   [[nodiscard]] std::string broadcast(const std::string& text) override { return text; }
   void broadcast(const Tensor& values, int64_t from) override {
     meet(values, {}, [&] {

@@ -7,11 +7,24 @@
 #include <unistd.h>
 
 #include <map>
+#include <sstream>
 #include <string>
+#include <vector>
+
+#include "support/file_content.h"
 
 namespace finetune::testing {
 
 using Environment = std::map<std::string, std::string>;
+
+// The processes that a launcher started, by rank.
+inline std::vector<pid_t> children_of(pid_t parent) {
+  const std::string id = std::to_string(parent);
+  std::istringstream list(file_content("/proc/" + id + "/task/" + id + "/children"));
+  std::vector<pid_t> children;
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
+}
 
 inline std::string free_port() {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -113,14 +113,6 @@ const Result& in_two() {
   return result;
 }
 
-std::vector<pid_t> children_of(pid_t parent) {
-  const std::string id = std::to_string(parent);
-  std::istringstream list(read_file("/proc/" + id + "/task/" + id + "/children"));
-  std::vector<pid_t> children;
-  for (pid_t child = 0; list >> child;) children.push_back(child);
-  return children;
-}
-
 // Returns the addresses that a process listens on, as /proc/net/tcp shows them.
 std::vector<std::string> listening(pid_t process) {
   std::set<std::string> sockets;

@@ -374,7 +374,7 @@ TEST(MemoryPlan, CountsWhatAProcessKeepsOfDividedStates) {
   const MemoryParts alone = predict_memory(workload, {.micro_batch = 4});
   workload.processes = 4;
   EXPECT_EQ(predict_memory(workload, {.micro_batch = 4}).states, alone.states);
-  workload.divides_states = true;
+  workload.zero_stage = 1;
   const MemoryParts divided = predict_memory(workload, {.micro_batch = 4});
   EXPECT_GE(divided.states, alone.states / 4);
   EXPECT_LT(divided.states, alone.states / 2);  // the embedding's moments are not divided

@@ -49,4 +49,9 @@ class ShardSum {
   std::vector<Node> nodes_;
 };
 
+// Sums what complete subtrees of `shards` shards have, given in order, in the order of ShardSum.
+[[nodiscard]] std::vector<Tensor> sum_of_tree(const std::vector<ShardRange>& subtrees,
+                                              std::vector<std::vector<Tensor>> values,
+                                              int64_t shards);
+
 }  // namespace finetune

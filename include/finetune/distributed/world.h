@@ -50,8 +50,8 @@ class World {
   // The same, asynchronously; the caller must not touch the tensor until the sum is complete. Sums
   // run in the order in which they were started.
   [[nodiscard]] virtual std::unique_ptr<BegunSum> begin_sum(const Tensor& values);
-  // All-to-all of flat float32 tensors: `input` is split into one part per rank, `output` receives
-  // one part from each rank, in rank order; sizes in values.
+  // All-to-all of flat tensors of float32 or bytes: `input` is split into one part per rank,
+  // `output` receives one part from each rank, in rank order; sizes in values.
   virtual void all_to_all(const Tensor& output, const Tensor& input,
                           const std::vector<int64_t>& output_sizes,
                           const std::vector<int64_t>& input_sizes) = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
+
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -11,6 +13,9 @@ struct ParameterTensors {
   Tensor correction = {};  // int8, shape of weight: with it the values are those of join_values()
   Tensor scales = {};      // of codes
   Tensor gradient = {};    // float32 or bfloat16, shape of weight; undefined: none in this update
+  // Of a part of a flattened tensor: the index of its first value, which random numbers of rounding
+  // depend on.
+  int64_t first_value = 0;
 };
 
 }  // namespace finetune

@@ -8,8 +8,15 @@
 #include "finetune/base/activation_checkpointing.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/params/base_format.h"
+#include "finetune/params/parameter.h"
 
 namespace finetune {
+
+// Which parameters ranks divide among them (zero_stage: 2 and 3): all large ones but adapters.
+struct ShardingOptions {
+  Division division = {};
+  bool divides_frozen = false;
+};
 
 // How a model computes, and what it keeps. The default is the reference: torch's operators in
 // float32, gradients by autograd in each parameter's grad().
@@ -26,6 +33,7 @@ struct ModelOptions {
   BaseFormat base = {};                  // of the frozen base of an adapter
   bool int8_products = false;            // of evaluation, as an export in int8 has them
   int64_t head_rows_per_chunk = 128;     // of the vocabulary's logits, 4 V bytes each
+  ShardingOptions sharding = {};
 };
 
 }  // namespace finetune

@@ -16,8 +16,12 @@ struct ParameterShape {
   ParameterRole role = ParameterRole::kOther;
   bool trains = true;
   bool is_base = false;  // of the frozen base of an adapter
+  Division division = {};
 
   [[nodiscard]] int64_t count() const;  // number of values
+  [[nodiscard]] bool is_divided() const { return division.ranks > 1; }
+  // What one rank keeps: the sizes themselves, or the number of its values.
+  [[nodiscard]] std::vector<int64_t> own_sizes() const;
 };
 
 // The values of a weight that is never trained and whose formula is computed: files need not have
@@ -29,7 +33,7 @@ struct ParameterShape {
 // they throw. `freeze`: patterns of FrozenParameters.
 [[nodiscard]] std::vector<ParameterShape> parameter_shapes(
     const ModelConfig& config, std::optional<Head> head,
-    const std::vector<std::string>& freeze = {});
+    const std::vector<std::string>& freeze = {}, const ShardingOptions& sharding = {});
 
 // Rows of the vocabulary's logits that the training loss makes at a time, where the options ask for
 // `head_rows_per_chunk`: that many, or, of a causal model, whose every token is a target, a

@@ -138,6 +138,8 @@ struct OptimizerKind {
   bool has_moments = false;  // states convert to and from those of other kinds with moments
   // Computes in blocks of fixed size, independent of the number of threads.
   bool is_blockwise = false;
+  // A value's update depends on values that are not of its block, so parameters are not divided.
+  bool reads_whole = false;
   TorchFormat torch = {};
   std::string name = {};  // set by the table
 };
@@ -155,8 +157,16 @@ void add_optimizer(OptimizerNames names, OptimizerKind kind);
 // Returns the rule of options.kind. Throws Error(kConfig) for an unknown kind.
 [[nodiscard]] std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
 
-// Creates the slot's state before the first update. Requires: slot.is_8bit is set.
+// Creates the slot's state before the first update: of the values that this rank has. Requires:
+// slot.is_8bit is set.
 void create_state(const OptimizerOptions& options, const Parameter& parameter, OptimizerSlot& slot);
+// The same of all values of the parameter. `device`: where.
+void create_whole_state(const OptimizerOptions& options, const Parameter& parameter,
+                        OptimizerSlot& slot, c10::Device device);
+// Where the state of values [first, ..) begins in a flattened tensor of the state of all values:
+// first / 256 in one number for 256 values. By tensor; `first` is a multiple of kDivisionUnit.
+[[nodiscard]] std::vector<int64_t> state_offsets(const OptimizerOptions& options, bool is_8bit,
+                                                 int64_t first);
 
 // Returns the bytes of one parameter's state, for plans; shared tables and scalars are not counted.
 [[nodiscard]] int64_t state_bytes(const OptimizerOptions& options, ParameterRole role,

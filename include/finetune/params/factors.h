@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "finetune/kernels/precision.h"
-#include "finetune/params/parameter.h"
+#include "finetune/params/exchange.h"
 
 namespace finetune {
 
@@ -16,8 +16,9 @@ namespace finetune {
 // all that earlier updates asked for.
 class Factors {
  public:
-  // `parameters` must outlive this object and not move.
-  Factors(const std::vector<Parameter>& parameters, bool runs_ahead);
+  // Both must outlive this object and not move.
+  Factors(const std::vector<Parameter>& parameters, ParameterExchange* const& exchange,
+          bool runs_ahead);
   Factors(const Factors&) = delete;
   Factors& operator=(const Factors&) = delete;
 
@@ -39,6 +40,7 @@ class Factors {
   void hold_vectors();
 
   const std::vector<Parameter>& parameters_;
+  ParameterExchange* const& exchange_;
   bool runs_ahead_ = false;
   // Between hold() and release(): by parameter, undefined where not asked for.
   bool holds_ = false;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/params/exchange.h"
 #include "finetune/params/factors.h"
 #include "finetune/params/gradients.h"
 #include "finetune/params/quantized_values.h"
@@ -61,6 +62,11 @@ class ParameterStore {
   // optimizer exists yet.
   void freeze(const std::function<bool(const std::string& name)>& is_frozen);
 
+  // Brings the values of divided parameters together; null: none is divided, or nobody reads them.
+  // It must outlive the store or be reset.
+  void set_exchange(ParameterExchange* exchange) { exchange_ = exchange; }
+  [[nodiscard]] ParameterExchange* exchange() const { return exchange_; }
+
   // The tensor that stores the values; with float32 a leaf of autograd.
   [[nodiscard]] const Tensor& tensor(const Weight& weight) const { return at(weight).weight; }
   // The values in float32: the weight itself (no copy) or new memory.
@@ -107,6 +113,7 @@ class ParameterStore {
   void find_trained();
 
   std::vector<Parameter> parameters_;
+  ParameterExchange* exchange_ = nullptr;
   Factors factors_;
   Gradients gradients_;
   Tensor anchor_;

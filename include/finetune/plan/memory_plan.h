@@ -45,12 +45,13 @@ struct MemoryWorkload {
   bool has_tiles = false;         // of other rows in 16 bits; see has_tiled_attention()
   // Operators are compiled (compiles_shapes()): what one changes in place is there twice meanwhile.
   bool compiles = false;
-  int64_t workspace = 0;        // of the device's library of matrix products
-  int64_t threads = 1;          // of the CPU's kernels
-  int64_t processes = 1;        // that train together (ranks)
-  bool divides_states = false;  // sharded optimizer states (zero_stage: 1)
-  bool sums_shards = false;     // each rank has its own gradients (full_determinism)
-  int64_t batches_at_once = 1;  // each computed by one thread (full_determinism on the CPU)
+  int64_t workspace = 0;              // of the device's library of matrix products
+  int64_t threads = 1;                // of the CPU's kernels
+  int64_t processes = 1;              // that train together (ranks)
+  int64_t zero_stage = 0;             // what they divide
+  int64_t bucket_bytes = 25'000'000;  // of gradients sent at a time
+  bool sums_shards = false;           // each rank has its own gradients (full_determinism)
+  int64_t batches_at_once = 1;        // each computed by one thread (full_determinism on the CPU)
 };
 
 // How the model is trained: decided by keys or by memory_budget.
@@ -73,6 +74,9 @@ struct MemoryChoices {
 [[nodiscard]] constexpr int64_t head_rows(const MemoryChoices& choices, bool has_kernels) {
   return choices.head_rows_per_chunk * (has_kernels ? 4 : 1);
 }
+
+// Which parameters the ranks of a workload divide, as rank 0.
+[[nodiscard]] ShardingOptions sharding_of(const MemoryWorkload& workload);
 
 struct MemoryParts {
   int64_t program = 0;  // libtorch, the program, what libraries keep

@@ -6,6 +6,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/params/store.h"
+#include "finetune/state/state_gather.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/snapshot.h"
 #include "finetune/tensor/stored_names.h"
@@ -15,12 +16,15 @@ namespace finetune {
 // Returns the weights in the format of a checkpoint's model.safetensors: float32, or bfloat16 if
 // they are stored so or split (the corrections are in optimizer.safetensors). The store must
 // outlive the result. Values are read when they are written; with a snapshot they are the current
-// ones. Those whose home is another folder are left out, in all functions here.
+// ones. Those whose home is another folder are left out, in all functions here. `gather` brings
+// those of divided parameters.
 [[nodiscard]] LazyTensors checkpoint_tensors(const ParameterStore& parameters,
-                                             Snapshot* snapshot = nullptr);
+                                             Snapshot* snapshot = nullptr,
+                                             StateGather* gather = nullptr);
 // Returns the weights in the format of the finished model: as above, but split ones are joined to
 // float32, some MiB at a time.
-[[nodiscard]] LazyTensors exported_tensors(const ParameterStore& parameters);
+[[nodiscard]] LazyTensors exported_tensors(const ParameterStore& parameters,
+                                           StateGather* gather = nullptr);
 
 // Whether a checkpoint folder contains the corrections of its bfloat16 weights, from which split
 // weights can be restored exactly.

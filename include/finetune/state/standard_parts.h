@@ -22,8 +22,9 @@
 namespace finetune {
 
 // config.json and model.safetensors (large models: shards with an index). Weights in another format
-// than the store's are converted, which is logged.
-[[nodiscard]] std::shared_ptr<CheckpointPart> model_part(Model& model, const ModelConfig& config);
+// than the store's are converted, which is logged. `gather` brings divided ones; null: none is.
+[[nodiscard]] std::shared_ptr<CheckpointPart> model_part(Model& model, const ModelConfig& config,
+                                                         StateGather* gather);
 
 // Small text files such as the tokenizer's and the data record. `files` returns names and contents;
 // it is called at every save.

@@ -53,12 +53,9 @@ void DistributedArgs::describe(FieldList& field) {
         "Slurm and Indexed Jobs start their own.",
         {.resume = ResumePolicy::kFree});
   field("zero_stage", &DistributedArgs::zero_stage,
-        "State that is divided among processes: 0 none, 1 the optimizer's.",
-        {.range = {.min = 0, .max = 3},
-         .support = Support::kRefused,
-         .available = {"0", "1"},
-         .reason = kNotYet,
-         .resume = ResumePolicy::kFree});
+        "State that is divided among processes: 0 none, 1 the optimizer's, 2 gradients as well, 3 "
+        "weights as well.",
+        {.range = {.min = 0, .max = 3}, .resume = ResumePolicy::kFree});
   field("local_rank", &DistributedArgs::local_rank,
         "Index of this process on its machine; the launcher sets it.",
         {.resume = ResumePolicy::kFree});

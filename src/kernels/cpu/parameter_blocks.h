@@ -20,6 +20,7 @@ constexpr int64_t kBlockValues = 2048;
 struct ParameterMemory {
   explicit ParameterMemory(const ParameterTensors& parameter)
       : count(parameter.weight.numel()),
+        first_value(parameter.first_value),
         weight_is_wide(parameter.weight.scalar_type() == at::kFloat),
         gradient_is_wide(parameter.gradient.scalar_type() == at::kFloat),
         weight(parameter.weight.mutable_data_ptr()),
@@ -32,6 +33,7 @@ struct ParameterMemory {
   }
 
   int64_t count;
+  int64_t first_value;  // of the whole tensor
   bool weight_is_wide;
   bool gradient_is_wide;
   void* weight;
@@ -71,7 +73,8 @@ class OpenBlock {
     if (memory_.correction != nullptr) {
       split_values(values_, narrow_, memory_.correction + first_, count_);
     } else {
-      round_stochastically(values_, narrow_, count_, rounding_key, static_cast<uint64_t>(first_));
+      round_stochastically(values_, narrow_, count_, rounding_key,
+                           static_cast<uint64_t>(memory_.first_value + first_));
     }
   }
 

@@ -91,6 +91,7 @@ void launch_jobs(const std::vector<const AdamWJob*>& jobs) {
                           .correction = launch.changes<signed char>(parameter.correction),
                           .gradient = launch.reads(parameter.gradient),
                           .count = parameter.weight.numel(),
+                          .first_value = parameter.first_value,
                           .first_block = blocks,
                           .rounding_key = job->rounding_key,
                           .factor = static_cast<float>(job->factor),

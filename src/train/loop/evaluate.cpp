@@ -133,6 +133,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   std::vector<Batch> own(static_cast<size_t>(at_once));
   Batch other;
   OutputsExchange exchange(world, task_of(args.task).learns_words);
+  ParameterExchange* const parameters = parts.model ? parts.model->store().exchange() : nullptr;
   // In a round each process computes `at_once` neighbouring batches, and all processes count all
   // batches.
   for (int64_t first = 0; first < count; first += world.size() * at_once) {
@@ -143,8 +144,11 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
     for (int64_t i = 0; i < computed; ++i) loader.get(mine + i, own[static_cast<size_t>(i)]);
     const std::optional<std::vector<Outputs>> round = exchange.share(
         computed > 0,
-        [&] { return compute_outputs(parts, std::span(own).first(static_cast<size_t>(computed))); },
-        stops);
+        [&] {
+          if (parameters != nullptr) parameters->begin_pass(ParameterExchange::Pass::kForward);
+          return compute_outputs(parts, std::span(own).first(static_cast<size_t>(computed)));
+        },
+        stops, parameters);
     if (!round) {
       progress.end();
       return std::nullopt;

@@ -133,7 +133,7 @@ void Evaluations::write_files(const std::string& what, const std::function<void(
 bool Evaluations::generate_samples() {
   if (run_.args.generate_samples == 0) return true;
   bool is_stopped = false;
-  if (run_.world().is_first()) {
+  const auto generate = [&] {
     try {
       const std::vector<Json> samples = run_.parts.setup->generate_samples(
           *run_.parts.model, run_.parts.device, run_.parts.copied_files);
@@ -146,6 +146,11 @@ bool Evaluations::generate_samples() {
       log::warning("out of memory: no samples are generated at step " +
                    std::to_string(run_.state.step) + "; generate_samples: 0 asks for none");
     }
+  };
+  if (run_.parts.divided) {
+    run_.parts.divided->lead(generate);
+  } else if (run_.world().is_first()) {
+    generate();
   }
   return broadcast(run_.world(), is_stopped ? 1 : 0) == 0;
 }

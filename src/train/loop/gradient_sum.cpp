@@ -2,9 +2,12 @@
 #include "train/loop/gradient_sum.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <iomanip>
@@ -55,7 +58,16 @@ class SumOverRanks : public GradientSum {
     open();
   }
 
-  bool add(std::span<const Batch> batches, const Backward& backward) final {
+  [[nodiscard]] size_t rounds(const Update& update) const override {
+    return (update.batches.size() + at_once() - 1) / at_once();
+  }
+
+  [[nodiscard]] bool continues(bool stops) override {
+    if (stops) stop();
+    return !stops;
+  }
+
+  bool add(std::span<const Batch> batches, const Backward& backward) override {
     left_ -= batches.size();
     const std::span<double> losses = std::span(losses_).subspan(next_, batches.size());
     try {
@@ -101,6 +113,7 @@ class SumOverRanks : public GradientSum {
   }
   [[nodiscard]] bool is_last() const { return left_ == 0; }
   [[nodiscard]] bool is_finite() const { return std::isfinite(summed_.loss); }
+  [[nodiscard]] bool is_out_of_memory() const { return out_of_memory_ != nullptr; }
 
   virtual void open() {}
   // Computes gradients and losses of these micro-batches.
@@ -208,14 +221,11 @@ class BucketedSum final : public SumOverRanks {
 
   [[nodiscard]] BucketSum make_buckets() const {
     const bool is_reached = run_.world().reaches(run_.parts.device);
-    const SentFormat sent = run_.args.ddp_comm_hook == "fp16"   ? SentFormat::kFloat16
-                            : run_.args.ddp_comm_hook == "bf16" ? SentFormat::kBFloat16
-                                                                : SentFormat::kFloat32;
     std::vector<Tensor> like;
     for (size_t i = 0; i < store().trained().size(); ++i) like.push_back(trained(i).weight);
     return {run_.world(), like,
             BucketSum::Options{.bucket_bytes = run_.bucket_bytes(),
-                               .sent = sent,
+                               .sent = sent_format(run_.args),
                                .owns_memory = owns_memory_,
                                .has_thread = run_.parts.device.is_cpu() || !is_reached}};
   }
@@ -240,6 +250,19 @@ class BucketedSum final : public SumOverRanks {
   BucketSum buckets_;
 };
 
+// The ranges of this update's logical shards that the ranks compute.
+std::vector<ShardRange> shares_of(const TrainingRun& run, int64_t& shards) {
+  const BatchSplit& split = run.split;
+  const int64_t samples = run.samples_of_update(run.state.position).samples;
+  shards = (samples + split.rows - 1) / split.rows;
+  std::vector<ShardRange> shares;
+  for (int64_t rank = 0; rank < split.ranks; ++rank) {
+    const int64_t first = std::min(shards, rank * split.accumulation);
+    shares.push_back({.first = first, .count = std::min(shards - first, split.accumulation)});
+  }
+  return shares;
+}
+
 // Shards have separate gradients, so memory reserved for the sum would be one more set.
 class ShardedSum final : public SumOverRanks {
  public:
@@ -257,14 +280,8 @@ class ShardedSum final : public SumOverRanks {
 
  protected:
   void open() override {
-    const BatchSplit& split = run_.split;
-    const int64_t samples = run_.samples_of_update(run_.state.position).samples;
-    const int64_t shards = (samples + split.rows - 1) / split.rows;
-    std::vector<ShardRange> shares;
-    for (int64_t rank = 0; rank < split.ranks; ++rank) {
-      const int64_t first = std::min(shards, rank * split.accumulation);
-      shares.push_back({.first = first, .count = std::min(shards - first, split.accumulation)});
-    }
+    int64_t shards = 0;
+    std::vector<ShardRange> shares = shares_of(run_, shards);
     shards_.emplace(run_.world(), shards, std::move(shares));
   }
 
@@ -311,9 +328,124 @@ class ShardedSum final : public SumOverRanks {
   std::optional<ShardSum> shards_;
 };
 
+// Gradients of divided parameters are sent to the ranks that keep them while each micro-batch is
+// computed, so all ranks compute their micro-batches together. Those of the others, which are
+// small, are summed at the end.
+class DividedSum final : public SumOverRanks {
+ public:
+  explicit DividedSum(TrainingRun& run) : SumOverRanks(run), divided_(*run.parts.divided) {}
+
+  [[nodiscard]] size_t rounds(const Update& /*update*/) const override {
+    return static_cast<size_t>(run_.split.accumulation);
+  }
+
+  // A collective.
+  [[nodiscard]] bool continues(bool stops) override {
+    std::array<int64_t, 2> message = {stops ? 1 : 0, is_out_of_memory() || !is_finite() ? 1 : 0};
+    run_.world().sum(std::span<int64_t>(message));
+    if (message[0] > 0) stop();
+    return message[0] == 0 && message[1] == 0;
+  }
+
+  // Returns true: continues() decides for all ranks.
+  bool add(std::span<const Batch> batches, const Backward& backward) override {
+    divided_.begin_pass(ParameterExchange::Pass::kTraining);
+    if (!batches.empty()) (void)SumOverRanks::add(batches, backward);
+    divided_.end_pass();
+    return true;
+  }
+
+  void clear() override {
+    SumOverRanks::clear();
+    divided_.clear_sums();
+    small_.reset();
+  }
+
+ protected:
+  void open() override {
+    if (!run_.sums_shards()) return divided_.begin_sums();
+    int64_t shards = 0;
+    const std::vector<ShardRange> shares = shares_of(run_, shards);
+    divided_.begin_sums(shards, shares);
+    small_.emplace(run_.world(), shards, shares);
+  }
+
+  void compute(std::span<const Batch> batches, const Backward& backward,
+               std::span<double> losses) override {
+    SumOverRanks::compute(batches, backward, losses);
+    if (!small_) return;
+    std::vector<Tensor> gradients;
+    for_each_small([&](size_t i, Parameter& parameter) {
+      if (parameter.gradient.defined()) has_gradient_[i] = 1.0;
+      gradients.push_back(parameter.gradient.defined() ? parameter.gradient : zeros_for(parameter));
+      parameter.gradient = Tensor();
+    });
+    small_->add(std::move(gradients));
+  }
+
+  // Before the exchange of what there is.
+  void reduce() override {
+    for (size_t i = 0; i < has_gradient_.size(); ++i) {
+      const size_t index = store().trained()[i];
+      const Parameter& parameter = store().parameters()[index];
+      const bool is_there =
+          parameter.is_divided() ? divided_.has_gradient(index) : parameter.gradient.defined();
+      if (is_there) has_gradient_[i] = 1.0;
+    }
+  }
+
+  void complete() override {
+    if (!is_finite()) return;
+    divided_.finish_sums();
+    std::vector<Tensor> small;
+    for_each_small([&](size_t, Parameter& parameter) {
+      if (!parameter.gradient.defined()) parameter.gradient = zeros_for(parameter);
+      small.push_back(parameter.gradient);
+    });
+    if (small.empty()) {
+    } else if (small_) {
+      small_->finish(small, run_.bucket_bytes());
+    } else {
+      sum_together(small);
+    }
+    drop_empty_gradients();
+  }
+
+ private:
+  template <class Action>
+  void for_each_small(const Action& action) {
+    for (size_t i = 0; i < has_gradient_.size(); ++i) {
+      if (!trained(i).is_divided()) action(i, trained(i));
+    }
+  }
+
+  static Tensor zeros_for(const Parameter& parameter) {
+    return at::zeros(parameter.weight.sizes(),
+                     at::TensorOptions(parameter.weight.device()).dtype(at::kFloat));
+  }
+
+  void sum_together(const std::vector<Tensor>& gradients) const {
+    std::vector<Tensor> flat;
+    for (const Tensor& gradient : gradients) flat.push_back(gradient.view(-1).to(at::kFloat));
+    const Tensor all = at::cat(flat);
+    const bool is_reached = run_.world().reaches(all.device());
+    const Tensor exchanged = is_reached ? all : all.cpu();
+    run_.world().sum(exchanged);
+    int64_t first = 0;
+    for (const Tensor& gradient : gradients) {
+      gradient.view(-1).copy_(exchanged.narrow(0, first, gradient.numel()));
+      first += gradient.numel();
+    }
+  }
+
+  DividedParameters& divided_;
+  std::optional<ShardSum> small_;  // of undivided parameters, with logical shards
+};
+
 }  // namespace
 
 SumKind sum_kind(const TrainingRun& run) {
+  if (run.parts.divided) return SumKind::kDivided;
   if (run.sums_shards()) return SumKind::kShards;
   return run.world().size() > 1 ? SumKind::kBuckets : SumKind::kAlone;
 }
@@ -325,6 +457,8 @@ std::unique_ptr<GradientSum> make_gradient_sum(TrainingRun& run) {
       return std::make_unique<ShardedSum>(run);
     case SumKind::kBuckets:
       return std::make_unique<BucketedSum>(run);
+    case SumKind::kDivided:
+      return std::make_unique<DividedSum>(run);
     case SumKind::kAlone:
       break;
   }

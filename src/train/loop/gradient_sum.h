@@ -22,9 +22,9 @@ struct Summed {
 };
 
 // Sums the gradients of an update's micro-batches, over all ranks, in the parameter store: begin();
-// add() for each group of micro-batches until it returns false, or stop(); finish(); then the
-// gradients are used, and clear() ends the update. All ranks must call finish() in every update,
-// whatever happened to their own micro-batches, because the other ranks wait for it.
+// add() for each group of micro-batches until continues() or add() returns false; finish(); then
+// the gradients are used, and clear() ends the update. All ranks must call finish() in every
+// update, whatever happened to their own micro-batches, because the other ranks wait for it.
 class GradientSum {
  public:
   virtual ~GradientSum() = default;
@@ -32,6 +32,11 @@ class GradientSum {
   // Number of micro-batches in a call of add().
   [[nodiscard]] virtual size_t at_once() const = 0;
   virtual void begin(const Update& update) = 0;
+  // Number of calls of continues() and add().
+  [[nodiscard]] virtual size_t rounds(const Update& update) const = 0;
+  // Whether another round follows. `stops`: this rank was asked to stop, which ends the update
+  // without the remaining micro-batches.
+  [[nodiscard]] virtual bool continues(bool stops) = 0;
   // Requires: the next micro-batches of the update. Returns false if more micro-batches are
   // useless: the loss is not finite, or this rank is out of memory, which finish() throws on all
   // ranks. With one rank an exception of `backward` is thrown at once.
@@ -49,6 +54,7 @@ enum class SumKind {
   kAlone,    // one rank: micro-batches add to the store one after the other
   kBuckets,  // several: buckets are summed concurrently with the last backward pass
   kShards,   // full_determinism: a tree over logical shards, whichever rank computed them
+  kDivided,  // zero_stage 2 and 3: each rank sums the gradients of the values that it keeps
 };
 [[nodiscard]] SumKind sum_kind(const TrainingRun& run);
 

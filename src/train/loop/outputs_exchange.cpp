@@ -109,7 +109,8 @@ Outputs OutputsExchange::from_bytes(const std::string& text) {
 }
 
 std::optional<std::vector<Outputs>> OutputsExchange::share(
-    bool has_batch, const std::function<std::vector<Outputs>()>& compute, bool stops) const {
+    bool has_batch, const std::function<std::vector<Outputs>()>& compute, bool stops,
+    ParameterExchange* parameters) const {
   if (world_.size() == 1) {
     if (stops) return std::nullopt;
     return compute();
@@ -131,6 +132,7 @@ std::optional<std::vector<Outputs>> OutputsExchange::share(
       mine = kNoMemory;
     }
   }
+  if (parameters != nullptr) parameters->take_part(1);
   const std::vector<std::string> all = world_.gather(mine);
   std::vector<Outputs> result;
   for (const std::string& one : all) {

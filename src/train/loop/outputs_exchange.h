@@ -20,9 +20,11 @@ class OutputsExchange {
 
   // Returns the outputs of all processes' batches in the order of ranks. `compute` returns those of
   // this process; it is not called without `has_batch`. Returns nullopt if `stops` is true in any
-  // process. An out-of-memory error in one process is thrown in all.
+  // process. An out-of-memory error in one process is thrown in all. `parameters`: of a divided
+  // model, whose forward pass every process takes part in.
   [[nodiscard]] std::optional<std::vector<Outputs>> share(
-      bool has_batch, const std::function<std::vector<Outputs>()>& compute, bool stops) const;
+      bool has_batch, const std::function<std::vector<Outputs>()>& compute, bool stops,
+      ParameterExchange* parameters = nullptr) const;
 
   // Converts to bytes and back without loss.
   [[nodiscard]] static std::string to_bytes(const Outputs& outputs, bool best_alone);

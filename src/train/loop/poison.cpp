@@ -34,6 +34,8 @@ class PoisonedSum final : public GradientSum {
 
   [[nodiscard]] size_t at_once() const override { return sum_->at_once(); }
   void begin(const Update& update) override { sum_->begin(update); }
+  [[nodiscard]] size_t rounds(const Update& update) const override { return sum_->rounds(update); }
+  [[nodiscard]] bool continues(bool stops) override { return sum_->continues(stops); }
   bool add(std::span<const Batch> batches, const Backward& backward) override {
     return sum_->add(batches, backward);
   }

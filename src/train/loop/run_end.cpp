@@ -101,7 +101,12 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
   if (run_.stream && run_.state.position.epoch > 0) {
     summary["train_samples"] = *run_.stream->samples_per_epoch();
   }
-  if (run_.world().is_first()) write(summary, metrics, predicted);
+  const auto write_all = [&] { write(summary, metrics, predicted); };
+  if (run_.parts.divided) {
+    run_.divided.gather->lead(write_all);
+  } else if (run_.world().is_first()) {
+    write_all();
+  }
   const RunState& state = run_.state;
   log::info("finished " + std::to_string(state.step) + " steps in " + duration_text(state.seconds) +
             " of training (" + std::to_string(state.sessions) +

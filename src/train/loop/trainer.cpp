@@ -41,7 +41,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
     : run_(config, options, storage, parts, progress),
       watch_(run_),
       log_(run_, watch_),
-      model_(model_part(*parts.model, parts.model_config)),
+      model_(model_part(*parts.model, parts.model_config, run_.divided.gather.get())),
       saving_(run_, watch_, checkpoint_contents(run_, model_), checkpoint_records(run_)),
       step_(run_, saving_, watch_),
       memory_(run_, saving_, step_),

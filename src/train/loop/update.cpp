@@ -6,6 +6,7 @@
 namespace finetune {
 
 std::span<const Batch> Update::group(size_t first, size_t at_once) const {
+  first = std::min(first, batches.size());
   return batches.subspan(first, std::min(at_once, batches.size() - first));
 }
 

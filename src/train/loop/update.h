@@ -16,7 +16,7 @@ namespace finetune {
 struct Update {
   std::span<const Batch> batches;
 
-  // Returns the micro-batches [first, first + at_once), fewer at the end.
+  // Returns the micro-batches [first, first + at_once), fewer at the end, none after it.
   [[nodiscard]] std::span<const Batch> group(size_t first, size_t at_once) const;
 };
 

@@ -117,6 +117,7 @@ bool UpdateStep::couple(const Update& update, const std::vector<double>& scales)
     task.couple({});
     return true;
   }
+  ParameterExchange* const exchange = run_.store().exchange();
   std::vector<Tensor> results;
   bool stops = false;
   std::exception_ptr failure;
@@ -127,12 +128,16 @@ bool UpdateStep::couple(const Update& update, const std::vector<double>& scales)
       watch_.begin(SessionClock::Unit::kMicroBatch, saving_.is_busy());
       stops = interrupt::is_requested();
       if (stops) break;
+      if (exchange != nullptr) exchange->begin_pass(ParameterExchange::Pass::kForward);
       results.push_back(task.first_pass(batch, pass_of(batch, scales)).cpu().contiguous());
+      if (exchange != nullptr) exchange->end_pass();
     }
   } catch (...) {
     failure = std::current_exception();
     if (run_.world().size() == 1 || !is_lack_of_memory(failure)) throw;
   }
+  // The other ranks wait for what this one has of the model.
+  if (exchange != nullptr) exchange->take_part(run_.split.accumulation);
   const std::vector<std::string> messages =
       run_.world().gather(first_pass_message(results, stops, failure != nullptr));
   if (failure) std::rethrow_exception(failure);
@@ -167,10 +172,10 @@ TrainingPass UpdateStep::pass_of(const Batch& batch, const std::vector<double>& 
 void UpdateStep::add_micro_batches(const Update& update, const std::vector<double>& scales) {
   const auto backward_of = [&](const Batch& batch) { return backward(batch, scales); };
   const size_t at_once = sum_->at_once();
-  for (size_t first = 0; first < update.batches.size(); first += at_once) {
+  for (size_t round = 0; round < sum_->rounds(update); ++round) {
     watch_.begin(SessionClock::Unit::kMicroBatch, saving_.is_busy());
-    if (interrupt::is_requested()) return sum_->stop();
-    if (!sum_->add(update.group(first, at_once), backward_of)) break;
+    if (!sum_->continues(interrupt::is_requested())) break;
+    if (!sum_->add(update.group(round * at_once, at_once), backward_of)) break;
   }
   watch_.end(SessionClock::Unit::kMicroBatch);
 }
@@ -229,7 +234,9 @@ void UpdateStep::apply(StepReport& report) {
   } else {
     // The wait for the norm is one for the losses as well.
     const Tensor losses = queued_losses();
-    const SharedNorm shared = share_norm(run_.world(), gradient_norm(run_.store()) / loss_scale());
+    const double norm = run_.parts.divided ? gradient_norm(run_.store(), run_.world())
+                                           : gradient_norm(run_.store());
+    const SharedNorm shared = share_norm(run_.world(), norm / loss_scale());
     report.grad_norm = shared.norm;
     report.stop_came = shared.stops;
     for (int64_t i = 0; losses.defined() && i < losses.numel(); ++i) {
@@ -265,6 +272,7 @@ void UpdateStep::apply_gradients(StepReport& report) {
   const OneThread guard(run_.is_one_threaded() && !run_.parts.optimizer->is_blockwise());
   run_.parts.optimizer->step(report.learning_rate, factor / loss_scale(), run_.state.step);
   if (run_.divided.weights) run_.divided.weights->share();
+  if (run_.parts.divided) run_.parts.divided->changed();
   is_updating_ = false;
   if (run_.scaler) run_.scaler->update(/*overflowed=*/false);
 }

@@ -94,6 +94,7 @@ void check_same_weights(World& world, const std::vector<Parameter>& parameters) 
   Hasher hasher;
   for (const Parameter& parameter : parameters) {
     if (parameter.format.home == WeightHome::kBase) continue;  // see check_same_base()
+    if (parameter.is_divided()) continue;                      // a rank has no other's values
     for (const Tensor& tensor : {parameter.weight, parameter.correction, parameter.scales}) {
       if (!tensor.defined()) continue;
       const Tensor host = tensor.detach().to(at::kCPU).contiguous();

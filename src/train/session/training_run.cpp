@@ -10,11 +10,10 @@
 #include "finetune/task/loader_options.h"
 #include "finetune/task/tasks.h"
 #include "train/setup/connect_devices.h"
+#include "train/setup/memory_workload.h"
 
 namespace finetune {
 namespace {
-
-constexpr int64_t kBucketMegabytes = 25;  // torch's DistributedDataParallel
 
 // As in transformers, a value below 1 is a ratio of all steps, rounded up.
 int64_t steps_or_ratio(double value, int64_t max_steps) {
@@ -53,10 +52,14 @@ std::vector<int64_t> bytes_of_parameters(const Optimizer& optimizer) {
   return bytes;
 }
 
-// Assigns states to ranks before they are created.
+// Which rank has the states of parameters, before they are created: of divided parameters all have
+// a part.
 DividedStates divide_states(const TrainingArgs& args, World& world, Optimizer& optimizer,
                             int64_t bucket_bytes) {
   if (args.zero_stage == 0 || world.size() == 1) return {};
+  if (has_divided(optimizer.parameters())) {
+    return {.weights = nullptr, .gather = std::make_unique<StateGather>(world, optimizer)};
+  }
   const std::vector<int64_t> owners = balanced_owners(bytes_of_parameters(optimizer), world.size());
   for (Optimizer::Slot& slot : optimizer.slots()) {
     slot.is_elsewhere = owners[slot.parameter] != world.rank();
@@ -214,9 +217,7 @@ bool TrainingRun::sums_shards() const {
          store().gradient_format() == GradientFormat::kFloat32;
 }
 
-int64_t TrainingRun::bucket_bytes() const {
-  return args.ddp_bucket_cap_mb.value_or(kBucketMegabytes) * 1'000'000;
-}
+int64_t TrainingRun::bucket_bytes() const { return finetune::bucket_bytes(args); }
 
 std::string TrainingRun::nonfinite_state() const {
   std::string found = nonfinite_part(*parts.optimizer);

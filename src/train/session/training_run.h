@@ -29,10 +29,11 @@ struct Plan {
   int64_t num_train_epochs = 0;
 };
 
-// Optimizer states divided among ranks (zero_stage: 1); empty if each rank has all.
+// Optimizer states divided among ranks; empty if each rank has all. Where parameters are divided
+// (zero_stage: 2, 3) their states are, too, and no weights are sent after an update.
 struct DividedStates {
   std::unique_ptr<OwnedTensors> weights;  // sends the weights that each rank updates to the others
-  std::unique_ptr<StateGather> gather;    // collects the states for rank 0's checkpoint
+  std::unique_ptr<StateGather> gather;    // collects what rank 0 writes
 };
 
 // One training run: its configuration, its parts and its progress. The objects of the trainer share

@@ -28,6 +28,7 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/plan/emulated_precision.h"
+#include "finetune/plan/exchange_script.h"
 #include "finetune/plan/memory_text.h"
 #include "finetune/state/parameter_files.h"
 #include "finetune/task/chat_tokens.h"
@@ -43,6 +44,7 @@
 #include "train/setup/check_data.h"
 #include "train/setup/evaluated_model.h"
 #include "train/setup/load_verdict.h"
+#include "train/setup/memory_workload.h"
 #include "train/setup/quantized_base.h"
 #include "train/setup/weights_hash.h"
 
@@ -52,6 +54,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // bf16 and fp16 hold for evaluation too, as autocast does in transformers.
+}  // namespace
+
+SentFormat sent_format(const TrainingArgs& args) {
+  return args.ddp_comm_hook == "fp16"   ? SentFormat::kFloat16
+         : args.ddp_comm_hook == "bf16" ? SentFormat::kBFloat16
+                                        : SentFormat::kFloat32;
+}
+
+namespace {
+
 ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory,
                            c10::Device device) {
   ModelOptions options{.fused = true};
@@ -344,6 +356,24 @@ class Assembly {
     return parts;
   }
 
+  [[nodiscard]] ShardingOptions sharding_options(const DataParts& parts) const {
+    if (args_.zero_stage < 2 || !parts.world || parts.world->size() == 1) return {};
+    return {.division = {.rank = parts.world->rank(), .ranks = parts.world->size()},
+            .divides_frozen = args_.zero_stage == 3};
+  }
+
+  // Before weights are loaded: some are computed from others.
+  void divide_parameters(Parts& parts, const MemoryChoices& memory) const {
+    ParameterStore& store = parts.model->store();
+    if (!has_divided(store)) return;
+    DividedParameters::Options options{
+        .scripts = exchange_scripts(pass_workload(args_, parts), memory),
+        .keeps_whole = args_.zero_stage == 2,
+        .sent = sent_format(args_),
+        .bucket_bytes = bucket_bytes(args_)};
+    parts.divided = std::make_unique<DividedParameters>(*parts.world, store, std::move(options));
+  }
+
   [[nodiscard]] Parts assemble_model(const AssemblyRequest& request, const DataParts& data) const {
     Parts parts{data};
     check_arithmetic(parts.device);
@@ -356,6 +386,7 @@ class Assembly {
                            (request.weights == WeightSource::kStart || parts.model_config.lora);
     options.freeze = args_.freeze;
     options.int8_products = request.int8_products;
+    if (request.train) options.sharding = sharding_options(parts);
     options.base = parts.base_format;
     // load_pretrained draws missing weights
     options.draw_weights = request.weights != WeightSource::kCheckpoint && !is_loaded;
@@ -367,6 +398,7 @@ class Assembly {
     parts.model = std::move(model);
     parts.model_config = parts.model->config();
     parts.task = std::move(task);
+    if (request.train) divide_parameters(parts, memory);
     if (is_loaded) {
       checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
       if (!request.train) check_adapter_base(parts.pretrained);

@@ -6,6 +6,7 @@
 
 #include "finetune/config/load.h"
 #include "finetune/data/loader.h"
+#include "finetune/distributed/divided_parameters.h"
 #include "finetune/distributed/world.h"
 #include "finetune/model/model.h"
 #include "finetune/optim/optimizer.h"
@@ -49,9 +50,13 @@ struct DataParts : StartingPoint {
   std::shared_ptr<const Collator> collator = {};
 };
 
+// The number format that ranks send gradients in (ddp_comm_hook).
+[[nodiscard]] SentFormat sent_format(const TrainingArgs& args);
+
 // All parts, before anything is restored from a checkpoint.
 struct Parts : DataParts {
   std::unique_ptr<Model> model = {};
+  std::unique_ptr<DividedParameters> divided = {};  // null: each rank has all of the model
   std::unique_ptr<Task> task = {};
   std::unique_ptr<Optimizer> optimizer = {};  // null if nothing is trained
   RunIdentity identity = {};

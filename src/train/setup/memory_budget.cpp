@@ -87,7 +87,7 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config,
 
 int64_t batches_at_once(const TrainingArgs& args, const MemoryWorkload& workload,
                         const MemoryChoices& choices) {
-  if (workload.is_device || !workload.sums_shards) return 1;
+  if (workload.is_device || !workload.sums_shards || workload.zero_stage > 1) return 1;
   // The processes of a machine share its memory.
   const int64_t free = attainable_memory() / workload.processes;
   const int64_t most = free > 0 ? free : std::numeric_limits<int64_t>::max();

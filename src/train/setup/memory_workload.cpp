@@ -56,17 +56,22 @@ int64_t processes_of(const TrainingArgs& args, const DataParts& parts) {
   return result.ec == std::errc() ? std::max<int64_t>(1, count) : 1;
 }
 
-MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
-                           int64_t effective_batch) {
+int64_t bucket_bytes(const TrainingArgs& args) {
+  constexpr int64_t kBucketMegabytes = 25;  // torch's DistributedDataParallel
+  return args.ddp_bucket_cap_mb.value_or(kBucketMegabytes) * 1'000'000;
+}
+
+MemoryWorkload pass_workload(const TrainingArgs& args, const DataParts& parts) {
+  constexpr int64_t kShortRow = 16;
   MemoryWorkload workload{
       .model = parts.model_config,
       .head = task_of(args.task).head(args),
       .freeze = args.freeze,
       .base = parts.base_format,
       .four_bits = parts.four_bits,
+      .length = kShortRow,
       .predicted_share = task_of(args.task).learns_next_words ? 1.0 : args.mlm_probability,
       .scores_in_chunks = task_of(args.task).learns_next_words,
-      .effective_batch = effective_batch,
       .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,
       .is_device = !parts.device.is_cpu(),
       .workspace = product_workspace_bytes(parts.device),
@@ -76,8 +81,16 @@ MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
   workload.compiles = compiles_shapes(parts.device);
   workload.has_flash = attention_in_use(parts.device) != std::string_view("row");
   workload.has_tiles = has_tiled_attention(parts.device);
-  workload.divides_states = args.zero_stage > 0;
+  workload.zero_stage = workload.processes > 1 ? args.zero_stage : 0;
+  workload.bucket_bytes = bucket_bytes(args);
   workload.sums_shards = args.full_determinism && args.grad_accum_dtype == "float32";
+  return workload;
+}
+
+MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
+                           int64_t effective_batch) {
+  MemoryWorkload workload = pass_workload(args, parts);
+  workload.effective_batch = effective_batch;
   int64_t longest = 1;
   for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
     if (!data) continue;

@@ -234,7 +234,8 @@ __device__ inline void write_weights(const WarpValues& of, const float* weight) 
   for (int group = 0; group < 2; ++group) {
     u32 numbers[4];
     if (kFormat == kWeightBFloat16) {
-      rounding_numbers(static_cast<u64>(of.at(4 * group)), of.update.rounding_key, numbers);
+      rounding_numbers(static_cast<u64>(of.update.first_value + of.at(4 * group)),
+                       of.update.rounding_key, numbers);
     }
 #pragma unroll
     for (int j = 0; j < 4; ++j) {

@@ -458,6 +458,7 @@ struct ListedUpdate {
   float* scales1 = nullptr;
   float* scales2 = nullptr;
   i64 count;
+  i64 first_value;  // of the whole tensor
   i64 first_block;
   u64 rounding_key;
   float factor;
