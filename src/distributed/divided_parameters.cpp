@@ -8,8 +8,10 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <exception>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -22,6 +24,21 @@ namespace finetune {
 namespace {
 
 using Kind = ExchangeStep::Kind;
+
+// Adds the time of its life.
+class Clock {
+ public:
+  explicit Clock(double& seconds) : seconds_(seconds) {}
+  ~Clock() {
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 // Memory as bytes.
 Tensor bytes_of(const Tensor& tensor) { return tensor.detach().view(-1).view(at::kByte); }
@@ -204,19 +221,17 @@ c10::Device DividedParameters::exchange_device(const Tensor& like) const {
 // `part`, `whole`: numbers of elements of the first rank, and of all.
 Tensor DividedParameters::gathered(const Tensor& own, int64_t part, int64_t whole) const {
   const c10::Device device = exchange_device(own);
-  Tensor mine = own.detach().view(-1).to(device);
-  if (mine.numel() < part) {
-    const Tensor padded = at::zeros({part}, mine.options());
-    padded.narrow(0, 0, mine.numel()).copy_(mine);
-    mine = padded;
-  }
+  // The store has memory for the largest part; what follows a smaller one is never read.
+  const Tensor mine = own.detach().as_strided({part}, {1}).to(device);
   const Tensor all = at::empty({part * world_.size()}, mine.options());
   world_.all_gather(bytes_of(all), bytes_of(mine));
+  traffic_.gathered += static_cast<int64_t>(all.nbytes());
   return all.narrow(0, 0, whole).to(own.device());
 }
 
 void DividedParameters::gather(const Parameter& parameter) {
   const c10::NoGradGuard no_grad;
+  const Clock clock(traffic_.gather_seconds);
   values_.make_room(parameter);
   const auto& allocate = traits_of(parameter.format.weight).allocate;
   const c10::Device meta(c10::kMeta);
@@ -241,6 +256,7 @@ int64_t DividedParameters::piece_values() const {
 void DividedParameters::scatter(Parameter& parameter) {
   const c10::NoGradGuard no_grad;
   const MemoryUseScope use(MemoryUse::kGradient);
+  const Clock clock(traffic_.scatter_seconds);
   Sum& sum = sums_[parameter.handle.id()];
   const Tensor gradient = std::exchange(parameter.gradient, {});
   const bool is_there = gradient.defined();
@@ -264,6 +280,7 @@ void DividedParameters::scatter(Parameter& parameter) {
     const Tensor output = at::empty({world_.size(), own / size}, sent);
     world_.all_to_all(bytes_of(output), bytes_of(at::cat(pieces)),
                       std::vector<int64_t>(pieces.size(), own), input_sizes);
+    traffic_.scattered += std::accumulate(input_sizes.begin(), input_sizes.end(), int64_t{0});
     const auto piece = static_cast<size_t>(first / step);
     first += step;
     if (own == 0) continue;

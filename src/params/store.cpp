@@ -13,6 +13,23 @@
 namespace finetune {
 namespace {
 
+// Memory for as many values as the rank that has most of them, so that a gather sends it as it is.
+ParameterTensors allocated_part(const Parameter& parameter, c10::Device device) {
+  const auto& allocate = traits_of(parameter.format.weight).allocate;
+  const int64_t most = parameter.part_of(0).count;
+  const ValueRange part = parameter.part();
+  ParameterTensors tensors = allocate(at::IntArrayRef(&most, 1), device);
+  const ParameterTensors own = allocate(at::IntArrayRef(&part.count, 1), c10::Device(c10::kMeta));
+  const auto cut = [](Tensor& tensor, const Tensor& like) {
+    if (tensor.defined()) tensor = tensor.narrow(0, 0, like.numel());
+  };
+  cut(tensors.weight, own.weight);
+  cut(tensors.correction, own.correction);
+  cut(tensors.scales, own.scales);
+  tensors.first_value = part.first;
+  return tensors;
+}
+
 std::vector<Parameter> allocated(const Weights& weights,
                                  const std::vector<ParameterFormat>& formats, c10::Device device) {
   FT_CHECK(formats.size() == weights.size(), "one format a parameter");
@@ -22,12 +39,9 @@ std::vector<Parameter> allocated(const Weights& weights,
     FT_CHECK(format.home == WeightHome::kCheckpoint || !format.trainable,
              "what is trained is saved: " + weight.name());
     Parameter parameter{{}, weight, format};
-    const ValueRange part = parameter.part();
-    const int64_t values[] = {part.count};
     static_cast<ParameterTensors&>(parameter) =
-        traits_of(format.weight)
-            .allocate(parameter.is_divided() ? c10::IntArrayRef(values) : weight.sizes(), device);
-    parameter.first_value = part.first;
+        parameter.is_divided() ? allocated_part(parameter, device)
+                               : traits_of(format.weight).allocate(weight.sizes(), device);
     parameters.push_back(std::move(parameter));
   }
   return parameters;

@@ -57,6 +57,15 @@ class DividedParameters final : public ParameterExchange {
   // Drops the sums.
   void clear_sums();
 
+  // What was exchanged since the last call, with the bytes of all ranks.
+  struct Traffic {
+    int64_t gathered = 0;
+    int64_t scattered = 0;
+    double gather_seconds = 0.0;
+    double scatter_seconds = 0.0;
+  };
+  [[nodiscard]] Traffic take_traffic() { return std::exchange(traffic_, {}); }
+
  private:
   // The sum of one parameter's gradients over ranks and micro-batches, of the part of this rank.
   struct Sum {
@@ -95,6 +104,7 @@ class DividedParameters final : public ParameterExchange {
   int64_t micro_batch_ = 0;  // training passes of this update
   int64_t forward_passes_ = 0;
   std::vector<Sum> sums_;  // by parameter
+  mutable Traffic traffic_;
 };
 
 // Whether any parameter is divided.

@@ -395,6 +395,7 @@ class DividedSum final : public SumOverRanks {
   }
 
   void complete() override {
+    log_traffic();
     if (!is_finite()) return;
     divided_.finish_sums();
     std::vector<Tensor> small;
@@ -412,6 +413,17 @@ class DividedSum final : public SumOverRanks {
   }
 
  private:
+  void log_traffic() {
+    const DividedParameters::Traffic traffic = divided_.take_traffic();
+    if (!run_.world().is_first() || !log::is_enabled(log::Level::kDebug)) return;
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(3) << "step " << run_.state.step + 1 << ": gathered "
+         << static_cast<double>(traffic.gathered) / 1e6 << " MB of weights in "
+         << traffic.gather_seconds << " s, sent " << static_cast<double>(traffic.scattered) / 1e6
+         << " MB of gradients in " << traffic.scatter_seconds << " s";
+    log::debug(text.str());
+  }
+
   template <class Action>
   void for_each_small(const Action& action) {
     for (size_t i = 0; i < has_gradient_.size(); ++i) {
