@@ -112,6 +112,17 @@ class Prediction {
   [[nodiscard]] int64_t gradient_copies() const {
     if (!work_.sums_shards || shards() * work_.processes == 1) return 1;
     int64_t most = 1;
+    if (work_.zero_stage > 1) {  // of all ranks' shards, and of the values of one rank
+      for (int64_t done = 1; done <= shards(); ++done) {
+        int64_t sums = 0;
+        for (int64_t rank = 0; rank < work_.processes; ++rank) {
+          const auto own = ShardSum::subtrees({.first = rank * shards(), .count = done});
+          sums += static_cast<int64_t>(own.size());
+        }
+        most = std::max(most, done == shards() && shards() == 1 ? 1 : sums);
+      }
+      return most;
+    }
     for (int64_t rank = 0; rank < work_.processes; ++rank) {
       for (int64_t done = 0; done <= shards(); done += shards_at_once()) {
         const auto sums = ShardSum::subtrees({.first = rank * shards(), .count = done}).size();

@@ -381,6 +381,83 @@ TEST(MemoryPlan, CountsWhatAProcessKeepsOfDividedStates) {
   EXPECT_EQ(divided.weights, alone.weights);
 }
 
+TEST(MemoryPlan, CountsWhatAProcessKeepsOfDividedParameters) {
+  MemoryWorkload workload = esperanto();
+  const MemoryParts alone = predict_memory(workload, {.micro_batch = 4});
+  workload.processes = 4;
+  workload.zero_stage = 3;
+  const MemoryParts divided = predict_memory(workload, {.micro_batch = 4});
+  const auto quarter = [](int64_t all) { return static_cast<double>(all) / 4; };
+  EXPECT_NEAR(static_cast<double>(divided.weights), quarter(alone.weights), 2e6);
+  EXPECT_NEAR(static_cast<double>(divided.states), quarter(alone.states), 4e6);
+  // A sum of a quarter, and while it is sent the gradient of the vocabulary.
+  EXPECT_LT(divided.gradients, alone.gradients / 4 + 4 * kWords + 60 * kMiB);
+  // In addition to a layer there is the vocabulary, whole.
+  EXPECT_LT(divided.peak(), alone.peak() - 3 * (alone.weights + alone.states) / 4 + 4 * kWords);
+  workload.zero_stage = 2;
+  const MemoryParts with_weights = predict_memory(workload, {.micro_batch = 4});
+  EXPECT_EQ(with_weights.states, divided.states);
+  EXPECT_GT(with_weights.peak(), divided.peak() + alone.weights / 4);
+}
+
+MemoryWorkload on_cards(int64_t processes, int64_t length) {
+  MemoryWorkload workload;
+  workload.model.model_type = "llama";
+  workload.model.vocab_size = 128256;
+  workload.model.max_position_embeddings = 8192;
+  workload.model.tie_word_embeddings = false;
+  workload.length = length;
+  workload.predicted_share = 1.0;
+  workload.effective_batch = 1;
+  workload.is_device = workload.has_kernels = workload.has_flash = true;
+  workload.processes = processes;
+  workload.zero_stage = 3;
+  return workload;
+}
+
+// What a program can use of a card of 24 GB.
+constexpr int64_t kCard = 23 * (int64_t{1} << 30) + (int64_t{1} << 29);
+
+TEST(MemoryPlan, FitsEightBillionParametersOnFourCards) {
+  MemoryWorkload workload = on_cards(4, 4096);
+  workload.model.hidden_size = 4096;
+  workload.model.intermediate_size = 14336;
+  workload.model.num_hidden_layers = 32;
+  workload.model.num_attention_heads = 32;
+  workload.model.decoder.num_key_value_heads = 8;
+  workload.model.decoder.head_dim = 128;
+  const MemoryParts parts =
+      predict_memory(workload, {.micro_batch = 1,
+                                .checkpointing = {.enabled = true},
+                                .weights = WeightFormat::kSplit,
+                                .precision = Precision::kBFloat16,
+                                .optimizer = {.kind = "adamw_companded_8bit"}});
+  EXPECT_LT(parts.peak(), kCard);
+  EXPECT_GT(parts.peak(), kCard / 2);
+}
+
+// With an adapter of rank 8 in bfloat16, states of 8 bits, and inputs of layers on the host.
+TEST(MemoryPlan, FitsQloraOfSeventyBillionParametersOnTwoCards) {
+  MemoryWorkload workload = on_cards(2, 2048);
+  workload.model.hidden_size = 8192;
+  workload.model.intermediate_size = 28672;
+  workload.model.num_hidden_layers = 80;
+  workload.model.num_attention_heads = 64;
+  workload.model.decoder.num_key_value_heads = 8;
+  workload.model.decoder.head_dim = 128;
+  workload.model.lora = nn::LoraConfig{.r = 8};
+  workload.base = {.weights = WeightFormat::kBFloat16, .matrices = WeightFormat::kNf4};
+  const MemoryParts parts =
+      predict_memory(workload, {.micro_batch = 1,
+                                .checkpointing = {.enabled = true, .offload = true},
+                                .weights = WeightFormat::kBFloat16,
+                                .gradients = GradientFormat::kBFloat16,
+                                .precision = Precision::kBFloat16,
+                                .optimizer = {.kind = "adamw_8bit"}});
+  EXPECT_LT(parts.peak(), kCard);
+  EXPECT_GT(parts.peak(), kCard / 2);
+}
+
 TEST(MemoryPlan, CountsTheSumsOfLogicalShards) {
   MemoryWorkload workload = esperanto();
   workload.effective_batch = 32;
