@@ -16,6 +16,8 @@
 #include <utility>
 
 #include "finetune/base/error.h"
+#include "finetune/base/random.h"
+#include "finetune/kernels/formats.h"
 #include "finetune/kernels/sum_of_squares.h"
 #include "finetune/tensor/meta_memory.h"
 #include "finetune/tensor/out_of_memory.h"
@@ -283,9 +285,7 @@ void DividedParameters::scatter(Parameter& parameter) {
     traffic_.scattered += std::accumulate(input_sizes.begin(), input_sizes.end(), int64_t{0});
     const auto piece = static_cast<size_t>(first / step);
     first += step;
-    if (own == 0) continue;
-    if (sum.pieces.size() <= piece) sum.pieces.resize(piece + 1);
-    receive(sum.pieces[piece], output.to(parameter.weight.device(), at::kFloat));
+    if (own > 0) receive(parameter, piece, output.to(parameter.weight.device(), at::kFloat));
   }
   sum.sent = 0;
 }
@@ -296,24 +296,48 @@ at::ScalarType DividedParameters::sent_type() const {
                                                   : at::kFloat;
 }
 
-void DividedParameters::receive(Sum::Nodes& nodes, const Tensor& of_ranks) const {
-  if (shares_.empty()) {
-    const Tensor total = of_ranks[0];
-    for (int64_t rank = 1; rank < world_.size(); ++rank) total.add_(of_ranks[rank]);
-    const auto [at, is_first] = nodes.try_emplace(0, 1, Tensor());
-    Tensor& values = at->second.second;
-    values = is_first ? total.clone() : values.add_(total);
+void DividedParameters::receive(const Parameter& parameter, size_t piece, const Tensor& of_ranks) {
+  std::vector<Sum::Nodes>& pieces = sums_[parameter.handle.id()].pieces;
+  if (pieces.size() <= piece) pieces.resize(piece + 1);
+  Sum::Nodes& nodes = pieces[piece];
+  if (!shares_.empty()) {
+    for (int64_t rank = 0; rank < world_.size(); ++rank) {
+      const ShardRange& share = shares_[static_cast<size_t>(rank)];
+      if (micro_batch_ >= share.count) continue;
+      add_leaf(nodes, share.first + micro_batch_, of_ranks[rank].clone());
+    }
     return;
   }
-  for (int64_t rank = 0; rank < world_.size(); ++rank) {
-    const ShardRange& share = shares_[static_cast<size_t>(rank)];
-    if (micro_batch_ >= share.count) continue;
-    add_leaf(nodes, share.first + micro_batch_, of_ranks[rank].clone());
+  const Tensor total = of_ranks[0];
+  for (int64_t rank = 1; rank < world_.size(); ++rank) total.add_(of_ranks[rank]);
+  const auto [at, is_first] = nodes.try_emplace(0, 1, Tensor());
+  Tensor& sum = at->second.second;
+  if (parameter.format.gradient == GradientFormat::kBFloat16) {
+    add_rounded(parameter, piece, sum, total);
+  } else {
+    sum = is_first ? total.clone() : sum.add_(total);
   }
 }
 
-void DividedParameters::begin_sums(int64_t shards, std::vector<ShardRange> shares) {
+// Rounds stochastically, as Gradients does for each addition of a micro-batch.
+void DividedParameters::add_rounded(const Parameter& parameter, size_t piece, Tensor& sum,
+                                    const Tensor& values) const {
+  constexpr uint64_t kOfRanks = uint64_t{1} << 63;  // no addition of one rank
+  const int64_t first = parameter.part().first + static_cast<int64_t>(piece) * piece_values();
+  if (!sum.defined()) sum = at::zeros(values.sizes(), values.options().dtype(at::kBFloat16));
+  add_stochastically(
+      sum, values,
+      {.key = random::make_key(
+           random::mix(stream_.seed ^ random::mix(static_cast<uint64_t>(stream_.update))),
+           random::Purpose::kGradientRounding, kOfRanks | static_cast<uint64_t>(micro_batch_),
+           parameter.handle.id()),
+       .first_element = static_cast<uint64_t>(first)});
+}
+
+void DividedParameters::begin_sums(const RoundingStream& stream, int64_t shards,
+                                   std::vector<ShardRange> shares) {
   clear_sums();
+  stream_ = stream;
   shards_ = shards;
   shares_ = std::move(shares);
 }
@@ -325,8 +349,9 @@ void DividedParameters::finish_sums() {
     if (!parameter.is_divided()) continue;
     const int64_t own = parameter.part().count;
     const MemoryUseScope use(MemoryUse::kGradient);
-    parameter.gradient =
-        at::zeros({own}, at::TensorOptions(parameter.weight.device()).dtype(at::kFloat));
+    parameter.gradient = at::zeros(
+        {own},
+        at::TensorOptions(parameter.weight.device()).dtype(type_of(parameter.format.gradient)));
     const int64_t step = piece_values();
     std::vector<Sum::Nodes>& pieces = sums_[index].pieces;
     for (size_t piece = 0; piece < pieces.size(); ++piece) {

@@ -106,7 +106,9 @@ class DryExchange final : public ParameterExchange {
     const Tensor sent = at::empty({piece}, floats);
     const Tensor received = at::empty({piece}, floats);
     Tensor& sum = sums_[parameter.handle.id()];
-    if (!sum.defined()) sum = at::empty({parameter.part().count}, floats);
+    if (!sum.defined()) {
+      sum = at::empty({parameter.part().count}, floats.dtype(type_of(parameter.format.gradient)));
+    }
     parameter.gradient = Tensor();
   }
 

@@ -183,7 +183,7 @@ TEST(DividedParameters, SumLogicalShardsInTheOrderOfOneProcess) {
         shares.push_back({.first = first, .count = std::min(kShards - first, most)});
       }
       const ShardRange own = shares[static_cast<size_t>(world.rank())];
-      divided.parameters->begin_sums(kShards, shares);
+      divided.parameters->begin_sums({}, kShards, shares);
       for (int64_t i = 0; i < most; ++i) {
         divided.parameters->begin_pass(ParameterExchange::Pass::kTraining);
         if (i < own.count) divided.backward(0, of_shard(divided, own.first + i));

@@ -113,6 +113,29 @@ TEST(Sharding, ResumesWithEqualBitsWithoutFullDeterminism) {
   EXPECT_TRUE(run.bits() == unbroken);
 }
 
+TEST(Sharding, SumsGradientsInBfloat16) {
+  const TinyRun::Keys wide = {{"full_determinism", "false"}, {"max_steps", "16"}};
+  TinyRun::Keys narrow = wide;
+  narrow["grad_accum_dtype"] = "bfloat16";
+  const auto last_loss = [](const ShardedRun& run) {
+    const Json log = log_without_times(run.out());
+    double loss = 0.0;
+    for (const Json& entry : log) {
+      if (entry.contains("eval_loss")) loss = entry["eval_loss"].get<double>();
+    }
+    return loss;
+  };
+  const ShardedRun expected(wide);
+  ASSERT_EQ(expected.train_in(2, 3).code, 0);
+  const ShardedRun unbroken(narrow);
+  ASSERT_EQ(unbroken.train_in(2, 3).code, 0);
+  EXPECT_NEAR(last_loss(unbroken), last_loss(expected), 0.02);
+  const ShardedRun resumed(narrow);
+  ASSERT_EQ(resumed.train_in(2, 3, {"--stop_at_step", "7"}).code, 75);
+  ASSERT_EQ(resumed.train_in(2, 3).code, 0);
+  EXPECT_TRUE(resumed.bits() == unbroken.bits());
+}
+
 TEST(Sharding, KeepsTheBestModel) {
   const TinyRun::Keys keys = {{"load_best_model_at_end", "true"},
                               {"metric_for_best_model", "eval_loss"},

@@ -47,8 +47,9 @@ class DividedParameters final : public ParameterExchange {
   void changed() override { values_.clear(); }
 
   // Begins the sums of an update. `shares`: of ShardSum; empty: a rank's sums are added up in the
-  // order of ranks.
-  void begin_sums(int64_t shards = 0, std::vector<ShardRange> shares = {});
+  // order of ranks. `stream`: which random numbers round sums in bfloat16.
+  void begin_sums(const RoundingStream& stream = {}, int64_t shards = 0,
+                  std::vector<ShardRange> shares = {});
   // Call after each training pass: its gradients were those of the rank's next shard, if there is
   // one.
   [[nodiscard]] bool has_gradient(size_t parameter) const { return sums_[parameter].is_there; }
@@ -83,7 +84,9 @@ class DividedParameters final : public ParameterExchange {
   [[nodiscard]] Tensor gathered(const Tensor& own, int64_t part, int64_t whole) const;
   void scatter(Parameter& parameter);
   // `of_ranks`: what each rank has of a piece.
-  void receive(Sum::Nodes& nodes, const Tensor& of_ranks) const;
+  void receive(const Parameter& parameter, size_t piece, const Tensor& of_ranks);
+  void add_rounded(const Parameter& parameter, size_t piece, Tensor& sum,
+                   const Tensor& values) const;
   [[nodiscard]] Tensor total_of(Sum::Nodes nodes) const;
   [[nodiscard]] int64_t piece_values() const;
   [[nodiscard]] at::ScalarType sent_type() const;
@@ -99,6 +102,7 @@ class DividedParameters final : public ParameterExchange {
   const std::vector<ExchangeStep>* script_ = nullptr;  // of the pass; null: between passes
   size_t next_ = 0;                                    // its step
   bool leads_ = false;
+  RoundingStream stream_;
   int64_t shards_ = 0;
   std::vector<ShardRange> shares_;
   int64_t micro_batch_ = 0;  // training passes of this update

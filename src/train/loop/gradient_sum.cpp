@@ -363,10 +363,12 @@ class DividedSum final : public SumOverRanks {
 
  protected:
   void open() override {
-    if (!run_.sums_shards()) return divided_.begin_sums();
+    const RoundingStream stream = {.seed = static_cast<uint64_t>(run_.args.seed),
+                                   .update = run_.state.step};
+    if (!run_.sums_shards()) return divided_.begin_sums(stream);
     int64_t shards = 0;
     const std::vector<ShardRange> shares = shares_of(run_, shards);
-    divided_.begin_sums(shards, shares);
+    divided_.begin_sums(stream, shards, shares);
     small_.emplace(run_.world(), shards, shares);
   }
 
@@ -432,8 +434,9 @@ class DividedSum final : public SumOverRanks {
   }
 
   static Tensor zeros_for(const Parameter& parameter) {
-    return at::zeros(parameter.weight.sizes(),
-                     at::TensorOptions(parameter.weight.device()).dtype(at::kFloat));
+    return at::zeros(
+        parameter.weight.sizes(),
+        at::TensorOptions(parameter.weight.device()).dtype(type_of(parameter.format.gradient)));
   }
 
   void sum_together(const std::vector<Tensor>& gradients) const {
