@@ -56,7 +56,7 @@ void measure(const Membership& membership, int64_t megabytes) {
 // PROCESSES MEGABYTES
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  Membership one{.size = std::stoll(argv[1]), .token = "benchmark", .board = &make_board()};
+  Membership one{.size = std::stoll(argv[1]), .token = "benchmark", .board = &make_board(std::stoll(argv[1]))};
   std::string path = "/tmp/finetune-collective-XXXXXX";
   const int descriptor = ::mkstemp(path.data());
   one.file = path;

@@ -11,7 +11,7 @@ from sent to done; what of it passed before the end of the backward pass cost no
 --scaling compares one process of two threads with two of one, in turns: CPU seconds and tokens a
 second. --collectives measures joining and summing among 2 to 16 processes (target
 processes_benchmark). All three write results/processes.json, --scaling a part for each number of
-samples of an update (twice --batch).
+samples of an update (twice --batch). --divided compares the stages of zero_stage: time and peak.
 
 processes.py --model tiny tries the script out in seconds. Needs nothing but the standard library.
 """
@@ -38,6 +38,7 @@ MODELS = {
     "tiny": {"num_hidden_layers": 2, "hidden_size": 128, "intermediate_size": 512},
     "small": {"num_hidden_layers": 6, "hidden_size": 512, "intermediate_size": 2048},
     "base": {"num_hidden_layers": 12, "hidden_size": 768, "intermediate_size": 3072},
+    "84m": {"num_hidden_layers": 6, "hidden_size": 768, "intermediate_size": 3072, "vocab_size": 50265},
 }
 
 
@@ -62,7 +63,7 @@ def write_run(folder, options):
         "model_type": "roberta",
         "tokenizer_name": str(tokenizer),
         "config_overrides": MODELS[options.model]
-        | {"num_attention_heads": 4, "max_position_embeddings": options.tokens + 2},
+        | {"num_attention_heads": 4 if options.model != "84m" else 12, "max_position_embeddings": options.tokens + 2},
         "train_file": str(text),
         "max_seq_length": options.tokens,
         "per_device_train_batch_size": options.batch,
@@ -93,28 +94,46 @@ def overlap(line):
     return backward, total, beside, end - backward
 
 
-def train(options, folder, name, processes, threads):
-    """Seconds and CPU seconds of a run's steps: what a start takes is measured apart and left out."""
+def peaks(process):
+    """Peak resident MiB of a launcher's processes, by rank, while it runs."""
+    found = {}
+    while process.poll() is None:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        try:
+            for child in children.read_text().split():
+                status = Path(f"/proc/{child}/status").read_text()
+                found[child] = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
+        except (OSError, TypeError):  # it ends
+            pass
+        time.sleep(0.02)
+    return [found[child] for child in sorted(found, key=int)]
+
+
+def train(options, folder, name, processes, threads, zero=0):
+    """Seconds and CPU seconds of a run's steps, with the ranks' peaks: what a start takes is measured apart and left out."""
     run = write_run(folder, options)
     figures = []
     for steps in (1, 1 + options.steps):
         out = folder / f"{name}-{steps}"
         before = os.times()
         begin = time.monotonic()
-        subprocess.run(
+        with subprocess.Popen(
             [options.finetune, "train", run, "--num_processes", str(processes)]
             + ["--output_dir", out, "--max_steps", str(steps), "--log_level", "warning"]
-            + ["--effective_batch_size", str(2 * options.batch)]
-            + ["--per_device_train_batch_size", str(2 * options.batch // processes)],
+            + ["--zero_stage", str(zero), "--effective_batch_size", str(2 * options.batch)]
+            + ["--per_device_train_batch_size", str(max(1, 2 * options.batch // processes))],
             env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-            check=True,
-            capture_output=True,
-        )
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            memory = peaks(process)
+        if process.returncode != 0:
+            sys.exit(f"{out}: exit code {process.returncode}")
         wall = time.monotonic() - begin
         after = os.times()
         cpu = after.children_user + after.children_system
         figures.append((wall, cpu - before.children_user - before.children_system))
-    return tuple(long - short for short, long in zip(*figures))
+    return *(long - short for short, long in zip(*figures)), max(memory, default=0.0)
 
 
 def scaling(options, folder):
@@ -129,15 +148,37 @@ def scaling(options, folder):
     rows = []
     print("| | tokens a second | CPU seconds | of the first, seconds |")
     print("|---|---|---|---|")
-    first = statistics.median(wall for wall, _ in next(iter(rounds.values())))
+    first = statistics.median(wall for wall, *_ in next(iter(rounds.values())))
     for name, turns in rounds.items():
-        wall, cpu = (statistics.median(column) for column in zip(*turns))
+        wall, cpu, _ = (statistics.median(column) for column in zip(*turns))
         rows.append({"name": name, "tokens": tokens, "seconds": wall, "cpu_seconds": cpu})
         print(f"| {name} | {tokens / wall:,.0f} | {cpu:.1f} | {wall / first:.2f} |")
     return rows
 
 
-def meetings(options):
+def divided(options, folder):
+    kinds = {"1 process x 2 threads": (1, 2, 0)}
+    kinds |= {f"2 processes x 1 thread, zero_stage {stage}": (2, 1, stage) for stage in range(4)}
+    kinds["4 processes x 1 thread, zero_stage 3"] = (4, 1, 3)
+    rounds = {name: [] for name in kinds}
+    for number in range(options.rounds):
+        for name, (processes, threads, stage) in kinds.items():
+            turn = folder / f"{number}-{processes}-{stage}"
+            turn.mkdir()
+            rounds[name].append(train(options, turn, "run", processes, threads, stage))
+    rows = []
+    print("| | seconds an update | of the first | CPU seconds | peak of a process, MiB |")
+    print("|---|---|---|---|---|")
+    first = statistics.median(wall for wall, *_ in next(iter(rounds.values())))
+    for name, turns in rounds.items():
+        wall, cpu, peak = (statistics.median(column) for column in zip(*turns))
+        rows.append({"name": name, "seconds": wall / options.steps, "cpu_seconds": cpu / options.steps})
+        rows[-1] |= {"of_the_first": wall / first, "peak_mib": peak}
+        print(f"| {name} | {wall / options.steps:.2f} | {wall / first:.2f} | {cpu / options.steps:.2f} | {peak:,.0f} |")
+    return rows
+
+
+def collectives(options):
     rows = []
     print("| processes | to meet, ms | sum of three numbers, ms | sum of 25 MB, ms |")
     print("|---|---|---|---|")
@@ -172,12 +213,16 @@ def main():
     parser.add_argument("--zero", type=int, default=0, help="zero_stage")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--collectives", action="store_true")
+    parser.add_argument("--divided", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--benchmark", default=ROOT / "build" / "processes_benchmark")
     parser.add_argument("--results", type=Path, default=HERE / "results" / "processes.json")
     options = parser.parse_args()
-    if options.meetings:
-        return keep(options, "collectives", meetings(options))
+    if options.collectives:
+        return keep(options, "collectives", collectives(options))
+    if options.divided:
+        with tempfile.TemporaryDirectory() as folder:
+            return keep(options, f"divided_{options.model}", divided(options, Path(folder)))
     if options.scaling:
         with tempfile.TemporaryDirectory() as folder:
             part = f"scaling_{2 * options.batch}_samples"

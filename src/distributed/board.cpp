@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "distributed/activity.h"
+#include "distributed/shared_window.h"
 #include "finetune/base/error.h"
 #include "finetune/distributed/peer_lost.h"
 
@@ -43,14 +44,16 @@ bool Board::tells_who_is_gone(int64_t rank) {
   return !lost_rank.compare_exchange_strong(none, rank);
 }
 
-Board& make_board() {
+Board& make_board(int64_t processes) {
   void* memory =
       ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     throw Error(ErrorKind::kIo,
                 std::string("no memory to share among the processes: ") + std::strerror(errno));
   }
-  return *new (memory) Board;
+  Board& board = *new (memory) Board;
+  board.window = &SharedWindow::make(processes);
+  return board;
 }
 
 struct Heartbeat::State {

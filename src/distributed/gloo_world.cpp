@@ -23,6 +23,7 @@
 #include "distributed/device_group.h"
 #include "distributed/greet.h"
 #include "distributed/rendezvous_store.h"
+#include "distributed/shared_window.h"
 #include "distributed/store_heartbeat.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -129,6 +130,17 @@ class GlooWorld final : public World {
       return device_collective(
           [&] { device_group().all_to_all(output, input, output_sizes, input_sizes); });
     }
+    if (board_ != nullptr) {
+      const auto size = static_cast<int64_t>(input.element_size());
+      const auto in_bytes = [&](std::vector<int64_t> sizes) {
+        for (int64_t& one : sizes) one *= size;
+        return sizes;
+      };
+      return through_window([&](SharedWindow& window, const SharedWindow::IsOver& is_over) {
+        return window.all_to_all(rank_, bytes_of(output), bytes_of(input), in_bytes(output_sizes),
+                                 in_bytes(input_sizes), is_over);
+      });
+    }
     collective([&] {
       Tensor out = output;
       Tensor in = input;
@@ -140,6 +152,11 @@ class GlooWorld final : public World {
 
   void all_gather(const Tensor& whole, const Tensor& part) override {
     if (!part.is_cpu()) return device_collective([&] { device_group().all_gather(whole, part); });
+    if (board_ != nullptr) {
+      return through_window([&](SharedWindow& window, const SharedWindow::IsOver& is_over) {
+        return window.all_gather(rank_, bytes_of(whole), bytes_of(part), is_over);
+      });
+    }
     collective([&] {
       Tensor out = whole;
       Tensor in = part;
@@ -206,6 +223,18 @@ class GlooWorld final : public World {
     const GlooWorld& world_;
     std::unique_ptr<BegunSum> sum_;
   };
+
+  [[nodiscard]] static std::span<std::byte> bytes_of(const Tensor& tensor) {
+    FT_CHECK(tensor.is_contiguous(), "a tensor without holes");
+    return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+  }
+
+  // Processes that one launcher started share memory.
+  template <class Action>
+  void through_window(const Action& action) const {
+    const CollectiveScope scope;
+    if (!action(*board_->window, [this] { return board_->lost_rank >= 0; })) throw PeerLost("");
+  }
 
   template <class Action>
   void collective(const Action& action) const {

@@ -91,7 +91,7 @@ TEST(Activity, SeesFromAnotherThreadThatTheMainThreadHangs) {
 
 // The ranks treat a rank whose heartbeats stop as hung.
 TEST(Heartbeat, BeatsNoMoreWhereTheMainThreadHangs) {
-  Board& board = make_board();
+  Board& board = make_board(2);
   const Heartbeat heartbeat(board, 0, milliseconds(300));
   bool has_beaten = false;
   bool has_ended = false;

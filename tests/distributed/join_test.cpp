@@ -158,14 +158,14 @@ TEST_F(JoinWorld, NoticesThatAnotherIsGone) {
 }
 
 TEST(Board, LetsOneProcessSayAMessage) {
-  Board& board = make_board();
+  Board& board = make_board(2);
   EXPECT_TRUE(board.may_say("disk full"));
   EXPECT_FALSE(board.may_say("disk full"));
   EXPECT_TRUE(board.may_say("another"));
 }
 
 TEST(Board, TellsWhoIsGone) {
-  Board& board = make_board();
+  Board& board = make_board(2);
   EXPECT_FALSE(board.tells_who_is_gone(2));  // no rank is dead yet, so it names this one
   EXPECT_EQ(board.lost_rank, 2);
   EXPECT_TRUE(board.tells_who_is_gone(1));

@@ -179,7 +179,7 @@ class Launcher {
            const std::function<int(std::shared_ptr<World>)>& work)
       : config_(config),
         work_(work),
-        board_(make_board()),
+        board_(make_board(processes)),
         children_(static_cast<size_t>(processes)) {}
 
   int run() {
