@@ -95,18 +95,18 @@ def overlap(line):
 
 
 def peaks(process):
-    """Peak resident MiB of a launcher's processes, by rank, while it runs."""
+    """Peak resident MiB of a launcher's processes, or of the one that there is."""
     found = {}
     while process.poll() is None:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         try:
-            for child in children.read_text().split():
+            for child in children.read_text().split() or [process.pid]:
                 status = Path(f"/proc/{child}/status").read_text()
                 found[child] = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024
         except (OSError, TypeError):  # it ends
             pass
         time.sleep(0.02)
-    return [found[child] for child in sorted(found, key=int)]
+    return list(found.values())
 
 
 def train(options, folder, name, processes, threads, zero=0):

@@ -179,6 +179,48 @@ TEST(AcceleratorRun, OfTwoProcessesUsesTwoDevicesAndHasTheBitsOfOne) {
   EXPECT_TRUE(read_file(two.out("model.safetensors")) == read_file(one.out("model.safetensors")));
 }
 
+// The norm of divided gradients is summed in another order on a device.
+TEST(AcceleratorRun, OfTwoProcessesDividesTheModel) {
+  TinyRun::Keys keys = kShort;
+  keys["config_overrides"] =
+      "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 128, intermediate_size: 256, "
+      "max_position_embeddings: 34, type_vocab_size: 1}";
+  keys["max_steps"] = "4";
+  keys["full_determinism"] = "true";
+  keys["per_device_train_batch_size"] = "2";
+  keys["gradient_accumulation_steps"] = "";
+  keys["effective_batch_size"] = "8";
+  keys["dataloader_num_workers"] = "0";
+  const std::map<std::string, std::string> devices = {{"CUDA_VISIBLE_DEVICES", "0,1"}};
+  Accelerator accelerator;
+  const TinyRun whole(keys);
+  ASSERT_EQ(accelerator.train(whole, {"--num_processes", "2"}, devices).code, 0);
+  const std::vector<double> expected = losses(whole);
+  std::vector<std::string> models;
+  for (const char* stage : {"2", "3"}) {
+    const TinyRun divided(keys);
+    const ProcessResult result =
+        accelerator.train(divided, {"--num_processes", "2", "--zero_stage", stage}, devices);
+    ASSERT_EQ(result.code, 0) << result.err;
+    expect_near(losses(divided), expected);
+    models.push_back(read_file(divided.out("model.safetensors")));
+  }
+  EXPECT_TRUE(models[0] == models[1]);
+  keys["param_dtype"] = "bfloat16+int8";
+  keys["optim"] = "adamw_companded_8bit";
+  keys["bf16"] = "true";
+  const TinyRun narrow(keys);
+  ASSERT_EQ(accelerator.train(narrow, {"--num_processes", "2"}, devices).code, 0);
+  const TinyRun divided(keys);
+  ASSERT_EQ(accelerator.train(divided, {"--num_processes", "2", "--zero_stage", "3"}, devices).code,
+            0);
+  const std::vector<double> of_divided = losses(divided);
+  const std::vector<double> of_narrow = losses(narrow);
+  ASSERT_EQ(of_divided.size(), of_narrow.size());
+  // Another norm in its last digits, and rounding to 8 bits.
+  for (size_t i = 0; i < of_narrow.size(); ++i) EXPECT_NEAR(of_divided[i], of_narrow[i], 1e-3);
+}
+
 // Shards have their own gradients, which autograd adds to in the device's thread.
 TEST(AcceleratorRun, WithFullDeterminismHasTheLossesOfTheCpu) {
   TinyRun::Keys keys = kShort;
