@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/accumulate.h>
 
@@ -20,6 +21,12 @@
 #include "finetune/distributed/peer_lost.h"
 
 namespace finetune {
+
+namespace {
+
+constexpr int64_t kMessageBytes = int64_t{8} << 20;
+
+}  // namespace
 
 // A request of rank 0's writer for bytes of one tensor.
 struct StateGather::Request {
@@ -110,26 +117,50 @@ LazyTensor StateGather::divided(const Request& where, std::string name, at::Scal
   const int64_t rows = shape.empty() ? 1 : shape[0];
   const int64_t row = rows == 0 ? 0 : begins.back() / rows;
   LazyTensor tensor{.name = std::move(name), .type = type, .shape = shape};
-  tensor.rows = [this, where, type, shape = std::move(shape), begins = std::move(begins), row](
-                    int64_t first, int64_t count) {
+  // A writer asks for less than is worth a message.
+  struct Ahead {
+    int64_t first = 0;  // row
+    int64_t count = 0;
+    Tensor bytes;
+  };
+  tensor.rows = [this, where, type, shape = std::move(shape), begins = std::move(begins), row, rows,
+                 ahead = std::make_shared<Ahead>()](int64_t first, int64_t count) {
+    const auto size = static_cast<int64_t>(c10::elementSize(type));
+    if (first < ahead->first || first + count > ahead->first + ahead->count) {
+      const int64_t more = kMessageBytes / std::max<int64_t>(1, row * size);
+      ahead->first = first;
+      ahead->count = std::min(rows - first, std::max(count, more));
+      ahead->bytes = Tensor();
+      ahead->bytes = bytes_of_rows(where, begins, first * row, ahead->count * row, size);
+    }
     std::vector<int64_t> part = shape;
     if (!part.empty()) part[0] = count;
-    const auto size = static_cast<int64_t>(c10::elementSize(type));
-    const Tensor bytes = at::empty({count * row * size}, at::kByte);
-    int64_t at = first * row;  // element
-    for (size_t rank = 0; rank + 1 < begins.size(); ++rank) {
-      const int64_t end = std::min(begins[rank + 1], (first + count) * row);
-      if (at >= end) continue;
-      Request request = where;
-      request.owner = static_cast<int64_t>(rank);
-      request.first = (at - begins[rank]) * size;
-      request.bytes = (end - at) * size;
-      bytes.narrow(0, (at - first * row) * size, request.bytes).copy_(ask(request));
-      at = end;
-    }
-    return bytes.view(type).view(part);
+    const Tensor result =
+        ahead->bytes.narrow(0, (first - ahead->first) * row * size, count * row * size)
+            .view(type)
+            .view(part);
+    if (first + count == rows) *ahead = {};  // the reader has the last of it
+    return result;
   };
   return tensor;
+}
+
+// Elements [first, first + count) of a flattened tensor.
+Tensor StateGather::bytes_of_rows(const Request& where, const std::vector<int64_t>& begins,
+                                  int64_t first, int64_t count, int64_t element_size) {
+  const Tensor bytes = at::empty({count * element_size}, at::kByte);
+  int64_t at = first;
+  for (size_t rank = 0; rank + 1 < begins.size(); ++rank) {
+    const int64_t end = std::min(begins[rank + 1], first + count);
+    if (at >= end) continue;
+    Request request = where;
+    request.owner = static_cast<int64_t>(rank);
+    request.first = (at - begins[rank]) * element_size;
+    request.bytes = (end - at) * element_size;
+    bytes.narrow(0, (at - first) * element_size, request.bytes).copy_(ask(request));
+    at = end;
+  }
+  return bytes;
 }
 
 Tensor StateGather::own_bytes(const Request& request) const {
@@ -216,11 +247,15 @@ void StateGather::lead(const std::function<void()>& write) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Returns the bytes that rank 0 requests, on every rank; undefined if there are no more requests.
+// Returns the bytes that rank 0 requests, on rank 0; undefined if there are no more requests.
 Tensor StateGather::bring(const Request& request) {
   std::array<int64_t, 6> said = {request.index + 1, request.what,  request.state,
                                  request.owner,     request.first, request.bytes};
-  world_.sum(std::span<int64_t>(said));
+  const auto count = static_cast<int64_t>(said.size());
+  const Tensor own = at::from_blob(said.data(), {count}, at::kLong);
+  const Tensor of_all = at::empty({world_.size(), count}, at::kLong);
+  world_.all_gather(of_all.view(-1), own);
+  std::copy_n(of_all.const_data_ptr<int64_t>(), count, said.begin());  // rank 0's
   if (said[0] == 0) return {};
   const Request asked{.index = said[0] - 1,
                       .what = said[1],
@@ -228,9 +263,14 @@ Tensor StateGather::bring(const Request& request) {
                       .owner = said[3],
                       .first = said[4],
                       .bytes = said[5]};
-  Tensor bytes = at::empty({asked.bytes}, at::kByte);
-  if (asked.owner == world_.rank()) bytes.copy_(own_bytes(asked));
-  world_.broadcast(bytes, asked.owner);
+  // From the owner to rank 0 alone.
+  const bool is_owner = asked.owner == world_.rank();
+  std::vector<int64_t> given(static_cast<size_t>(world_.size()), 0);
+  std::vector<int64_t> taken = given;
+  if (is_owner) given[0] = asked.bytes;
+  if (world_.is_first()) taken[static_cast<size_t>(asked.owner)] = asked.bytes;
+  const Tensor bytes = at::empty({world_.is_first() ? asked.bytes : 0}, at::kByte);
+  world_.all_to_all(bytes, is_owner ? own_bytes(asked) : at::empty({0}, at::kByte), taken, given);
   return bytes;
 }
 

@@ -44,6 +44,8 @@ class StateGather {
   [[nodiscard]] LazyTensor divided(const Request& where, std::string name, at::ScalarType type,
                                    std::vector<int64_t> shape, std::vector<int64_t> begins);
   [[nodiscard]] const Tensor& located(const Request& request) const;
+  [[nodiscard]] Tensor bytes_of_rows(const Request& where, const std::vector<int64_t>& begins,
+                                     int64_t first, int64_t count, int64_t element_size);
   [[nodiscard]] Tensor own_bytes(const Request& request) const;
   [[nodiscard]] Tensor ask(const Request& request);
   [[nodiscard]] Tensor bring(const Request& request);
