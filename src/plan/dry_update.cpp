@@ -315,6 +315,42 @@ ExchangeScripts exchange_scripts(const MemoryWorkload& work, const MemoryChoices
   return scripts;
 }
 
+ExchangedBytes exchanged_bytes(const MemoryWorkload& work, const MemoryChoices& choices) {
+  if (work.processes == 1) return {};
+  const std::vector<ExchangeStep> steps = exchange_scripts(work, choices).training;
+  const kernels::DryRun dry(device_of(work));
+  const DryModel model(work, choices);
+  const std::vector<Parameter>& parameters = model.store().parameters();
+  const auto others = [&](double bytes) {  // of what all ranks have
+    return static_cast<int64_t>(bytes * static_cast<double>(work.processes - 1) /
+                                static_cast<double>(work.processes));
+  };
+  const auto values_of = [](const Parameter& one) {
+    return static_cast<double>(one.handle.numel());
+  };
+  const auto weight_bytes = [&](const Parameter& one) {
+    return values_of(one) * traits_of(one.format.weight).bytes;
+  };
+  double weights = 0.0;
+  double gradients = 0.0;
+  for (const size_t index : model.store().trained()) {
+    if (parameters[index].is_divided()) continue;
+    gradients += 2 * 4 * values_of(parameters[index]);  // a sum: parts to their rank, and back
+    if (work.zero_stage == 1) weights += weight_bytes(parameters[index]);
+  }
+  const auto micro_batches = static_cast<double>(work.effective_batch / choices.micro_batch);
+  const double gathers = work.zero_stage == 2 ? 1.0 : micro_batches;
+  for (const ExchangeStep& step : steps) {
+    const Parameter& one = parameters[step.parameter];
+    if (step.kind == ExchangeStep::Kind::kGather) {
+      weights += gathers * weight_bytes(one);
+    } else {
+      gradients += micro_batches * 4 * values_of(one);
+    }
+  }
+  return {.weights = others(weights), .gradients = others(gradients)};
+}
+
 DryUpdate dry_update(const MemoryWorkload& work, const MemoryChoices& choices,
                      int64_t micro_batches) {
   const kernels::DryRun dry(device_of(work));

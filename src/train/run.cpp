@@ -264,7 +264,7 @@ int train_model(const SessionSetup& setup, const AssemblyRequest& request, const
     trainer.start_fresh();
   }
   check_same_weights(world, parts.model->store().parameters());
-  if (parts.model_config.lora) {
+  if (parts.model_config.lora || (parts.divided && !parts.pretrained.empty())) {
     check_same_base(world, parts.pretrained,
                     hash_cache(setup.config.args, show_steps(setup.progress)));
   }

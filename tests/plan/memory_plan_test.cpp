@@ -9,6 +9,7 @@
 #include "finetune/base/error.h"
 #include "finetune/config/load.h"
 #include "finetune/kernels/kernels_in_use.h"
+#include "finetune/plan/exchange_script.h"
 #include "support/golden.h"
 
 namespace finetune {
@@ -398,6 +399,27 @@ TEST(MemoryPlan, CountsWhatAProcessKeepsOfDividedParameters) {
   const MemoryParts with_weights = predict_memory(workload, {.micro_batch = 4});
   EXPECT_EQ(with_weights.states, divided.states);
   EXPECT_GT(with_weights.peak(), divided.peak() + alone.weights / 4);
+}
+
+TEST(ExchangedBytes, AreTwoGathersAndAScatter) {
+  MemoryWorkload workload = esperanto();
+  workload.processes = 4;
+  workload.effective_batch = 8;
+  const auto of_stage = [&](int64_t stage, int64_t micro_batch) {
+    workload.zero_stage = stage;
+    const ExchangedBytes bytes = exchanged_bytes(workload, {.micro_batch = micro_batch});
+    const double weights = 4.0 * kParameters * 3 / 4;
+    return std::pair(static_cast<double>(bytes.weights) / weights,
+                     static_cast<double>(bytes.gradients) / weights);
+  };
+  EXPECT_EQ(of_stage(0, 8).first, 0.0);
+  EXPECT_NEAR(of_stage(0, 8).second, 2.0, 1e-6);
+  EXPECT_NEAR(of_stage(1, 8).first, 1.0, 1e-6);
+  EXPECT_NEAR(of_stage(3, 8).first, 2.0, 0.02);
+  EXPECT_NEAR(of_stage(3, 8).second, 1.0, 0.02);
+  EXPECT_NEAR(of_stage(3, 4).first, 4.0, 0.04);  // of each micro-batch
+  EXPECT_NEAR(of_stage(2, 4).first, 1.0, 0.02);
+  EXPECT_NEAR(of_stage(2, 4).second, 2.0, 0.02);
 }
 
 MemoryWorkload on_cards(int64_t processes, int64_t length) {

@@ -37,7 +37,7 @@ class Options:
 class Run:
     """A tiny run in a separate folder: 8 samples per step in 4 micro-batches."""
 
-    def __init__(self, binary, folder, name):
+    def __init__(self, binary, folder, name, hidden_size=32, **more):
         self.binary, self.out, self.config = binary, folder / name, folder / f"{name}.yaml"
         tokenizer = folder / "tokenizer"
         if not tokenizer.exists():
@@ -53,8 +53,8 @@ class Run:
             "config_overrides": {
                 "num_hidden_layers": 2,
                 "num_attention_heads": 2,
-                "hidden_size": 32,
-                "intermediate_size": 64,
+                "hidden_size": hidden_size,
+                "intermediate_size": 2 * hidden_size,
                 "max_position_embeddings": 34,
                 "type_vocab_size": 1,
             },
@@ -72,6 +72,7 @@ class Run:
             "save_steps": 4,
             "dataloader_num_workers": 0,
             "report_to": "none",
+            **more,
         }
         self.config.write_text(json.dumps(keys))  # JSON is YAML
 
@@ -291,11 +292,11 @@ def wait_for_members(process, count):
     return children_of(process)
 
 
-def moments(binary, folder, _):
+def moments(binary, folder, _, **keys):
     """Kills each rank, or asks it to stop, at moments spread over the run: while the processes connect,
     tokenise, train, evaluate, save and exit."""
     for name in ("first", "alone"):  # the first rank also tokenises
-        alone = Run(binary, folder, name)
+        alone = Run(binary, folder, name, **keys)
         process = start(alone.command("--num_processes", "2"))
         wait_for_members(process, 2)
         begin = time.monotonic()
@@ -306,7 +307,7 @@ def moments(binary, folder, _):
     codes = {}
     for number in range(4 * count):
         rank, kind = number % 2, (signal.SIGKILL, signal.SIGTERM)[number // 2 % 2]
-        run = Run(binary, folder, f"moment-{number}")
+        run = Run(binary, folder, f"moment-{number}", **keys)
         process = start(run.command("--num_processes", "2"))
         members = wait_for_members(process, 2)
         time.sleep(0.9 * life * (number // 4 + (number * 0.618) % 1) / count)
@@ -325,6 +326,12 @@ def moments(binary, folder, _):
         shutil.rmtree(run.out)
     check(codes.get(75, 0) >= count, f"nothing was hit: {codes}")
     print(f"{4 * count} moments, exit codes {codes}")
+
+
+def divided_moments(binary, folder, python):
+    """The same of ranks that have a part of the model each: also while weights are gathered, gradients sent,
+    and parts written."""
+    moments(binary, folder, python, hidden_size=128, zero_stage=3, save_steps=2)
 
 
 def slurm_task(rank):
@@ -385,6 +392,7 @@ def failing_exit(binary, folder, _):
 
 
 ROWS = {
+    "divided_moments": divided_moments,
     "failing_exit": failing_exit,
     "moments": moments,
     "two_hosts": two_hosts,

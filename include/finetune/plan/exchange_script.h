@@ -11,4 +11,12 @@ namespace finetune {
 [[nodiscard]] ExchangeScripts exchange_scripts(const MemoryWorkload& workload,
                                                const MemoryChoices& choices);
 
+// What a rank's link carries in an update, in bytes.
+struct ExchangedBytes {
+  int64_t weights = 0;    // received
+  int64_t gradients = 0;  // sent; received are as many
+};
+[[nodiscard]] ExchangedBytes exchanged_bytes(const MemoryWorkload& workload,
+                                             const MemoryChoices& choices);
+
 }  // namespace finetune

@@ -11,6 +11,7 @@
 #include "finetune/config/batch_split.h"
 #include "finetune/data/packing_plan.h"
 #include "finetune/data/sets_in_turn.h"
+#include "finetune/plan/exchange_script.h"
 #include "finetune/plan/memory_plan.h"
 #include "finetune/plan/memory_text.h"
 #include "finetune/report/bucket_cost.h"
@@ -196,6 +197,10 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   elsewhere.has_kernels = elsewhere.has_flash = elsewhere.has_tiles = elsewhere.is_device;
   elsewhere.compiles = false;
   plan["peak_elsewhere"] = predict_memory(elsewhere, choices).peak();
+  if (workload.processes > 1) {
+    const ExchangedBytes exchanged = exchanged_bytes(workload, choices);
+    plan["exchanged"] = {{"weights", exchanged.weights}, {"gradients", exchanged.gradients}};
+  }
   plan["longest_rows"] = longest_rows_on_gpus(workload, choices);
   add_bucket(args, needed, plan);
   return plan;
@@ -232,6 +237,13 @@ std::string plan_text(const Json& plan) {
           : largest > samples ? "all " + std::to_string(samples) + " samples"
                               : std::to_string(largest);
   text += '\n';
+  if (plan.contains("exchanged")) {
+    const Json& exchanged = plan["exchanged"];
+    text +=
+        "a process's link carries in an update: " + mebibytes(exchanged["weights"].get<int64_t>()) +
+        " of weights in, " + mebibytes(exchanged["gradients"].get<int64_t>()) +
+        " of gradients each way\n";
+  }
   if (plan.contains("longest_rows")) text += gpu_lines(plan["longest_rows"]);
   if (plan.contains("bucket")) text += expected_bucket_use_text(plan["bucket"]);
   return text + costs_text(plan);
