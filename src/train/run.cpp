@@ -110,7 +110,9 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
   const bool is_shown = !request.world || request.world->is_first();
   ProgressDisplay progress(is_shown ? progress_mode(args) : ProgressMode::kNone);
   Parts parts = assemble(config, request, progress);
-  if (args.full_determinism && parts.device.is_cpu()) parts.batches_at_once = num_threads();
+  if (args.full_determinism && parts.device.is_cpu()) {
+    parts.batches_at_once = parts.divided ? 1 : num_threads();  // of a layer that is gathered
+  }
   nlohmann::ordered_json all;
   for (const Split split : {Split::kValidation, Split::kTest}) {
     const bool predicts = split == Split::kTest;

@@ -217,6 +217,26 @@ TEST(Sharding, StopsAtOneStepWhereASignalReachesOneRank) {
   EXPECT_TRUE(run.bits() == alone);
 }
 
+TEST(Sharding, EvaluatesAModelThatNoRankHas) {
+  const ShardedRun trained;
+  ASSERT_EQ(trained.train().code, 0);
+  const auto evaluated = [&](int processes, int stage) {
+    const ShardedRun run({{"model_name_or_path", trained.out()},
+                          {"model_type", ""},
+                          {"tokenizer_name", ""},
+                          {"config_overrides", ""},
+                          {"effective_batch_size", ""},
+                          {"do_train", "false"},
+                          {"do_eval", "true"}});
+    const ProcessResult result = run.train_in(processes, stage);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return parse_json(read_file(run.out("eval_results.json")), "")["eval_loss"].dump();
+  };
+  const std::string alone = evaluated(1, 0);
+  EXPECT_EQ(evaluated(2, 3), alone);
+  EXPECT_EQ(evaluated(3, 3), alone);
+}
+
 TEST(Sharding, NamesOptimizersThatNeedWholeMatrices) {
   const ShardedRun run(TinyRun::Keys{{"optim", "adafactor"}});
   const ProcessResult result = run.train_in(2, 3);

@@ -386,7 +386,7 @@ class Assembly {
                            (request.weights == WeightSource::kStart || parts.model_config.lora);
     options.freeze = args_.freeze;
     options.int8_products = request.int8_products;
-    if (request.train) options.sharding = sharding_options(parts);
+    if (request.train || args_.zero_stage == 3) options.sharding = sharding_options(parts);
     options.base = parts.base_format;
     // load_pretrained draws missing weights
     options.draw_weights = request.weights != WeightSource::kCheckpoint && !is_loaded;
@@ -398,7 +398,7 @@ class Assembly {
     parts.model = std::move(model);
     parts.model_config = parts.model->config();
     parts.task = std::move(task);
-    if (request.train) divide_parameters(parts, memory);
+    divide_parameters(parts, memory);
     if (is_loaded) {
       checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
       if (!request.train) check_adapter_base(parts.pretrained);
