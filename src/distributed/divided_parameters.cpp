@@ -18,6 +18,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
 #include "finetune/kernels/formats.h"
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/kernels/sum_of_squares.h"
 #include "finetune/tensor/meta_memory.h"
 #include "finetune/tensor/out_of_memory.h"
@@ -62,28 +63,6 @@ void add_leaf(Nodes& nodes, int64_t shard, Tensor values) {
     count *= 2;
     nodes[left].first = count;
   }
-}
-
-// The squares of a part in blocks of kDivisionUnit, as sum_of_squares() adds up those of a whole.
-std::vector<double> sums_of_blocks(const Tensor& values) {
-  std::vector<double> sums;
-  if (values.is_cpu()) {
-    for (int64_t first = 0; first < values.numel(); first += kDivisionUnit) {
-      const int64_t count = std::min(kDivisionUnit, values.numel() - first);
-      sums.push_back(sum_of_squares(values.narrow(0, first, count)));
-    }
-    return sums;
-  }
-  const int64_t blocks = values.numel() / kDivisionUnit;
-  const int64_t whole = blocks * kDivisionUnit;
-  const auto add = [&](const Tensor& rows) {
-    const Tensor wide = rows.to(at::kFloat);
-    const Tensor of_rows = wide.square().sum(1).cpu();
-    for (int64_t i = 0; i < of_rows.numel(); ++i) sums.push_back(of_rows[i].item<double>());
-  };
-  if (blocks > 0) add(values.narrow(0, 0, whole).view({blocks, kDivisionUnit}));
-  if (whole < values.numel()) add(values.narrow(0, whole, values.numel() - whole).unsqueeze(0));
-  return sums;
 }
 
 }  // namespace
@@ -392,22 +371,27 @@ double gradient_norm(const ParameterStore& store, World& world) {
     double whole = 0.0;
   };
   std::vector<Squares> squares;
+  std::vector<Tensor> small;
   for (const Parameter& parameter : store.parameters()) {
     if (!parameter.gradient.defined()) continue;
     Squares& own = squares.emplace_back();
+    if (!parameter.is_divided() && is_asynchronous(parameter.gradient.device())) {
+      small.push_back(parameter.gradient);  // the host waits once for all of them
+      continue;
+    }
     if (!parameter.is_divided()) {
-      own.whole = sum_of_squares(parameter.gradient);
+      for (const double block : block_sums_of_squares(parameter.gradient)) own.whole += block;
       continue;
     }
     own.first = blocks.size();
     own.count = static_cast<size_t>((parameter.handle.numel() + kDivisionUnit - 1) / kDivisionUnit);
     blocks.resize(own.first + own.count, 0.0);
-    const std::vector<double> mine = sums_of_blocks(parameter.gradient);
+    const std::vector<double> mine = block_sums_of_squares(parameter.gradient);
     const auto at = own.first + static_cast<size_t>(parameter.part().first / kDivisionUnit);
     std::ranges::copy(mine, blocks.begin() + static_cast<std::ptrdiff_t>(at));
   }
   if (!blocks.empty()) world.sum(std::span(blocks));
-  double sum = 0.0;
+  double sum = sum_of_all_squares(small);
   for (const Squares& of : squares) {
     double whole = of.whole;
     for (size_t block = 0; block < of.count; ++block) whole += blocks[of.first + block];

@@ -547,6 +547,17 @@ TEST_P(EveryTable, SumsSquaresAndAverages) {
   EXPECT_NEAR(kernels().mean(values), values.to(at::kDouble).mean().item<double>(), 1e-5);
 }
 
+// Of a part that begins at a block they are those of the whole.
+TEST_P(EveryTable, SumsSquaresOfBlocks) {
+  const Tensor values = at::randn({2 * kSquaresBlock + 77});
+  const std::vector<double> sums = kernels().block_sums_of_squares(values);
+  ASSERT_EQ(sums.size(), 3U);
+  const double all = values.to(at::kDouble).square().sum().item<double>();
+  EXPECT_NEAR(sums[0] + sums[1] + sums[2], all, 1e-5 * all);
+  const Tensor part = values.narrow(0, kSquaresBlock, kSquaresBlock + 77);
+  EXPECT_EQ(kernels().block_sums_of_squares(part), (std::vector<double>{sums[1], sums[2]}));
+}
+
 // States of a matrix; codes have its shape.
 struct States {
   DynamicState dynamic;

@@ -14,6 +14,11 @@ namespace finetune {
 // device only once.
 [[nodiscard]] double sum_of_all_squares(const std::vector<Tensor>& tensors);
 
+// The same of each block of this number of values, the last one shorter: the sums of a part of a
+// tensor that begins at a block are those of the whole.
+inline constexpr int64_t kSquaresBlock = 16384;
+[[nodiscard]] std::vector<double> block_sums_of_squares(const Tensor& values);
+
 // Averages a contiguous float32 tensor, likewise.
 [[nodiscard]] double mean(const Tensor& values);
 

@@ -12,8 +12,6 @@
 namespace finetune::kernels::cpu {
 namespace {
 
-constexpr int64_t kSummedAtOnce = 16384;
-
 double sum_of_block(const Tensor& values, int64_t first, int64_t count) {
   if (values.scalar_type() == at::kFloat) {
     return kernels::sum_of_squares(values.const_data_ptr<float>() + first, count);
@@ -24,16 +22,21 @@ double sum_of_block(const Tensor& values, int64_t first, int64_t count) {
 
 }  // namespace
 
-double sum_of_squares(const Tensor& values) {
-  const int64_t blocks = (values.numel() + kSummedAtOnce - 1) / kSummedAtOnce;
+std::vector<double> block_sums_of_squares(const Tensor& values) {
+  const int64_t blocks = (values.numel() + kSquaresBlock - 1) / kSquaresBlock;
   std::vector<double> sums(static_cast<size_t>(blocks));
   at::parallel_for(0, blocks, 4, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kSummedAtOnce;
+      const int64_t first = block * kSquaresBlock;
       sums[static_cast<size_t>(block)] =
-          sum_of_block(values, first, std::min(kSummedAtOnce, values.numel() - first));
+          sum_of_block(values, first, std::min(kSquaresBlock, values.numel() - first));
     }
   });
+  return sums;
+}
+
+double sum_of_squares(const Tensor& values) {
+  const std::vector<double> sums = block_sums_of_squares(values);
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 

@@ -49,6 +49,7 @@ FunctionOf<decltype(Kernels::dequantize_mxfp4)> dequantize_mxfp4;
 FunctionOf<decltype(Kernels::dequantize_nf4)> dequantize_nf4;
 FunctionOf<decltype(Kernels::sum_of_squares)> sum_of_squares;
 FunctionOf<decltype(Kernels::sum_of_all_squares)> sum_of_all_squares;
+FunctionOf<decltype(Kernels::block_sums_of_squares)> block_sums_of_squares;
 using plain::mean;
 FunctionOf<decltype(Kernels::update_dynamic)> update_dynamic;
 FunctionOf<decltype(Kernels::update_wide)> update_wide;

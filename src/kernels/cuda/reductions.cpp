@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/zeros.h>
 
 #include <tuple>
 
@@ -61,8 +62,8 @@ bool has_rows_sums(const Tensor& target, const Tensor& rows) {
          rows.scalar_type() == at::kFloat;
 }
 
-// The sum of squares of tensors of one type.
-double squares_of(const std::vector<Tensor>& tensors) {
+// The sums of squares of kValuesOfBlock values each of tensors of one type, and of all of them.
+Tensor squares_of(const std::vector<Tensor>& tensors) {
   std::vector<ListedTensor> entries;
   Launch launch(tensors.front());
   int64_t blocks = 0;
@@ -72,7 +73,7 @@ double squares_of(const std::vector<Tensor>& tensors) {
         {.values = launch.reads(tensor), .count = tensor.numel(), .first_block = blocks});
     blocks += (tensor.numel() + kValuesOfBlock - 1) / kValuesOfBlock;
   }
-  if (entries.empty()) return 0.0;
+  if (entries.empty()) return at::zeros({1}, tensors.front().options().dtype(at::kDouble));
   const Tensor table = on_device(entries, tensors.front());
   const Tensor parts = at::empty({blocks + 1}, tensors.front().options().dtype(at::kDouble));
   const Tensor result = parts.narrow(0, blocks, 1);
@@ -85,8 +86,10 @@ double squares_of(const std::vector<Tensor>& tensors) {
   Launch second(parts);
   (void)second.changes(parts);
   second.run<kernel::sum_of_parts>(ValueType::kFloat32, 0, {.x = 1}, arguments);
-  return result.item<double>();
+  return parts;
 }
+
+double sum_in(const Tensor& squares) { return squares[-1].item<double>(); }
 
 }  // namespace
 
@@ -106,7 +109,18 @@ bool add_rows_stochastically(const Tensor& target, const Tensor& indices, const 
   return true;
 }
 
-double sum_of_squares(const Tensor& values) { return squares_of({values}); }
+double sum_of_squares(const Tensor& values) { return sum_in(squares_of({values})); }
+
+std::vector<double> block_sums_of_squares(const Tensor& values) {
+  static_assert(kSquaresBlock % kValuesOfBlock == 0, "whole blocks");
+  const Tensor parts = squares_of({values}).cpu();
+  std::vector<double> sums;
+  for (int64_t i = 0; i + 1 < parts.numel(); ++i) {
+    if (i % (kSquaresBlock / kValuesOfBlock) == 0) sums.push_back(0.0);
+    sums.back() += parts[i].item<double>();
+  }
+  return sums;
+}
 
 double sum_of_all_squares(const std::vector<Tensor>& tensors) {
   double sum = 0.0;
@@ -115,7 +129,7 @@ double sum_of_all_squares(const std::vector<Tensor>& tensors) {
     for (const Tensor& tensor : tensors) {
       if (tensor.scalar_type() == type) some.push_back(tensor);
     }
-    if (!some.empty()) sum += squares_of(some);
+    if (!some.empty()) sum += sum_in(squares_of(some));
   }
   return sum;
 }

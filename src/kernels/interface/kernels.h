@@ -113,6 +113,7 @@ struct Kernels {
   // finetune/kernels/sum_of_squares.h
   decltype(finetune::sum_of_squares)& sum_of_squares;
   decltype(finetune::sum_of_all_squares)& sum_of_all_squares;
+  decltype(finetune::block_sums_of_squares)& block_sums_of_squares;
   decltype(finetune::mean)& mean;
 
   // update_adamw(), encode() and decode() of finetune/kernels/quantized_state.h

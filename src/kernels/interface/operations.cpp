@@ -138,6 +138,12 @@ double sum_of_all_squares(const std::vector<Tensor>& tensors) {
   return tensors.empty() ? 0.0 : kernels::kernels_for(tensors.front()).sum_of_all_squares(tensors);
 }
 
+std::vector<double> block_sums_of_squares(const Tensor& values) {
+  check_squares(values);
+  if (values.numel() == 0) return {};
+  return kernels::kernels_for(values).block_sums_of_squares(values);
+}
+
 double mean(const Tensor& values) {
   FT_CHECK(values.is_contiguous() && values.scalar_type() == at::kFloat, "contiguous float32");
   return kernels::kernels_for(values).mean(values);

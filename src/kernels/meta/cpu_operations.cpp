@@ -210,6 +210,7 @@ Tensor dequantize_nf4(const Tensor& codes, const Tensor& /*scales*/, int64_t /*f
 
 double sum_of_squares(const Tensor& /*values*/) { return 0.0; }
 double sum_of_all_squares(const std::vector<Tensor>& /*tensors*/) { return 0.0; }
+std::vector<double> block_sums_of_squares(const Tensor& /*values*/) { return {}; }
 double mean(const Tensor& /*values*/) { return 0.0; }
 
 // Steps of AdamW in place.

@@ -17,6 +17,19 @@ double sum_of_all_squares(const std::vector<Tensor>& tensors) {
   return sum_of_squares(at::stack(at::_foreach_norm(tensors, 2, at::kFloat)));
 }
 
+std::vector<double> block_sums_of_squares(const Tensor& values) {
+  std::vector<double> sums;
+  const auto add = [&](const Tensor& blocks) {
+    const Tensor of_blocks = blocks.to(at::kFloat).square().sum(1).cpu();
+    for (int64_t i = 0; i < of_blocks.numel(); ++i) sums.push_back(of_blocks[i].item<double>());
+  };
+  const int64_t whole = values.numel() / kSquaresBlock * kSquaresBlock;
+  const Tensor flat = values.view(-1);
+  if (whole > 0) add(flat.narrow(0, 0, whole).view({-1, kSquaresBlock}));
+  if (whole < flat.numel()) add(flat.narrow(0, whole, flat.numel() - whole).unsqueeze(0));
+  return sums;
+}
+
 double mean(const Tensor& values) { return values.mean().item<double>(); }
 
 std::vector<Tensor> sums_of_rows(const std::vector<Tensor>& matrices) {
