@@ -39,7 +39,8 @@ constexpr std::string_view kNoHub =
 constexpr std::string_view kNoCompiler =
     "is not possible: torch.compile and its kernels exist in Python only";
 constexpr std::string_view kNoSharding =
-    "is not available: DeepSpeed and FSDP are Python libraries";
+    "is not available: DeepSpeed and FSDP are Python libraries; zero_stage: 3 divides the model "
+    "among processes here";
 
 // Why a value has no effect; reads on after "has no effect here: ".
 constexpr std::string_view kNoUpload = "nothing is uploaded";
