@@ -60,7 +60,8 @@ void take_address(const Get& get, bool one_machine, std::optional<int64_t> job, 
     throw Error(ErrorKind::kConfig,
                 format_text("MASTER_PORT is {}, not a port from 1 to 65535", one.port));
   }
-  if (one_machine) return;
+  // A loopback address is of this machine, whatever a launcher says of others.
+  if (one_machine || host == "127.0.0.1" || host == "localhost" || host == "::1") return;
   one.interface = get("GLOO_SOCKET_IFNAME").value_or("");
   if (one.interface.empty()) {
     throw Error(ErrorKind::kConfig,

@@ -105,6 +105,10 @@ TEST(MembershipFromEnvironment, AsksForWhatSeveralMachinesNeed) {
   EXPECT_THAT(problem(job), HasSubstr("MASTER_ADDR"));
   job["MASTER_ADDR"] = "train-0.svc";
   EXPECT_THAT(problem(job), HasSubstr("GLOO_SOCKET_IFNAME"));
+  // Of this machine, without a word of how many ranks it has.
+  std::map<std::string, std::string> here = job;
+  here["MASTER_ADDR"] = "127.0.0.1";
+  EXPECT_EQ(problem(here), "");
   job["GLOO_SOCKET_IFNAME"] = "eth0";
   EXPECT_EQ(problem(job), "");
   job["MASTER_PORT"] = "70000";

@@ -11,6 +11,8 @@
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/config/price_list.h"
+#include "finetune/optim/optimizer_kind.h"
+#include "finetune/plan/memory_plan.h"
 #include "finetune/tensor/device.h"
 #include "finetune/train/accelerator.h"
 #include "finetune/train/run.h"
@@ -26,6 +28,11 @@ void check_processes(const LoadedConfig& config, int64_t processes) {
         config, "optimizer_in_backward",
         "it updates a parameter before several processes can sum their gradients; leave it out "
         "or train in one process");
+  }
+  if (args.zero_stage > 1 && optimizer_of_kind(choices_of(args).optimizer.kind).reads_whole) {
+    refuse_key(config, "zero_stage",
+               "stages 2 and 3 divide matrices, of which '" + args.optim +
+                   "' needs all values; choose zero_stage: 1 or another optimizer");
   }
   if (args.full_determinism && !args.average_tokens_across_devices) {
     refuse_key(
