@@ -220,8 +220,8 @@ void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
   if (exchange_ != nullptr) exchange_->changed();
   const ValueRange part = parameter.part();
   if (!parameter.scales.defined()) {
-    return assign(parameter,
-                  values.detach().contiguous().view(-1).narrow(0, part.first, part.count));
+    return assign_part(parameter,
+                       values.detach().contiguous().view(-1).narrow(0, part.first, part.count));
   }
   // Codes may depend on all values: the scales of double quantisation do.
   const ParameterTensors whole =
@@ -230,6 +230,14 @@ void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
   const ParameterTensors own = finetune::part_of(whole, parameter, part);
   parameter.weight.copy_(own.weight);
   parameter.scales.copy_(own.scales);
+}
+
+void ParameterStore::assign_part(Parameter& parameter, const Tensor& values) {
+  const c10::NoGradGuard no_grad;
+  FT_CHECK(parameter.is_divided() && !parameter.scales.defined(), "a part that has no codes");
+  FT_CHECK(values.numel() == parameter.part().count, "the values of this rank");
+  if (exchange_ != nullptr) exchange_->changed();
+  traits_of(parameter.format.weight).assign(parameter, values);
 }
 
 void ParameterStore::assign(Parameter& parameter, const QuantizedValues& values) {

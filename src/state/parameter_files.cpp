@@ -99,25 +99,33 @@ class RestoringParameters {
   }
 
  private:
-  // Reads all values, some time before most of them are freed.
-  void restore_part(Parameter& parameter, bool is_corrected) {
+  // Reads the rows of which this rank has a part.
+  template <class File>
+  static Tensor read_part(const File& file, const std::string& name, const Parameter& parameter) {
     const ValueRange part = parameter.part();
-    const auto own = [&](const Tensor& whole) {
-      return whole.contiguous().view(-1).narrow(0, part.first, part.count);
-    };
-    const Tensor values = weights_.read(parameter.name());
-    if (!is_corrected) return store_.assign(parameter, values);
-    Tensor correction = at::empty(parameter.handle.sizes(), at::kChar);
-    read_correction(parameter, correction);
-    if (parameter.format.weight == WeightFormat::kSplit) {
-      parameter.weight.detach().copy_(own(values));
-      parameter.correction.copy_(own(correction));
-    } else if (parameter.format.weight == WeightFormat::kFloat32) {
-      const Tensor joined = at::empty({part.count}, at::kFloat);
-      join_values(own(values), own(correction), joined);
+    const int64_t row = parameter.handle.numel() / parameter.handle.size(0);
+    const int64_t first = part.first / row;
+    const int64_t end = (part.first + part.count + row - 1) / row;
+    const Tensor rows = file.read_rows(name, first, std::max<int64_t>(0, end - first));
+    return rows.contiguous().view(-1).narrow(0, part.first - first * row, part.count);
+  }
+
+  void restore_part(Parameter& parameter, bool is_corrected) {
+    const Tensor values = read_part(weights_, parameter.name(), parameter);
+    const WeightFormat format = parameter.format.weight;
+    if (!is_corrected) return store_.assign_part(parameter, values);
+    const std::string name = correction_name(parameter.name());
+    const Tensor correction = read_part(*corrections_, name, parameter);
+    check_state_values(corrections_->path(), parameter.name(), "correction", correction);
+    if (format == WeightFormat::kSplit) {
+      parameter.weight.detach().copy_(values);
+      parameter.correction.copy_(correction);
+    } else if (format == WeightFormat::kFloat32) {
+      const Tensor joined = at::empty(values.sizes(), at::kFloat);
+      join_values(values.contiguous(), correction.contiguous(), joined);
       parameter.weight.detach().copy_(joined);
     } else {
-      store_.assign(parameter, values);
+      store_.assign_part(parameter, values);
     }
   }
 

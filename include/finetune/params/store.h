@@ -91,6 +91,8 @@ class ParameterStore {
   // Sets the values, rounded to the nearest value of the format. `values`: any floating type.
   // Conversion needs temporary memory of bounded size only.
   void assign(Parameter& parameter, const Tensor& values);
+  // The same of the values of this rank, flat, of a divided parameter without codes.
+  void assign_part(Parameter& parameter, const Tensor& values);
   // Sets codes and scales as they are; in another format the values that they mean.
   void assign(Parameter& parameter, const QuantizedValues& values);
   // The same for a frozen parameter, whose memory these tensors become where they are as it stores
