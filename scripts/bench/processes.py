@@ -136,14 +136,20 @@ def train(options, folder, name, processes, threads, zero=0):
     return *(long - short for short, long in zip(*figures)), max(memory, default=0.0)
 
 
-def scaling(options, folder):
-    kinds = {"1 process x 2 threads": (1, 2), "2 processes x 1 thread": (2, 1)}
+def in_turns(options, folder, kinds):
+    """What train() gives of each kind (processes, threads, zero_stage), once a round."""
     rounds = {name: [] for name in kinds}
     for number in range(options.rounds):
-        for name, (processes, threads) in kinds.items():
-            turn = folder / f"{number}-{processes}"
+        for name, (processes, threads, stage) in kinds.items():
+            turn = folder / f"{number}-{processes}-{stage}"
             turn.mkdir()
-            rounds[name].append(train(options, turn, "run", processes, threads))
+            rounds[name].append(train(options, turn, "run", processes, threads, stage))
+    return rounds
+
+
+def scaling(options, folder):
+    kinds = {"1 process x 2 threads": (1, 2, 0), "2 processes x 1 thread": (2, 1, 0)}
+    rounds = in_turns(options, folder, kinds)
     tokens = 2 * options.batch * options.tokens * options.steps
     rows = []
     print("| | tokens a second | CPU seconds | of the first, seconds |")
@@ -160,12 +166,7 @@ def divided(options, folder):
     kinds = {"1 process x 2 threads": (1, 2, 0)}
     kinds |= {f"2 processes x 1 thread, zero_stage {stage}": (2, 1, stage) for stage in range(4)}
     kinds["4 processes x 1 thread, zero_stage 3"] = (4, 1, 3)
-    rounds = {name: [] for name in kinds}
-    for number in range(options.rounds):
-        for name, (processes, threads, stage) in kinds.items():
-            turn = folder / f"{number}-{processes}-{stage}"
-            turn.mkdir()
-            rounds[name].append(train(options, turn, "run", processes, threads, stage))
+    rounds = in_turns(options, folder, kinds)
     rows = []
     print("| | seconds an update | of the first | CPU seconds | peak of a process, MiB |")
     print("|---|---|---|---|---|")

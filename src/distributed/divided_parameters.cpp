@@ -200,7 +200,7 @@ c10::Device DividedParameters::exchange_device(const Tensor& like) const {
 }
 
 // `part`, `whole`: numbers of elements of the first rank, and of all.
-Tensor DividedParameters::gathered(const Tensor& own, int64_t part, int64_t whole) const {
+Tensor DividedParameters::gathered(const Tensor& own, int64_t part, int64_t whole) {
   const c10::Device device = exchange_device(own);
   // The store has memory for the largest part; what follows a smaller one is never read.
   const Tensor mine = own.detach().as_strided({part}, {1}).to(device);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "finetune/base/error.h"
+#include "finetune/distributed/divided_parameters.h"
 #include "finetune/kernels/dry_device.h"
 #include "finetune/model/model.h"
 #include "finetune/plan/exchange_script.h"
@@ -126,7 +127,7 @@ class DryModel {
       : work_(work),
         chunk_(head_rows(choices, work.has_kernels)),
         model_(make_model(work.head, work.model, 0, kMeta, options_of(work, choices))) {
-    if (is_divided()) exchange_ = std::make_unique<DryExchange>(store(), work);
+    if (has_divided(store())) exchange_ = std::make_unique<DryExchange>(store(), work);
   }
 
   [[nodiscard]] ParameterStore& store() const { return model_->store(); }
@@ -167,11 +168,6 @@ class DryModel {
     return {.input_ids = integers({samples * work_.choices, work_.length}),
             .attention_mask = {},
             .dropout = dropout};
-  }
-
-  [[nodiscard]] bool is_divided() const {
-    return std::ranges::any_of(model_->store().parameters(),
-                               [](const Parameter& one) { return one.is_divided(); });
   }
 
   const MemoryWorkload& work_;

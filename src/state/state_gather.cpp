@@ -91,24 +91,22 @@ LazyTensors StateGather::tensors(size_t slot) {
 }
 
 LazyTensor StateGather::weight(const Parameter& parameter) {
-  std::vector<int64_t> begins;
-  for (int64_t rank = 0; rank < world_.size(); ++rank) {
-    begins.push_back(parameter.part_of(rank).first);
-  }
-  return divided({.index = static_cast<int64_t>(parameter.handle.id()), .what = Request::kWeight},
-                 parameter.name(), parameter.weight.scalar_type(), parameter.handle.sizes().vec(),
-                 std::move(begins));
+  return stored(parameter, Request::kWeight, parameter.weight);
 }
 
 LazyTensor StateGather::correction(const Parameter& parameter) {
+  return stored(parameter, Request::kCorrection, parameter.correction);
+}
+
+// `part`: what this rank has of them.
+LazyTensor StateGather::stored(const Parameter& parameter, int64_t what, const Tensor& part) {
   std::vector<int64_t> begins;
   for (int64_t rank = 0; rank < world_.size(); ++rank) {
     begins.push_back(parameter.part_of(rank).first);
   }
-  return divided(
-      {.index = static_cast<int64_t>(parameter.handle.id()), .what = Request::kCorrection},
-      parameter.name(), parameter.correction.scalar_type(), parameter.handle.sizes().vec(),
-      std::move(begins));
+  return divided({.index = static_cast<int64_t>(parameter.handle.id()), .what = what},
+                 parameter.name(), part.scalar_type(), parameter.handle.sizes().vec(),
+                 std::move(begins));
 }
 
 LazyTensor StateGather::divided(const Request& where, std::string name, at::ScalarType type,
@@ -192,10 +190,12 @@ Tensor StateGather::ask(const Request& request) {
 
 void StateGather::serve(const std::function<bool()>& is_done) {
   const c10::NoGradGuard no_grad;
-  if (world_.is_first()) {
-    serve_as_first(is_done);
-    return;
-  }
+  if (!world_.is_first()) return follow();
+  serve_as_first(is_done);
+}
+
+// Of the other ranks: until rank 0 has no more requests.
+void StateGather::follow() {
   while (bring({}).defined()) {
   }
 }
@@ -230,11 +230,7 @@ void StateGather::serve_as_first(const std::function<bool()>& is_done) {
 
 void StateGather::lead(const std::function<void()>& write) {
   const c10::NoGradGuard no_grad;
-  if (!world_.is_first()) {
-    while (bring({}).defined()) {
-    }
-    return;
-  }
+  if (!world_.is_first()) return follow();
   std::exception_ptr failure;
   leads_ = true;
   try {

@@ -160,7 +160,8 @@ TEST(AcceleratorRun, OfBlockSparseAttentionResumesInTheSameBits) {
   expect_near(on_device, losses(on_cpu));
 }
 
-TEST(AcceleratorRun, OfTwoProcessesUsesTwoDevicesAndHasTheBitsOfOne) {
+// Of four micro-batches an update, which processes divide among themselves.
+TinyRun::Keys shared_keys() {
   TinyRun::Keys keys = kShort;
   keys["max_steps"] = "4";
   keys["full_determinism"] = "true";
@@ -168,6 +169,11 @@ TEST(AcceleratorRun, OfTwoProcessesUsesTwoDevicesAndHasTheBitsOfOne) {
   keys["gradient_accumulation_steps"] = "";
   keys["effective_batch_size"] = "8";
   keys["dataloader_num_workers"] = "0";
+  return keys;
+}
+
+TEST(AcceleratorRun, OfTwoProcessesUsesTwoDevicesAndHasTheBitsOfOne) {
+  const TinyRun::Keys keys = shared_keys();
   Accelerator accelerator;
   const TinyRun one(keys);
   ASSERT_EQ(accelerator.train(one).code, 0);
@@ -181,16 +187,10 @@ TEST(AcceleratorRun, OfTwoProcessesUsesTwoDevicesAndHasTheBitsOfOne) {
 
 // The norm of divided gradients is summed in another order on a device.
 TEST(AcceleratorRun, OfTwoProcessesDividesTheModel) {
-  TinyRun::Keys keys = kShort;
+  TinyRun::Keys keys = shared_keys();
   keys["config_overrides"] =
       "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 128, intermediate_size: 256, "
       "max_position_embeddings: 34, type_vocab_size: 1}";
-  keys["max_steps"] = "4";
-  keys["full_determinism"] = "true";
-  keys["per_device_train_batch_size"] = "2";
-  keys["gradient_accumulation_steps"] = "";
-  keys["effective_batch_size"] = "8";
-  keys["dataloader_num_workers"] = "0";
   const std::map<std::string, std::string> devices = {{"CUDA_VISIBLE_DEVICES", "0,1"}};
   Accelerator accelerator;
   const TinyRun whole(keys);

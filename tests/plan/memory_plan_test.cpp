@@ -422,12 +422,19 @@ TEST(ExchangedBytes, AreTwoGathersAndAScatter) {
   EXPECT_NEAR(of_stage(2, 4).second, 2.0, 0.02);
 }
 
-MemoryWorkload on_cards(int64_t processes, int64_t length) {
+// A Llama in the usual proportions.
+MemoryWorkload on_cards(int64_t processes, int64_t length, int64_t hidden_size, int64_t layers) {
   MemoryWorkload workload;
   workload.model.model_type = "llama";
   workload.model.vocab_size = 128256;
   workload.model.max_position_embeddings = 8192;
   workload.model.tie_word_embeddings = false;
+  workload.model.hidden_size = hidden_size;
+  workload.model.intermediate_size = hidden_size * 7 / 2;
+  workload.model.num_hidden_layers = layers;
+  workload.model.num_attention_heads = hidden_size / 128;
+  workload.model.decoder.num_key_value_heads = 8;
+  workload.model.decoder.head_dim = 128;
   workload.length = length;
   workload.predicted_share = 1.0;
   workload.effective_batch = 1;
@@ -441,13 +448,7 @@ MemoryWorkload on_cards(int64_t processes, int64_t length) {
 constexpr int64_t kCard = 23 * (int64_t{1} << 30) + (int64_t{1} << 29);
 
 TEST(MemoryPlan, FitsEightBillionParametersOnFourCards) {
-  MemoryWorkload workload = on_cards(4, 4096);
-  workload.model.hidden_size = 4096;
-  workload.model.intermediate_size = 14336;
-  workload.model.num_hidden_layers = 32;
-  workload.model.num_attention_heads = 32;
-  workload.model.decoder.num_key_value_heads = 8;
-  workload.model.decoder.head_dim = 128;
+  const MemoryWorkload workload = on_cards(4, 4096, 4096, 32);
   const MemoryParts parts =
       predict_memory(workload, {.micro_batch = 1,
                                 .checkpointing = {.enabled = true},
@@ -460,13 +461,7 @@ TEST(MemoryPlan, FitsEightBillionParametersOnFourCards) {
 
 // With an adapter of rank 8 in bfloat16, states of 8 bits, and inputs of layers on the host.
 TEST(MemoryPlan, FitsQloraOfSeventyBillionParametersOnTwoCards) {
-  MemoryWorkload workload = on_cards(2, 2048);
-  workload.model.hidden_size = 8192;
-  workload.model.intermediate_size = 28672;
-  workload.model.num_hidden_layers = 80;
-  workload.model.num_attention_heads = 64;
-  workload.model.decoder.num_key_value_heads = 8;
-  workload.model.decoder.head_dim = 128;
+  MemoryWorkload workload = on_cards(2, 2048, 8192, 80);
   workload.model.lora = nn::LoraConfig{.r = 8};
   workload.base = {.weights = WeightFormat::kBFloat16, .matrices = WeightFormat::kNf4};
   const MemoryParts parts =

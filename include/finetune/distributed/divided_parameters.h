@@ -81,7 +81,7 @@ class DividedParameters final : public ParameterExchange {
 
   void play_next();
   void gather(const Parameter& parameter);
-  [[nodiscard]] Tensor gathered(const Tensor& own, int64_t part, int64_t whole) const;
+  [[nodiscard]] Tensor gathered(const Tensor& own, int64_t part, int64_t whole);
   void scatter(Parameter& parameter);
   // `of_ranks`: what each rank has of a piece.
   void receive(const Parameter& parameter, size_t piece, const Tensor& of_ranks);
@@ -108,7 +108,7 @@ class DividedParameters final : public ParameterExchange {
   int64_t micro_batch_ = 0;  // training passes of this update
   int64_t forward_passes_ = 0;
   std::vector<Sum> sums_;  // by parameter
-  mutable Traffic traffic_;
+  Traffic traffic_;
 };
 
 // Whether any parameter is divided.

@@ -40,6 +40,7 @@ class StateGather {
  private:
   struct Request;
   struct Desk;
+  [[nodiscard]] LazyTensor stored(const Parameter& parameter, int64_t what, const Tensor& part);
   // Rows of a tensor whose values the ranks have from `begins` on, flattened.
   [[nodiscard]] LazyTensor divided(const Request& where, std::string name, at::ScalarType type,
                                    std::vector<int64_t> shape, std::vector<int64_t> begins);
@@ -49,6 +50,7 @@ class StateGather {
   [[nodiscard]] Tensor own_bytes(const Request& request) const;
   [[nodiscard]] Tensor ask(const Request& request);
   [[nodiscard]] Tensor bring(const Request& request);
+  void follow();
   void serve_as_first(const std::function<bool()>& is_done);
 
   World& world_;

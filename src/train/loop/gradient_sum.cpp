@@ -405,12 +405,7 @@ class DividedSum final : public SumOverRanks {
       if (!parameter.gradient.defined()) parameter.gradient = zeros_for(parameter);
       small.push_back(parameter.gradient);
     });
-    if (small.empty()) {
-    } else if (small_) {
-      small_->finish(small, run_.bucket_bytes());
-    } else {
-      sum_together(small);
-    }
+    if (!small.empty()) sum_over_ranks(small);
     drop_empty_gradients();
   }
 
@@ -439,7 +434,8 @@ class DividedSum final : public SumOverRanks {
         at::TensorOptions(parameter.weight.device()).dtype(type_of(parameter.format.gradient)));
   }
 
-  void sum_together(const std::vector<Tensor>& gradients) const {
+  void sum_over_ranks(const std::vector<Tensor>& gradients) {
+    if (small_) return small_->finish(gradients, run_.bucket_bytes());
     std::vector<Tensor> flat;
     for (const Tensor& gradient : gradients) flat.push_back(gradient.view(-1).to(at::kFloat));
     const Tensor all = at::cat(flat);
