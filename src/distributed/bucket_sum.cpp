@@ -26,6 +26,8 @@ std::vector<int64_t> sizes_of(const std::vector<Tensor>& tensors) {
   return sizes;
 }
 
+}  // namespace
+
 at::ScalarType type_of(SentFormat format) {
   switch (format) {
     case SentFormat::kFloat32:
@@ -37,8 +39,6 @@ at::ScalarType type_of(SentFormat format) {
   }
   FT_CHECK(false, "a format that is none");
 }
-
-}  // namespace
 
 BucketLayout::BucketLayout(const std::vector<int64_t>& sizes, int64_t bucket_bytes)
     : bucket_of(sizes.size()) {

@@ -243,8 +243,9 @@ void DividedParameters::scatter(Parameter& parameter) {
   const bool is_there = gradient.defined();
   sum.is_there = sum.is_there || is_there;
   sum.is_complete = false;
-  const auto sent = at::TensorOptions(exchange_device(parameter.weight)).dtype(sent_type());
-  const auto size = static_cast<int64_t>(c10::elementSize(sent_type()));
+  const auto sent =
+      at::TensorOptions(exchange_device(parameter.weight)).dtype(type_of(options_.sent));
+  const auto size = static_cast<int64_t>(c10::elementSize(type_of(options_.sent)));
   const int64_t step = piece_values();
   for (int64_t& first = sum.sent; first < parameter.part_of(0).count;) {
     std::vector<Tensor> pieces;
@@ -267,12 +268,6 @@ void DividedParameters::scatter(Parameter& parameter) {
     if (own > 0) receive(parameter, piece, output.to(parameter.weight.device(), at::kFloat));
   }
   sum.sent = 0;
-}
-
-at::ScalarType DividedParameters::sent_type() const {
-  return options_.sent == SentFormat::kFloat16    ? at::kHalf
-         : options_.sent == SentFormat::kBFloat16 ? at::kBFloat16
-                                                  : at::kFloat;
 }
 
 void DividedParameters::receive(const Parameter& parameter, size_t piece, const Tensor& of_ranks) {

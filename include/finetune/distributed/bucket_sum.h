@@ -14,6 +14,7 @@ namespace finetune {
 // The format in which gradients are sent. With two bytes per value, a rank sends its gradients
 // already divided by the number of ranks, so that the sum does not overflow.
 enum class SentFormat { kFloat32, kFloat16, kBFloat16 };
+[[nodiscard]] at::ScalarType type_of(SentFormat format);
 
 // Assignment of tensors to buckets, in reverse order, in which a backward pass completes them; each
 // starts at an aligned offset. Depends only on the tensors' sizes.

@@ -89,7 +89,6 @@ class DividedParameters final : public ParameterExchange {
                    const Tensor& values) const;
   [[nodiscard]] Tensor total_of(Sum::Nodes nodes) const;
   [[nodiscard]] int64_t piece_values() const;
-  [[nodiscard]] at::ScalarType sent_type() const;
   void complete(Parameter& parameter);
   // Plays steps up to the next one of this kind and parameter.
   void advance_to(const ExchangeStep& step);
