@@ -41,7 +41,6 @@ UNCALLED = {
     "set_own_program": "the program of a warm session",
     "test_names": "every test has limits",
     "to_vector": "ids of a sample",
-    "token_log_probs": "for losses that compare sequences",
 }
 COMMENTS_AND_TEXTS = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.S

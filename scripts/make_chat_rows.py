@@ -5,7 +5,8 @@
     scripts/make_chat_rows.py jcommonsenseqa-train.jsonl train.jsonl --rows 500
 
 The user's message has the question and its numbered choices, the assistant's the number and the
-text of the right one."""
+text of the right one. With --pairs each row has the same question as prompt, the right answer as
+chosen and a wrong one as rejected, for configs/dpo.yaml."""
 
 import argparse
 import json
@@ -14,6 +15,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("input", help="JSON lines with question, choice0 to choice4 and label")
 parser.add_argument("output")
 parser.add_argument("--rows", type=int, help="only the first N rows")
+parser.add_argument("--pairs", action="store_true", help="preferences instead of conversations")
 arguments = parser.parse_args()
 
 with open(arguments.input, encoding="utf-8") as lines, open(arguments.output, "w", encoding="utf-8") as out:
@@ -23,6 +25,12 @@ with open(arguments.input, encoding="utf-8") as lines, open(arguments.output, "w
         row = json.loads(line)
         choices = [row[f"choice{i}"] for i in range(5)]
         question = row["question"] + "\n" + "\n".join(f"{i + 1}. {choice}" for i, choice in enumerate(choices))
-        answer = f"{row['label'] + 1}. {choices[row['label']]}"
-        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-        out.write(json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
+        right = row["label"]
+        wrong = (right + 1 + number % 4) % 5
+        question = [{"role": "user", "content": question}]
+        answers = [[{"role": "assistant", "content": f"{i + 1}. {choices[i]}"}] for i in (right, wrong)]
+        if arguments.pairs:
+            record = {"prompt": question, "chosen": answers[0], "rejected": answers[1]}
+        else:
+            record = {"messages": question + answers[0]}
+        out.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -375,9 +375,9 @@ Conversation read_conversation(const Json& row, const ConversationNames& names) 
     case Shape::kNone: {
       if (has_value(row, "chosen") && has_value(row, "rejected")) {
         fail(
-            "the row is preference data (chosen, rejected), which this version does not compare; "
-            "learn the preferred answers alone: write them as 'messages', or as 'prompt' and "
-            "'completion'");
+            "the row is preference data (chosen, rejected): task dpo compares the two; to learn "
+            "the "
+            "preferred answers alone, write them as 'messages', or as 'prompt' and 'completion'");
       }
       std::vector<std::string> columns;
       for (const auto& [name, value] : row.items()) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <c10/core/GradMode.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,7 +65,7 @@ class BackboneWithHead final : public Model {
                                                                  const Tensor& positions) const;
   // Evaluation may use another precision than training.
   [[nodiscard]] Precision precision_of(const ModelInput& input) const {
-    const bool is_training = input.dropout || input.without_adapter;
+    const bool is_training = input.dropout || input.without_adapter || c10::GradMode::is_enabled();
     return is_training ? options_.precision : options_.evaluation_precision;
   }
   [[nodiscard]] std::shared_ptr<nn::Pass> make_pass(

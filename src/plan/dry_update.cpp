@@ -141,6 +141,10 @@ class DryModel {
     const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
     const Tensor positions = integers({predicted});
     const Tensor labels = integers({predicted});
+    if (work_.compares_sequences) {
+      if (work_.computes_reference) compute_reference(samples, positions, labels);
+      return token_log_probs(*model_, input, positions, labels).sum();
+    }
     const Encoded encoded = model_->encode(input);
     Tensor next;
     if (work_.head) next = loss_of(model_->next_sentence(input, encoded));
@@ -154,11 +158,24 @@ class DryModel {
     const ModelInput input = input_of(samples, std::nullopt);
     if (!predicts_words(work_.head)) return (void)model_->logits(input, marks(samples));
     const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
+    if (work_.compares_sequences) {
+      if (work_.computes_reference) {
+        compute_reference(samples, integers({predicted}), integers({predicted}));
+      }
+      return (void)token_log_probs(*model_, input, integers({predicted}), integers({predicted}));
+    }
     const int64_t at_once = work_.scores_in_chunks ? std::min(predicted, chunk_) : predicted;
     (void)loss_of(model_->logits(input, integers({at_once})));
   }
 
  private:
+  // What an update computes of the base before it.
+  void compute_reference(int64_t samples, const Tensor& positions, const Tensor& labels) const {
+    const c10::NoGradGuard no_grad;
+    ModelInput input = input_of(samples, std::nullopt);
+    input.without_adapter = true;
+    (void)token_log_probs(*model_, input, positions, labels);
+  }
   // The tokens that a head for decisions reads; undefined: others read all.
   [[nodiscard]] Tensor marks(int64_t samples) const {
     constexpr int64_t kOptions = 4;  // of a question, about

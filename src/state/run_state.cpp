@@ -44,6 +44,7 @@ void describe(State& s, Visitor&& field) {
   field("shard_threads", s.shard_threads);
   field("max_steps", s.max_steps);
   field("window_loss", s.window_loss);
+  field("window_measures", s.window_measures);
   field("window_first_step", s.window_first_step);
   field("total_loss", s.total_loss);
   field("total_flos", s.total_flos);
@@ -117,7 +118,8 @@ constexpr std::string_view kCameLater[] = {"memory",
                                            "stream",
                                            "chat_date",
                                            "identity_chat_template",
-                                           "identity_guides"};
+                                           "identity_guides",
+                                           "window_measures"};
 
 constexpr size_t kLongestList = 1 << 20;
 

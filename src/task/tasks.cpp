@@ -20,6 +20,8 @@ const TaskDescriptor& embedding_descriptor();
 const TaskDescriptor& reranker_descriptor();
 const TaskDescriptor& reward_descriptor();
 const TaskDescriptor& decision_descriptor();
+const TaskDescriptor& dpo_descriptor();
+const TaskDescriptor& orpo_descriptor();
 
 namespace {
 
@@ -35,7 +37,9 @@ std::vector<const TaskDescriptor*>& task_table() {
                                                      &embedding_descriptor(),
                                                      &reranker_descriptor(),
                                                      &reward_descriptor(),
-                                                     &decision_descriptor()};
+                                                     &decision_descriptor(),
+                                                     &dpo_descriptor(),
+                                                     &orpo_descriptor()};
   return table;
 }
 
@@ -55,6 +59,10 @@ Tensor Task::first_pass(const Batch& /*batch*/, const TrainingPass& /*pass*/) {
 }
 
 void Task::couple(const Tensor& /*results*/) { FT_CHECK(false, "a task with one pass"); }
+
+Tensor Task::reference(const Batch& /*batch*/, bool /*without_adapter*/) {
+  FT_CHECK(false, "a task without a reference");
+}
 
 std::string library_call(const PythonLibrary& library, const std::string& folder, bool is_adapter) {
   const std::string quoted = "\"" + folder + "\"";

@@ -34,6 +34,7 @@
 #include "train/folder/run_storage.h"
 #include "train/folder/same_experiment.h"
 #include "train/loop/evaluate.h"
+#include "train/loop/reference.h"
 #include "train/loop/trainer.h"
 #include "train/save/best_model.h"
 #include "train/session/session_trackers.h"
@@ -104,12 +105,35 @@ void write_evaluation(const std::string& output_dir, const std::string& name,
   }
 }
 
+// Adds to all data what the starting model says of them.
+void add_reference(const LoadedConfig& config, const AssemblyRequest& request,
+                   const RunState* saved, DataParts& data, ProgressDisplay& progress) {
+  Reference reference(config, request, data, saved, progress);
+  data.reference = reference.identity();
+  data.train_data = reference.add_to(data.train_data, "train_file");
+  data.validation_data = reference.add_to(data.validation_data, "validation_file");
+  data.test_data = reference.add_to(data.test_data, "test_file");
+}
+
+// The same to data that are evaluated alone: with the keys of a training, which say where it
+// starts.
+void add_reference_of_start(const LoadedConfig& config, const AssemblyRequest& request,
+                            Parts& parts, ProgressDisplay& progress) {
+  AssemblyRequest training = training_request(config.args);
+  training.world = request.world;
+  const DataParts start = assemble_data(config, training, progress);
+  Reference reference(config, training, start, nullptr, progress);
+  parts.validation_data = reference.add_to(parts.validation_data, "validation_file");
+  parts.test_data = reference.add_to(parts.test_data, "test_file");
+}
+
 // Evaluates and predicts without training. Returns the metrics of all splits.
 nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const AssemblyRequest& request) {
   const TrainingArgs& args = config.args;
   const bool is_shown = !request.world || request.world->is_first();
   ProgressDisplay progress(is_shown ? progress_mode(args) : ProgressMode::kNone);
   Parts parts = assemble(config, request, progress);
+  if (parts.setup->needs_reference()) add_reference_of_start(config, request, parts, progress);
   if (args.full_determinism && parts.device.is_cpu()) {
     parts.batches_at_once = parts.divided ? 1 : num_threads();  // of a layer that is gathered
   }
@@ -308,6 +332,7 @@ int train_in(RunStorage& storage, const LoadedConfig& asked, const RunOptions& o
     request.memory = decision->choices;
     if (data.four_bits) choose_base_format(budgeted, data);
   }
+  if (data.setup->needs_reference()) add_reference(budgeted, request, saved, data, progress);
   const SessionSetup setup{
       .storage = storage,
       .options = options,

@@ -47,7 +47,8 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
     return keys;
   }
   const bool is_lora = name == "lora.yaml" || name == "qlora.yaml";
-  if (is_lora || name == "chat.yaml") {  // without a base there is no adapter
+  const bool is_dpo = name == "dpo.yaml";
+  if (is_lora || is_dpo || name == "chat.yaml") {  // without a base there is no adapter
     add({"--model_name_or_path", "null", "--use_peft", "false", "--load_in_4bit", "false",
          "--model_type", "llama", "--config_overrides", small_llama});
     if (is_lora) {
@@ -56,7 +57,8 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
       const std::string tasks = source_dir() + "/tests/fixtures/tasks/";
       add({"--tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/causal",
            "--chat_template_path", "alpaca", "--max_seq_length", "256", "--train_file",
-           tasks + "keeper-train.jsonl", "--validation_file", tasks + "keeper-valid.jsonl"});
+           tasks + (is_dpo ? "pairs-train.jsonl" : "keeper-train.jsonl"), "--validation_file",
+           tasks + (is_dpo ? "pairs-valid.jsonl" : "keeper-valid.jsonl")});
     }
     return keys;
   }

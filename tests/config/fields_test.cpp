@@ -33,8 +33,8 @@ std::string read(const std::string& path) {
 std::vector<std::string> declared_members() {
   const std::regex member(R"(^  [A-Za-z][\w:<>]*(?: [\w:<>]+)* (\w+)(?: = [^;]+)?;)");
   std::vector<std::string> names;
-  for (const char* part : {"model", "adapter", "data", "task", "chat", "embedding", "optimizer",
-                           "device", "logging", "checkpoint"}) {
+  for (const char* part : {"model", "adapter", "data", "task", "chat", "embedding", "preference",
+                           "optimizer", "device", "logging", "checkpoint"}) {
     std::istringstream header(
         read(kSource + "/include/finetune/config/" + std::string(part) + "_args.h"));
     std::smatch match;

@@ -47,7 +47,8 @@ for config in "$root"/configs/*; do
       "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,intermediate_size=64"
   fi
   # Their base is a small model instead of the one that must be downloaded.
-  if [ "$name" = lora.yaml ] || [ "$name" = qlora.yaml ] || [ "$name" = chat.yaml ]; then
+  if [ "$name" = lora.yaml ] || [ "$name" = qlora.yaml ] || [ "$name" = chat.yaml ] ||
+    [ "$name" = dpo.yaml ]; then
     [ -d "$folder/base" ] ||
       "$binary" train "$root/configs/clm.yaml" --output_dir "$folder/base" \
         --cache_dir "$folder/cache" --max_steps 1 --save_strategy no --eval_strategy no \
@@ -59,6 +60,10 @@ for config in "$root"/configs/*; do
   if [ "$name" = chat.yaml ]; then
     set -- "$@" --train_file "$root/tests/fixtures/tasks/keeper-train.jsonl" \
       --validation_file "$root/tests/fixtures/tasks/keeper-valid.jsonl" --chat_template_path alpaca
+  fi
+  if [ "$name" = dpo.yaml ]; then
+    set -- "$@" --train_file "$root/tests/fixtures/tasks/pairs-train.jsonl" \
+      --validation_file "$root/tests/fixtures/tasks/pairs-valid.jsonl" --chat_template_path alpaca
   fi
   if [ "$name" = embedding.yaml ]; then
     set -- --train_file "$root/tests/fixtures/tasks/answers-train.jsonl" --text_columns "[question, answer]" \

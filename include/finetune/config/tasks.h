@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,7 @@ struct TaskKeys {
   // once.
   bool metrics_depend_on_data = true;
 
+  std::optional<double> learning_rate = {};  // unset: the key's default
   bool splits_train_file = false;  // without validation_file, a share of train_file is held out
   bool row_is_sample = true;       // each row of a file is one sample, so files can be streamed
   // Samples have max_seq_length tokens: grouping by length is useless.

@@ -19,6 +19,7 @@
 #include "finetune/config/logging_args.h"
 #include "finetune/config/model_args.h"
 #include "finetune/config/optimizer_args.h"
+#include "finetune/config/preference_args.h"
 #include "finetune/config/task_args.h"
 
 namespace finetune {
@@ -43,6 +44,7 @@ struct TrainingArgs : ModelArgs,
                       TaskArgs,
                       ChatArgs,
                       EmbeddingArgs,
+                      PreferenceArgs,
                       LoaderArgs,
                       DurationArgs,
                       OptimizerArgs,

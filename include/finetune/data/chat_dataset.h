@@ -75,6 +75,8 @@ struct ChatSample {
   std::vector<int32_t> labels;  // the id of the same token, or kIgnoredLabel
   int32_t flags = 0;            // of ChatFlag
   chat::RenderedChat rendered;
+  // With completion_only: the end of the prompt's tokens, which are others with the completion.
+  std::vector<int32_t> prompt_rest = {};
 };
 
 // Renders and tokenises one row. Throws Error(kData) without the row's position.

@@ -58,7 +58,8 @@ class MaskedLmCollator final : public Collator {
 
 // Pads on the right. The label of each token is the next token of its sample: a sample's first
 // token is no target, and its last token has no label. Labels in the data are aligned with their
-// own tokens, as in transformers, and are shifted likewise.
+// own tokens, as in transformers, and are shifted likewise. A sample may have several sequences,
+// and values.
 class CausalLmCollator final : public Collator {
  public:
   // Requires: !options.pad_left.

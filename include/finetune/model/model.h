@@ -97,7 +97,7 @@ struct Vocabulary {
 
 // A transformer with a head: it encodes, and losses are made of what it returns (task/). Parameters
 // have the names that transformers uses in checkpoints. A pass records its backward pass if grad
-// mode is on, and has the precision of training if the input has dropout or leaves out the adapter.
+// mode is on, and has the precision of training if it does, has dropout or leaves out the adapter.
 class Model {
  public:
   virtual ~Model() = default;

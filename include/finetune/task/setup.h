@@ -106,6 +106,9 @@ class TaskSetup {
   [[nodiscard]] virtual Results make_results(Split split) const = 0;
   // Returns the folders of other models whose weights the loss depends on.
   [[nodiscard]] virtual std::vector<std::string> guides() const { return {}; }
+  // Whether the loss compares with values of the starting model that are computed before the first
+  // step (Task::reference()).
+  [[nodiscard]] virtual bool needs_reference() const { return false; }
   // Whether the samples of a split that was read have a loss.
   [[nodiscard]] virtual bool has_loss(Split /*split*/) const { return true; }
 };

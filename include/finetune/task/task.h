@@ -35,6 +35,7 @@ struct Outputs {
     int64_t targets = 0;
   };
   std::vector<TermMean> terms = {};
+  std::vector<TermMean> measures = {};  // those of Task::measures()
 };
 
 // What the training step passes to a task with a micro-batch.
@@ -55,11 +56,14 @@ class Task {
   virtual ~Task() = default;
 
   [[nodiscard]] virtual int64_t terms() const = 0;
+  // Names of further terms, which follow those of the loss: their means over an update are logged
+  // with the loss and not learned.
+  [[nodiscard]] virtual std::vector<std::string> measures() const { return {}; }
   // Counts the targets of each term on the host, without touching a device. With class weights a
   // target counts as its weight in fixed-point units, so that sums are exact in any order.
   [[nodiscard]] virtual std::vector<int64_t> count_targets(const Batch& batch) const = 0;
   // Returns each term's sum of losses over its targets, as scalars; undefined for a term without a
-  // target in this batch.
+  // target in this batch. The sums of measures() have no gradient.
   [[nodiscard]] virtual std::vector<Tensor> loss_sums(const Batch& batch,
                                                       const TrainingPass& pass) = 0;
   // A loss that couples the samples of an update, such as a contrastive one, has no gradient before
@@ -75,6 +79,11 @@ class Task {
   // Batch::first_position + r. Undefined: the next batch is the whole update, and there was no
   // first pass.
   virtual void couple(const Tensor& results);
+  // A loss that compares the model with the one that the run started from, the reference (DPO:
+  // Rafailov et al. 2023, eq. 7), reads what the latter says of each sample in Batch::values. This
+  // computes it with the task's own model: [samples, values] float32 on the CPU, without dropout
+  // and gradients. `without_adapter`: of its base.
+  [[nodiscard]] virtual Tensor reference(const Batch& batch, bool without_adapter);
   // Evaluates without dropout and gradients. A batch may have no targets.
   [[nodiscard]] virtual Outputs evaluate(const Batch& batch) = 0;
 };

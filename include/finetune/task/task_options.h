@@ -9,13 +9,14 @@
 #include "finetune/config/data_args.h"
 #include "finetune/config/embedding_args.h"
 #include "finetune/config/key_locations.h"
+#include "finetune/config/preference_args.h"
 #include "finetune/config/task_args.h"
 
 namespace finetune {
 
 // What a task reads of the configuration, with the keys' names. make_task_options() in train/setup
 // fills it.
-struct TaskOptions : DataArgs, LoaderArgs, TaskArgs, ChatArgs, EmbeddingArgs {
+struct TaskOptions : DataArgs, LoaderArgs, TaskArgs, ChatArgs, EmbeddingArgs, PreferenceArgs {
   std::string task = {};
   bool do_eval = false;
   int64_t seed = 42;

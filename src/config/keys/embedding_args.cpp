@@ -12,19 +12,37 @@ void EmbeddingArgs::describe(FieldList& field) {
       "Columns of the texts of a sample, in their order: anchor, positive, negatives (embedding), "
       "query and documents (reranker); a column may hold lists. Unset: all columns with text.",
       {.resume = ResumePolicy::kFree});
-  field(
-      "loss_type", &EmbeddingArgs::loss_type,
-      "The loss, under sentence-transformers' name. embedding; unset: CoSENTLoss for pairs with a "
-      "score, else MultipleNegativesRankingLoss; a loss that compares samples compares those of "
-      "the whole update, however it is split. reranker; unset: LambdaLoss for lists with labels, "
-      "else BinaryCrossEntropyLoss.",
-      {.choices = {"MultipleNegativesRankingLoss", "CachedMultipleNegativesRankingLoss",
-                   "MultipleNegativesSymmetricRankingLoss",
-                   "CachedMultipleNegativesSymmetricRankingLoss", "CoSENTLoss", "AnglELoss",
-                   "CosineSimilarityLoss", "ContrastiveLoss", "OnlineContrastiveLoss",
-                   "TripletLoss", "MarginMSELoss", "GISTEmbedLoss", "CachedGISTEmbedLoss",
-                   "BinaryCrossEntropyLoss", "MSELoss", "ListNetLoss", "RankNetLoss", "LambdaLoss"},
-       .resume = ResumePolicy::kFixed});
+  field("loss_type", &EmbeddingArgs::loss_type,
+        "The loss, under sentence-transformers' or TRL's name. embedding; unset: CoSENTLoss for "
+        "pairs with a "
+        "score, else MultipleNegativesRankingLoss; a loss that compares samples compares those of "
+        "the whole update, however it is split. reranker; unset: LambdaLoss for lists with labels, "
+        "else BinaryCrossEntropyLoss. dpo: sigmoid (also if unset), hinge, ipo, sigmoid_norm or "
+        "robust.",
+        {.choices = {"MultipleNegativesRankingLoss",
+                     "CachedMultipleNegativesRankingLoss",
+                     "MultipleNegativesSymmetricRankingLoss",
+                     "CachedMultipleNegativesSymmetricRankingLoss",
+                     "CoSENTLoss",
+                     "AnglELoss",
+                     "CosineSimilarityLoss",
+                     "ContrastiveLoss",
+                     "OnlineContrastiveLoss",
+                     "TripletLoss",
+                     "MarginMSELoss",
+                     "GISTEmbedLoss",
+                     "CachedGISTEmbedLoss",
+                     "BinaryCrossEntropyLoss",
+                     "MSELoss",
+                     "ListNetLoss",
+                     "RankNetLoss",
+                     "LambdaLoss",
+                     "sigmoid",
+                     "hinge",
+                     "ipo",
+                     "sigmoid_norm",
+                     "robust"},
+         .resume = ResumePolicy::kFixed});
   field(
       "loss_kwargs", &EmbeddingArgs::loss_kwargs,
       "Arguments of loss_type as in sentence-transformers: {scale: 20.0} of the ranking losses, "

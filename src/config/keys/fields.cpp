@@ -13,6 +13,7 @@ void TrainingArgs::describe(FieldList& field) {
   TaskArgs::describe(field);
   ChatArgs::describe(field);
   EmbeddingArgs::describe(field);
+  PreferenceArgs::describe(field);
   LoaderArgs::describe(field);
   DurationArgs::describe(field);
   OptimizerArgs::describe(field);

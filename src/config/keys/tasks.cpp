@@ -21,6 +21,8 @@ const TaskKeys& embedding_keys();
 const TaskKeys& reranker_keys();
 const TaskKeys& reward_keys();
 const TaskKeys& decision_keys();
+const TaskKeys& dpo_keys();
+const TaskKeys& orpo_keys();
 
 namespace {
 
@@ -46,7 +48,9 @@ std::vector<const TaskKeys*>& task_key_table() {
                                                &embedding_keys(),
                                                &reranker_keys(),
                                                &reward_keys(),
-                                               &decision_keys()};
+                                               &decision_keys(),
+                                               &dpo_keys(),
+                                               &orpo_keys()};
   return table;
 }
 

@@ -9,6 +9,7 @@
 #include "finetune/base/text.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/config/schedule_names.h"
+#include "finetune/config/tasks.h"
 
 namespace finetune {
 namespace {
@@ -50,6 +51,12 @@ void derive_as_transformers(TrainingArgs& args) {
 
 // Metrics that are better where they are smaller; the first is transformers' rule.
 constexpr std::array kErrorMetrics = {"loss", "brier", "ece", "nll", "score_mae"};
+
+// Comparing answers needs smaller steps than learning them.
+void derive_learning_rate(LoadedConfig& config) {
+  const std::optional<double>& own = task_keys(config.args.task).learning_rate;
+  if (own && !config.is_set("learning_rate")) config.args.learning_rate = *own;
+}
 
 // In addition to transformers' rule: early stopping and save_strategy "best" need a metric too.
 // There the first fails an assertion and the second never saves.
@@ -148,6 +155,7 @@ void note_paged_optimizer(LoadedConfig& config) {
 void derive(LoadedConfig& config, Problems& problems) {
   refuse_two_checkpointings(config, problems);
   derive_as_transformers(config.args);
+  derive_learning_rate(config);
   check_techniques(config, problems);
   check_session(config, problems);
   derive_metric(config.args);

@@ -100,11 +100,14 @@ CausalLmCollator::CausalLmCollator(PaddingOptions options) : options_(options) {
 void CausalLmCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples,
                                Batch& batch) const {
   pad(dataset, samples, options_, batch);
-  FT_CHECK(batch.choices == 1, "language modelling has no choices");
   batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
   for (int64_t row = 0; row < batch.rows; ++row) {
-    const Example example = dataset.get(samples[static_cast<size_t>(row)].index);
+    const int64_t index = samples[static_cast<size_t>(row / batch.choices)].index;
+    const Example example = dataset.get(index, row % batch.choices);
     const RowCells cells = cells_of(batch, row, example.input_ids.size(), options_.pad_left);
+    if (row % batch.choices == 0) {
+      batch.values.insert(batch.values.end(), example.values.begin(), example.values.end());
+    }
     if (cells.size < 2) continue;
     const RowCells learned = {.begin = cells.begin, .size = cells.size - 1};
     if (!example.labels.empty()) {

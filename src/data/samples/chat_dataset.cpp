@@ -84,7 +84,8 @@ void ignore_prompt(ChatSample& sample, const Tokenizer& tokenizer) {
       tokenize(tokenizer, *sample.rendered.prompt, sample.rendered.is_plain).ids;
   const auto differs = std::ranges::mismatch(prompt, sample.ids).in1 - prompt.begin();
   std::fill_n(sample.labels.begin(), differs, kIgnored);
-  if (differs < std::ssize(prompt)) sample.flags |= kPromptDiffers;
+  sample.prompt_rest.assign(prompt.begin() + differs, prompt.end());
+  if (!sample.prompt_rest.empty()) sample.flags |= kPromptDiffers;
 }
 
 class ChatEncoder {

@@ -6,16 +6,12 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
-#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
-#include "finetune/chat/chat_renderer.h"
 #include "finetune/data/chat_dataset.h"
 #include "finetune/data/data_files.h"
-#include "finetune/task/chat_tokens.h"
-#include "task/generate/generation_config.h"
 #include "task/loss/words_task.h"
 #include "task/setup/causal_setup.h"
-#include "task/setup/labelled_setup.h"
+#include "task/setup/chat_setup.h"
 #include "task/sft/generated_samples.h"
 #include "task/sft/sft.h"
 
@@ -45,17 +41,15 @@ class SftMetrics final : public Metrics {
 };
 
 // Sets up the task as TRL's SFTTrainer does.
-class SftSetup final : public LabelledSetup {
+class SftSetup final : public ChatSetup {
  public:
   explicit SftSetup(const SetupContext& context)
-      : LabelledSetup(context, 1024), template_(context.chat_template) {
-    if (!is_causal(context.model)) {
-      refuse_key(context.options.locations, "task",
-                 "sft trains decoders, and a " + context.model.model_type +
-                     " predicts masked words; start from a decoder");
-    }
+      : ChatSetup(context, masks(context.options),
+                  {{"assistant_only", context.options.assistant_only_loss},
+                   {"turns", context.options.train_turns},
+                   {"instruction", context.options.instruction_template.value_or("")},
+                   {"response", context.options.response_template.value_or("")}}) {
     warn_about_keys_without_effect();
-    make_renderer();
   }
 
   // Samples that are cut are counted when they are read; wrapped ones are not cut.
@@ -68,8 +62,8 @@ class SftSetup final : public LabelledSetup {
     if (options.names == chat::ConversationNames{} && !args().skip_bad_rows) {
       static_cast<void>(columns_of(split, RowTask::kChat));
     }
-    options.renderer = renderer_;
-    options.renderer_identity = identity_;
+    options.renderer = renderer();
+    options.renderer_identity = renderer_identity();
     options.completion_only = args().completion_only_loss.value_or(true);
     options.special_tokens_as_text = args().special_tokens_in_text == "text";
     options.skip_bad_rows = args().skip_bad_rows;
@@ -78,7 +72,7 @@ class SftSetup final : public LabelledSetup {
     announce(split, *data);
     if (split == Split::kValidation && args().generate_samples > 0) {
       samples_ = std::make_unique<const GeneratedSamples>(
-          files_of(split).files, options, options.names, *renderer_, context().tokenizer,
+          files_of(split).files, options, options.names, *renderer(), context().tokenizer,
           context().model, args().generate_samples);
       if (samples_->size() == 0) {
         log::warning(context().options.locations.where("generate_samples") +
@@ -92,10 +86,6 @@ class SftSetup final : public LabelledSetup {
 
   [[nodiscard]] int64_t packed_length() const override {
     return args().packing && !wraps() ? max_seq_length() : 0;
-  }
-
-  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
-    return make_causal_lm_collator(context(), max_seq_length());
   }
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
@@ -113,23 +103,6 @@ class SftSetup final : public LabelledSetup {
     return samples_->answer(dynamic_cast<Model&>(model), device, end_ids(config_in(of_start)));
   }
 
-  // The template that was used, and the tokens that end an answer.
-  [[nodiscard]] Files model_files(const Files& of_start) const override {
-    Files files;
-    if (template_ != nullptr) {
-      files.emplace_back(kChatTemplateFile, with_defaults(template_->joined_text()));
-    }
-    Json config = config_in(of_start);
-    const std::vector<int64_t> ends = end_ids(config);
-    if (ends.size() == 1) {
-      config["eos_token_id"] = ends.front();
-    } else if (!ends.empty()) {
-      config["eos_token_id"] = ends;
-    }
-    files.emplace_back(kGenerationConfigFile, config.dump(2) + "\n");
-    return files;
-  }
-
  private:
   void warn_about_keys_without_effect() const {
     const KeyLocations& locations = context().options.locations;
@@ -141,7 +114,6 @@ class SftSetup final : public LabelledSetup {
     warn("generate_samples",
          !args().validation_file.empty() || args().validation_split_percentage > 0,
          "validation_file");
-    warn("chat_template_kwargs", template_ != nullptr, "a chat template");
   }
 
   [[nodiscard]] bool wraps() const {
@@ -165,42 +137,14 @@ class SftSetup final : public LabelledSetup {
     return names;
   }
 
-  void make_renderer() {
-    chat::RenderOptions options = chat_render_options(
-        context().tokenizer, args().chat_template_kwargs.text,
-        context().options.locations.where("chat_template_kwargs") + ": chat_template_kwargs");
-    options.date = parse_chat_date(context().chat_date);
-    options.assistant_only = args().assistant_only_loss;
-    options.turns = args().train_turns == "last" ? chat::TurnChoice::kLast : chat::TurnChoice::kAll;
-    options.instruction_template = args().instruction_template.value_or("");
-    options.response_template = args().response_template.value_or("");
-    const bool uses_date = template_ != nullptr && (template_->uses("strftime_now") ||
-                                                    template_->for_tools().uses("strftime_now"));
-    identity_ = Json{{"version", 2},
-                     {"template", template_ != nullptr ? template_->joined_text() : ""},
-                     {"kwargs", args().chat_template_kwargs.text},
-                     {"date", uses_date ? context().chat_date : ""},
-                     {"assistant_only", options.assistant_only},
-                     {"turns", args().train_turns},
-                     {"instruction", options.instruction_template},
-                     {"response", options.response_template}}
-                    .dump();
-    renderer_ = std::make_shared<const chat::ChatRenderer>(template_, std::move(options));
-    log_template();
-  }
-
-  void log_template() const {
-    if (template_ == nullptr) return;
-    const std::string& end = renderer_->stop_token();
-    const auto id = end.empty() ? std::nullopt : context().tokenizer.token_to_id(end);
-    const std::string& where = template_->where();
-    log::info((where.starts_with("chat template") ? where : "chat template: " + where) +
-              (end.empty() ? "" : "; an answer ends with '" + end + "'"));
-    if (!id && renderer_->is_probed()) {
-      log::warning(template_->where() +
-                   ": no special token of the tokenizer ends an answer, so that the model may not "
-                   "learn to stop; use a template of this tokenizer");
-    }
+  // Which masks the renderer is asked for.
+  static chat::RenderOptions masks(const TaskOptions& args) {
+    chat::RenderOptions options;
+    options.assistant_only = args.assistant_only_loss;
+    options.turns = args.train_turns == "last" ? chat::TurnChoice::kLast : chat::TurnChoice::kAll;
+    options.instruction_template = args.instruction_template.value_or("");
+    options.response_template = args.response_template.value_or("");
+    return options;
   }
 
   void announce(Split split, const ChatDataset& data) const {
@@ -249,8 +193,8 @@ class SftSetup final : public LabelledSetup {
         "is not wanted",
         "samples have empty answers: the model learns to end them at once; leave the rows out if "
         "that is not wanted");
-    if (counts.samples > 0 && counts.learns_end == 0 && !renderer_->stop_token().empty()) {
-      log::warning("in no sample is '" + renderer_->stop_token() +
+    if (counts.samples > 0 && counts.learns_end == 0 && !renderer()->stop_token().empty()) {
+      log::warning("in no sample is '" + renderer()->stop_token() +
                    "' learned, which ends an answer: the model will not stop by itself; "
                    "{% generation %}, or the markers' texts, should contain it");
     }
@@ -271,54 +215,6 @@ class SftSetup final : public LabelledSetup {
                        static_cast<int64_t>(share));
   }
 
-  // Puts chat_template_kwargs into the template as defaults, so that the model is asked as it was
-  // taught by programs that do not know them.
-  [[nodiscard]] std::string with_defaults(const std::string& text) const {
-    const std::string& kwargs = args().chat_template_kwargs.text;
-    if (kwargs.empty()) return text;
-    std::string defaults;
-    const Json json = parse_json(kwargs, "chat_template_kwargs");
-    for (const auto& [name, value] : json.items()) {
-      defaults += "{% if " + name + " is not defined %}{% set " + name + " = " +
-                  chat::to_repr(chat::Value::from_json(value)).str() + " %}{% endif %}\n";
-    }
-    return defaults + text;
-  }
-
-  // Returns generation_config.json of the starting model; an empty object if it has none.
-  [[nodiscard]] static Json config_in(const Files& of_start) {
-    for (const auto& [name, content] : of_start) {
-      if (name == kGenerationConfigFile) return parse_json(content, name);
-    }
-    return Json::object();
-  }
-
-  // Returns every token that ends an answer; `config`: of the starting model.
-  [[nodiscard]] std::vector<int64_t> end_ids(const Json& config) const {
-    std::vector<int64_t> ends;
-    const auto add = [&](int64_t id) {
-      if (std::ranges::find(ends, id) == ends.end()) ends.push_back(id);
-    };
-    const Json known = config.value("eos_token_id", Json());
-    if (known.is_number_integer()) add(known.get<int64_t>());
-    for (const Json& id : known.is_array() ? known : Json::array()) {
-      if (id.is_number_integer()) add(id.get<int64_t>());
-    }
-    if (ends.empty()) {
-      for (const int64_t id : eos_token_ids_of(context().model)) add(id);
-    }
-    const std::string& end = renderer_->stop_token();
-    if (!end.empty()) {
-      if (const auto id = context().tokenizer.token_to_id(end)) add(*id);
-    }
-    const auto& eos = context().tokenizer.special_tokens().eos;
-    if (eos && eos->id >= 0) add(eos->id);
-    return ends;
-  }
-
-  std::shared_ptr<const chat::ChatTemplate> template_;  // null: the tokenizer has none
-  std::shared_ptr<const chat::ChatRenderer> renderer_;
-  std::string identity_;
   std::unique_ptr<const GeneratedSamples> samples_;  // null: none are asked for
 };
 

@@ -102,7 +102,8 @@ nlohmann::ordered_json named_metrics(const std::string& prefix, const MeanLoss& 
                                      const Metrics& own, const TrainingArgs& args, bool has_loss) {
   nlohmann::ordered_json metrics;
   if (has_loss) metrics[prefix + "_loss"] = loss.mean();
-  if (task_of(args.task).learns_next_words) {
+  const TaskDescriptor& task = task_of(args.task);
+  if (task.learns_next_words && !task.compares_sequences) {
     metrics[prefix + "_perplexity"] = std::exp(loss.mean());
   }
   if (args.prediction_loss_only) return metrics;

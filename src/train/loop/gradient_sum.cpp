@@ -47,7 +47,8 @@ class SumOverRanks : public GradientSum {
 
   void begin(const Update& update) final {
     clear();
-    losses_.assign(static_cast<size_t>(run_.split.micro_batches()), 0.0);
+    figures_of_one_ = 1 + run_.parts.task->measures().size();
+    figures_.assign(static_cast<size_t>(run_.split.micro_batches()) * figures_of_one_, 0.0);
     next_ = static_cast<size_t>(run_.split.accumulation * run_.world().rank());
     left_ = update.batches.size();
     has_gradient_.assign(store().trained().size(), 0.0);
@@ -69,9 +70,10 @@ class SumOverRanks : public GradientSum {
 
   bool add(std::span<const Batch> batches, const Backward& backward) override {
     left_ -= batches.size();
-    const std::span<double> losses = std::span(losses_).subspan(next_, batches.size());
+    const std::span<double> figures =
+        std::span(figures_).subspan(next_ * figures_of_one_, batches.size() * figures_of_one_);
     try {
-      compute(batches, backward, losses);
+      compute(batches, backward, figures);
     } catch (...) {
       const std::exception_ptr failure = std::current_exception();
       if (run_.world().size() == 1 || !is_lack_of_memory(failure)) throw;
@@ -79,7 +81,7 @@ class SumOverRanks : public GradientSum {
       return false;
     }
     next_ += batches.size();
-    for (const double loss : losses) summed_.loss += loss;
+    for (size_t i = 0; i < batches.size(); ++i) summed_.loss += figures[i * figures_of_one_];
     return std::isfinite(summed_.loss);
   }
 
@@ -91,6 +93,7 @@ class SumOverRanks : public GradientSum {
     reduce();
     share();
     if (!summed_.stopped) complete();
+    sum_measures();
     return summed_;
   }
 
@@ -116,11 +119,15 @@ class SumOverRanks : public GradientSum {
   [[nodiscard]] bool is_out_of_memory() const { return out_of_memory_ != nullptr; }
 
   virtual void open() {}
-  // Computes gradients and losses of these micro-batches.
+  // Computes gradients and figures of these micro-batches.
   virtual void compute(std::span<const Batch> batches, const Backward& backward,
-                       std::span<double> losses) {
+                       std::span<double> figures) {
     const OneThread guard(run_.is_one_threaded());
-    losses[0] = backward(batches[0]);
+    backward(batches[0], figures);
+  }
+  // Of all figures of some micro-batches those of one.
+  [[nodiscard]] std::span<double> figures_of(std::span<double> figures, size_t micro_batch) const {
+    return figures.subspan(micro_batch * figures_of_one_, figures_of_one_);
   }
   // Called before the ranks exchange their stops, also if this rank stopped.
   virtual void reduce() {}
@@ -141,27 +148,36 @@ class SumOverRanks : public GradientSum {
   void share() {
     if (run_.world().size() == 1) return;
     std::vector<double> message = {summed_.stopped ? 1.0 : 0.0, out_of_memory_ ? 1.0 : 0.0};
-    message.insert(message.end(), losses_.begin(), losses_.end());
+    message.insert(message.end(), figures_.begin(), figures_.end());
     message.insert(message.end(), has_gradient_.begin(), has_gradient_.end());
     run_.world().sum(message);
     if (message[1] > 0.0) {
       if (out_of_memory_) std::rethrow_exception(std::exchange(out_of_memory_, nullptr));
       throw std::bad_alloc();  // as on the rank that is out of memory
     }
-    const auto of_losses = message.begin() + 2;
-    const auto of_gradients = of_losses + static_cast<std::ptrdiff_t>(losses_.size());
-    losses_.assign(of_losses, of_gradients);
+    const auto of_figures = message.begin() + 2;
+    const auto of_gradients = of_figures + static_cast<std::ptrdiff_t>(figures_.size());
+    figures_.assign(of_figures, of_gradients);
     has_gradient_.assign(of_gradients, message.end());
     // Summed in the order of one rank, so that the bits are equal.
     summed_.loss = 0.0;
-    for (const double loss : losses_) summed_.loss += loss;
+    for (size_t i = 0; i < figures_.size(); i += figures_of_one_) summed_.loss += figures_[i];
     summed_.stopped = message[0] > 0.0;
     if (summed_.stopped) note_stop();
   }
 
-  std::vector<double> losses_;  // by micro-batch of all ranks; 0 for those of other ranks
-  size_t next_ = 0;             // index of this rank's next one
-  size_t left_ = 0;             // micro-batches that this rank has not added yet
+  void sum_measures() {
+    summed_.measures.assign(figures_of_one_ - 1, 0.0);
+    for (size_t i = 0; i < figures_.size(); ++i) {
+      const size_t figure = i % figures_of_one_;
+      if (figure > 0) summed_.measures[figure - 1] += figures_[i];
+    }
+  }
+
+  size_t figures_of_one_ = 1;
+  std::vector<double> figures_;  // by micro-batch of all ranks; 0 for those of other ranks
+  size_t next_ = 0;              // index of this rank's next one
+  size_t left_ = 0;              // micro-batches that this rank has not added yet
   std::exception_ptr out_of_memory_;
   Summed summed_;
 };
@@ -286,12 +302,12 @@ class ShardedSum final : public SumOverRanks {
   }
 
   void compute(std::span<const Batch> batches, const Backward& backward,
-               std::span<double> losses) override {
+               std::span<double> figures) override {
     std::vector<std::vector<Tensor>> gradients(batches.size());
     const auto compute_one = [&](int64_t i) {
       const auto index = static_cast<size_t>(i);
       const SeparateGradients separate(store().gradients(), gradients[index]);
-      losses[index] = backward(batches[index]);
+      backward(batches[index], figures_of(figures, index));
     };
     const auto count = static_cast<int64_t>(batches.size());
     if (run_.is_one_threaded()) {
@@ -373,8 +389,8 @@ class DividedSum final : public SumOverRanks {
   }
 
   void compute(std::span<const Batch> batches, const Backward& backward,
-               std::span<double> losses) override {
-    SumOverRanks::compute(batches, backward, losses);
+               std::span<double> figures) override {
+    SumOverRanks::compute(batches, backward, figures);
     if (!small_) return;
     std::vector<Tensor> gradients;
     for_each_small([&](size_t i, Parameter& parameter) {

@@ -11,13 +11,15 @@
 
 namespace finetune {
 
-// The backward pass of one micro-batch: adds its gradients to the parameter store and returns its
-// part of the update's loss. If that is not finite, no gradient was added.
-using Backward = std::function<double(const Batch&)>;
+// The backward pass of one micro-batch: adds its gradients to the parameter store. `figures`: its
+// part of the update's loss, then of each of Task::measures(). If the loss is not finite, no
+// gradient was added.
+using Backward = std::function<void(const Batch&, std::span<double> figures)>;
 
 // The result of an update's sum, equal on all ranks.
 struct Summed {
-  double loss = 0.0;     // of the whole update
+  double loss = 0.0;  // of the whole update
+  std::vector<double> measures = {};
   bool stopped = false;  // a rank was asked to stop: the update is discarded
 };
 

@@ -79,10 +79,12 @@ std::string OutputsExchange::to_bytes(const Outputs& outputs, bool best_alone) {
   bytes.put(outputs.loss);
   bytes.put(outputs.targets);
   bytes.put(outputs.entropy);
-  bytes.put(static_cast<int64_t>(outputs.terms.size()));
-  for (const Outputs::TermMean& term : outputs.terms) {
-    bytes.put(term.mean);
-    bytes.put(term.targets);
+  for (const auto* means : {&outputs.terms, &outputs.measures}) {
+    bytes.put(static_cast<int64_t>(means->size()));
+    for (const Outputs::TermMean& term : *means) {
+      bytes.put(term.mean);
+      bytes.put(term.targets);
+    }
   }
   const bool has_best = best_alone && outputs.logits.defined();
   bytes.put_tensor(has_best ? Tensor() : outputs.logits);
@@ -97,10 +99,12 @@ Outputs OutputsExchange::from_bytes(const std::string& text) {
   outputs.loss = reader.get<double>();
   outputs.targets = reader.get<int64_t>();
   outputs.entropy = reader.get<double>();
-  outputs.terms.resize(static_cast<size_t>(reader.get<int64_t>()));
-  for (Outputs::TermMean& term : outputs.terms) {
-    term.mean = reader.get<double>();
-    term.targets = reader.get<int64_t>();
+  for (auto* means : {&outputs.terms, &outputs.measures}) {
+    means->resize(static_cast<size_t>(reader.get<int64_t>()));
+    for (Outputs::TermMean& term : *means) {
+      term.mean = reader.get<double>();
+      term.targets = reader.get<int64_t>();
+    }
   }
   outputs.logits = reader.get_tensor();
   outputs.next_sentence_logits = reader.get_tensor();

@@ -159,14 +159,19 @@ void Trainer::accept(const StepReport& report) {
 
 void Trainer::count_loss(const StepReport& report) {
   RunState& state = run_.state;
+  const size_t measures = run_.parts.task->measures().size();
+  state.window_measures.resize(measures, 0.0);
   if (!report.fault && !report.left_out) {
     state.window_loss += report.loss;
+    for (size_t i = 0; i < measures; ++i) state.window_measures[i] += report.measures[i];
     return;
   }
   ++state.divergence.skipped_updates;
   // As with transformers' logging_nan_inf_filter, the mean of the other losses takes its place.
   const int64_t others = state.step - 1 - state.window_first_step;
-  if (others > 0) state.window_loss += state.window_loss / static_cast<double>(others);
+  if (others == 0) return;
+  state.window_loss += state.window_loss / static_cast<double>(others);
+  for (double& sum : state.window_measures) sum += sum / static_cast<double>(others);
 }
 
 // A stop during the evaluation leaves it pending; the next session starts with it.

@@ -11,7 +11,7 @@ std::span<const Batch> Update::group(size_t first, size_t at_once) const {
 }
 
 Targets Targets::count(const Task& task, const Update& update, World& world) {
-  const auto terms = static_cast<size_t>(task.terms());
+  const size_t terms = static_cast<size_t>(task.terms()) + task.measures().size();
   // One message: targets, tokens, tokens with padding, and whether this rank has targets of each
   // term.
   std::vector<int64_t> message(2 * terms + 2, 0);

@@ -20,8 +20,8 @@ struct Update {
   [[nodiscard]] std::span<const Batch> group(size_t first, size_t at_once) const;
 };
 
-// The denominators of an update's losses: the number of targets of each term of the task, over the
-// whole update and all ranks. Accumulation therefore equals one large batch.
+// The denominators of an update's losses: the number of targets of each term of the task, measures
+// included, over the whole update and all ranks. Accumulation therefore equals one large batch.
 struct Targets {
   std::vector<int64_t> own;    // of this rank
   std::vector<int64_t> all;    // of all ranks

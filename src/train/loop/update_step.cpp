@@ -78,7 +78,7 @@ StepReport UpdateStep::run() {
   check_data(update, targets);
   const std::vector<double> scales =
       targets.scales(loss_scale(), run_.args.average_tokens_across_devices);
-  queued_losses_.clear();
+  queued_figures_.clear();
   sum_->begin(update);
   if (couple(update, scales)) {
     add_micro_batches(update, scales);
@@ -88,6 +88,7 @@ StepReport UpdateStep::run() {
   const Summed summed = sum_->finish();
   if (summed.stopped) return {.interrupted = true};
   report.loss = summed.loss;
+  report.measures = summed.measures;
   report.tokens = targets.tokens;
   report.padded_tokens = targets.padded_tokens;
   apply(report);
@@ -170,7 +171,9 @@ TrainingPass UpdateStep::pass_of(const Batch& batch, const std::vector<double>& 
 
 // Adds groups of micro-batches until a stop is requested or more of them are useless.
 void UpdateStep::add_micro_batches(const Update& update, const std::vector<double>& scales) {
-  const auto backward_of = [&](const Batch& batch) { return backward(batch, scales); };
+  const auto backward_of = [&](const Batch& batch, std::span<double> figures) {
+    backward(batch, scales, figures);
+  };
   const size_t at_once = sum_->at_once();
   for (size_t round = 0; round < sum_->rounds(update); ++round) {
     watch_.begin(SessionClock::Unit::kMicroBatch, saving_.is_busy());
@@ -189,40 +192,48 @@ StepReport UpdateStep::leave_out(StepReport report) const {
   return report;
 }
 
-// Adds the gradients of a micro-batch and returns its part of the update's loss. If that is not
-// finite, the gradients are useless.
-double UpdateStep::backward(const Batch& batch, const std::vector<double>& scales) {
+// Adds the gradients of a micro-batch. If its loss is not finite, they are useless.
+void UpdateStep::backward(const Batch& batch, const std::vector<double>& scales,
+                          std::span<double> figures) {
   const TrainingPass pass = pass_of(batch, scales);
   run_.store().gradients().begin_micro_batch({.seed = pass.dropout.seed,
                                               .update = pass.dropout.update,
                                               .first_position = pass.dropout.first_position});
   const std::vector<Tensor> sums = run_.parts.task->loss_sums(batch, pass);
+  const auto terms = static_cast<size_t>(run_.parts.task->terms());
   Tensor share;  // terms share one graph, so one backward pass is enough
-  for (size_t term = 0; term < sums.size(); ++term) {
+  for (size_t term = 0; term < terms; ++term) {
     if (!sums[term].defined()) continue;
     const Tensor part = sums[term] * scales[term];
     share = share.defined() ? share + part : part;
   }
-  if (!share.defined()) return 0.0;
+  if (!share.defined()) return;
+  std::vector<Tensor> parts = {share.detach()};
+  for (size_t term = terms; term < sums.size(); ++term) parts.push_back(sums[term] * scales[term]);
   const bool in_backward = run_.args.optimizer_in_backward;
   // Reading the loss waits for the device, so the backward pass is queued first, and with one
   // process everything up to the gradients' norm.
   if (!in_backward && !run_.parts.device.is_cpu()) {
     share.backward();
-    if (run_.world().size() > 1) return share.item<double>() / loss_scale();
-    queued_losses_.push_back(share.detach());
-    return 0.0;
+    const Tensor queued = parts.size() == 1 ? parts.front().view({1}) : at::stack(parts);
+    if (run_.world().size() == 1) return queued_figures_.push_back(queued);
+    const Tensor host = queued.cpu();
+    for (size_t i = 0; i < figures.size(); ++i) {
+      figures[i] = host[static_cast<int64_t>(i)].item<double>() / loss_scale();
+    }
+    return;
   }
-  const double loss = share.item<double>();
-  const double unscaled = loss / loss_scale();
+  for (size_t i = 0; i < figures.size(); ++i) {
+    figures[i] = parts[i].item<double>() / loss_scale();
+  }
+  const double unscaled = figures[0];
   // Weights that are updated in the backward pass must not see NaN, Inf, or a spike.
   const bool is_faulty =
       in_backward ? has_faulty_loss(run_.divergence_options(), run_.state.divergence, unscaled)
-                  : !std::isfinite(loss);
-  if (is_faulty) return unscaled;
+                  : !std::isfinite(unscaled);
+  if (is_faulty) return;
   if (in_backward) saving_.before_update();
   share.backward();
-  return unscaled;
 }
 
 // Scales, clips and checks the gradients, and updates.
@@ -233,14 +244,16 @@ void UpdateStep::apply(StepReport& report) {
     report.grad_norm = std::sqrt(released_.squares);
   } else {
     // The wait for the norm is one for the losses as well.
-    const Tensor losses = queued_losses();
+    const Tensor queued = queued_figures();
     const double norm = run_.parts.divided ? gradient_norm(run_.store(), run_.world())
                                            : gradient_norm(run_.store());
     const SharedNorm shared = share_norm(run_.world(), norm / loss_scale());
     report.grad_norm = shared.norm;
     report.stop_came = shared.stops;
-    for (int64_t i = 0; losses.defined() && i < losses.numel(); ++i) {
-      report.loss += losses[i].item<double>() / loss_scale();
+    for (int64_t i = 0; queued.defined() && i < queued.numel(); ++i) {
+      const double value = queued[i].item<double>() / loss_scale();
+      const auto figure = static_cast<size_t>(i) % (1 + report.measures.size());
+      (figure == 0 ? report.loss : report.measures[figure - 1]) += value;
     }
   }
   report.fault =
@@ -252,11 +265,11 @@ void UpdateStep::apply(StepReport& report) {
   watch_.end(SessionClock::Unit::kUpdate);
 }
 
-// Starts a copy of the micro-batches' losses to the host, which later work on the device ends.
-Tensor UpdateStep::queued_losses() const {
-  if (queued_losses_.empty()) return {};
-  const bool is_one = queued_losses_.size() == 1;
-  const Tensor all = is_one ? queued_losses_.front().view({1}) : at::stack(queued_losses_);
+// Starts a copy of the micro-batches' figures to the host, which later work on the device ends.
+Tensor UpdateStep::queued_figures() const {
+  if (queued_figures_.empty()) return {};
+  const bool is_one = queued_figures_.size() == 1;
+  const Tensor all = is_one ? queued_figures_.front() : at::cat(queued_figures_);
   const Tensor host = at::empty(all.sizes(), host_options(all.scalar_type(), all.device()));
   host.copy_(all, /*non_blocking=*/features_of(all.device()).pinned);
   return host;

@@ -16,6 +16,7 @@ namespace finetune {
 // The result of an update.
 struct StepReport {
   double loss = 0.0;
+  std::vector<double> measures = {};  // of Task::measures()
   double grad_norm = 0.0;
   double learning_rate = 0.0;
   int64_t tokens = 0;
@@ -65,9 +66,9 @@ class UpdateStep {
   [[nodiscard]] bool couple(const Update& update, const std::vector<double>& scales);
   [[nodiscard]] TrainingPass pass_of(const Batch& batch, const std::vector<double>& scales) const;
   void add_micro_batches(const Update& update, const std::vector<double>& scales);
-  double backward(const Batch& batch, const std::vector<double>& scales);
+  void backward(const Batch& batch, const std::vector<double>& scales, std::span<double> figures);
   void apply(StepReport& report);
-  [[nodiscard]] Tensor queued_losses() const;
+  [[nodiscard]] Tensor queued_figures() const;
   void apply_gradients(StepReport& report);
   void note_overflow(StepReport& report);
   void update_in_backward();
@@ -79,10 +80,10 @@ class UpdateStep {
   std::unique_ptr<GradientSum> sum_;
   SumKind kind_ = SumKind::kAlone;
   Released released_;
-  std::vector<Tensor> queued_losses_;  // of micro-batches, on the device; not read yet
-  int64_t without_target_ = 0;         // updates in a row, of this session
-  bool was_looked_at_ = false;         // the first update of the session
-  bool is_updating_ = false;           // weights or states may be half changed
+  std::vector<Tensor> queued_figures_;  // of micro-batches, on the device; not read yet
+  int64_t without_target_ = 0;          // updates in a row, of this session
+  bool was_looked_at_ = false;          // the first update of the session
+  bool is_updating_ = false;            // weights or states may be half changed
 };
 
 }  // namespace finetune

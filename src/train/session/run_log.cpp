@@ -82,11 +82,16 @@ void RunLog::log(Json values) {
 
 void RunLog::log_window() {
   RunState& state = run_.state;
-  const double loss = state.window_loss / static_cast<double>(state.step - state.window_first_step);
+  const auto steps = static_cast<double>(state.step - state.window_first_step);
+  const double loss = state.window_loss / steps;
   Json values;
   values["loss"] = loss;
   values["grad_norm"] = state.last_grad_norm;
   values["learning_rate"] = state.last_learning_rate;
+  const std::vector<std::string> measures = run_.parts.task->measures();
+  for (size_t i = 0; i < std::min(measures.size(), state.window_measures.size()); ++i) {
+    values[measures[i]] = state.window_measures[i] / steps;
+  }
   close_window();
   log(std::move(values));
   run_.progress.log(state.step, {.loss = loss,
@@ -102,6 +107,7 @@ void RunLog::close_window() {
   RunState& state = run_.state;
   state.total_loss += state.window_loss;
   state.window_loss = 0.0;
+  state.window_measures.clear();
   state.window_first_step = state.step;
 }
 

@@ -141,7 +141,7 @@ bool takes_vocabulary_size(const TrainingArgs& args, const StartingPoint& start)
 
 TaskOptions make_task_options(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
-  TaskOptions options{args, args, args, args, args};
+  TaskOptions options{args, args, args, args, args, args};
   options.task = args.task;
   options.do_eval = args.do_eval;
   options.seed = args.seed;
@@ -376,6 +376,7 @@ class Assembly {
 
   [[nodiscard]] Parts assemble_model(const AssemblyRequest& request, const DataParts& data) const {
     Parts parts{data};
+    const bool trains = request.train && !request.is_reference;
     check_arithmetic(parts.device);
     set_device_arithmetic(parts.device, args_.tf32.value_or(false), args_.full_determinism);
     // The model and the task.
@@ -386,14 +387,14 @@ class Assembly {
                            (request.weights == WeightSource::kStart || parts.model_config.lora);
     options.freeze = args_.freeze;
     options.int8_products = request.int8_products;
-    if (request.train || args_.zero_stage == 3) options.sharding = sharding_options(parts);
+    if (trains || args_.zero_stage == 3) options.sharding = sharding_options(parts);
     options.base = parts.base_format;
     // load_pretrained draws missing weights
     options.draw_weights = request.weights != WeightSource::kCheckpoint && !is_loaded;
     const std::string note = emulated_precision_note(
         options.precision, has_fast_products(options.precision, parts.device));
     if (!note.empty()) log::warning(note);
-    if (request.train) check_memory(parts, options);
+    if (trains) check_memory(parts, options);
     auto [model, task] = parts.setup->make_learner(parts.model_config, parts.device, options);
     parts.model = std::move(model);
     parts.model_config = parts.model->config();
@@ -417,7 +418,7 @@ class Assembly {
     }
 
     // The optimizer.
-    if (request.train) {
+    if (trains) {
       parts.optimizer =
           make_run_optimizer(args_, *parts.model, optimizer_options(args_, memory.optimizer));
     }
@@ -430,6 +431,7 @@ class Assembly {
     parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
     parts.identity.model = model_identity(*parts.model);
     parts.identity.chat_template = hash_chat_template(parts.chat_template.get());
+    parts.identity.guides = parts.reference;
     for (const std::string& folder : parts.setup->guides()) {
       parts.identity.guides += hash_of_weights(folder, hash_cache(args_, {})) + " ";
     }

@@ -48,6 +48,7 @@ struct DataParts : StartingPoint {
   std::shared_ptr<const Dataset> validation_data = {};  // null if nothing is evaluated
   std::shared_ptr<const Dataset> test_data = {};        // null if nothing is predicted
   std::shared_ptr<const Collator> collator = {};
+  std::string reference = {};  // Reference::identity(); empty: the loss has none
 };
 
 // The number format that ranks send gradients in (ddp_comm_hook).
@@ -88,6 +89,8 @@ struct AssemblyRequest {
   // exists; empty: that is an error.
   std::string run_folder = {};
   WeightSource weights = WeightSource::kStart;
+  // The model is the training's, to be read alone: it has no optimizer.
+  bool is_reference = false;
   // How the model is stored and computed; nullopt: as the keys say.
   std::optional<MemoryChoices> memory = {};
   bool int8_products = false;  // of an evaluation: as an export in int8 has them

@@ -71,6 +71,7 @@ MemoryWorkload pass_workload(const TrainingArgs& args, const DataParts& parts) {
       .four_bits = parts.four_bits,
       .length = kShortRow,
       .predicted_share = task_of(args.task).learns_next_words ? 1.0 : args.mlm_probability,
+      .compares_sequences = task_of(args.task).compares_sequences,
       .scores_in_chunks = task_of(args.task).learns_next_words,
       .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,
       .is_device = !parts.device.is_cpu(),
@@ -83,6 +84,7 @@ MemoryWorkload pass_workload(const TrainingArgs& args, const DataParts& parts) {
   workload.has_tiles = has_tiled_attention(parts.device);
   workload.zero_stage = workload.processes > 1 ? args.zero_stage : 0;
   workload.bucket_bytes = bucket_bytes(args);
+  workload.computes_reference = workload.compares_sequences && !args.precompute_ref_log_probs;
   workload.sums_shards = args.full_determinism && args.grad_accum_dtype == "float32";
   return workload;
 }

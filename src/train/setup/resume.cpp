@@ -104,9 +104,11 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present, const 
            "chat_template_path, " + run.way_out);
   }
   if (saved.guides != present.guides) {
-    refuse("the weights of the guide are not those that " + checkpoint +
-           " began with (content hash " + saved.guides + " then, " + present.guides + " now)" +
-           advice);
+    refuse(
+        "the weights of the guide or of the starting model, which the loss depends on, are not "
+        "those that " +
+        checkpoint + " began with (content hash " + saved.guides + " then, " + present.guides +
+        " now)" + advice);
   }
   if (saved.data != present.data) {
     const std::string why = explain_data ? explain_data() : "";

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "finetune/data/chat_dataset.h"
+
+namespace finetune {
+
+struct PairOptions : ChatOptions {
+  // Labels are all tokens of the chosen sequence, and Example::values has the length of the prompt
+  // in tokens; false: labels are those after the prompt.
+  bool learns_chosen = false;
+};
+
+// How many rows had what.
+struct PairCounts {
+  int64_t rows = 0;
+  int64_t truncated = 0;       // pairs with a sequence that is cut to max_seq_length
+  int64_t same_answers = 0;    // rows left out: chosen is rejected
+  int64_t empty_answers = 0;   // rows left out: a side has nothing after the prompt
+  int64_t long_prompts = 0;    // rows left out: the prompt fills max_seq_length
+  int64_t bad = 0;             // rows left out: they cannot be read or rendered
+  int64_t prompt_differs = 0;  // pairs whose prompt has other last tokens with an answer
+  int64_t has_questions = 0;   // pairs with a message of the user after the prompt
+  std::string
+      first_difference;  // of the first pair that prompt_differs counts: the end of its prompt
+};
+
+// Pairs of a prompt with the chosen and with the rejected answer: samples of two sequences with
+// labels (kIgnoredLabel elsewhere).
+class PairDataset final : public KeptSamples {
+ public:
+  explicit PairDataset(std::shared_ptr<const SequenceDataset> rows);
+
+  [[nodiscard]] const PairCounts& counts() const { return counts_; }
+  void set_first_difference(std::string text) { counts_.first_difference = std::move(text); }
+  [[nodiscard]] int64_t first_differing() const {
+    return first_differing_;
+  }  // row, from 1; 0: none
+
+ private:
+  PairCounts counts_;
+  int64_t first_differing_ = 0;
+};
+
+// Reads preferences as TRL's DPOTrainer does: prompt, chosen and rejected, each a text or a list of
+// messages (role and content, or from and value); without a prompt, it is the common beginning of
+// both sides (TRL's extract_prompt). In addition, as LLaMA-Factory has them: instruction (input,
+// system, history) or conversations instead of a prompt, and a side that is one message. The answer
+// begins where the tokens of prompt and answer differ from the prompt's own, on either side.
+//
+// Throws as build_chat_dataset does.
+[[nodiscard]] std::shared_ptr<const PairDataset> build_pair_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer, const PairOptions& options);
+
+}  // namespace finetune

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/pair_dataset.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "data/columns/json_row.h"
+#include "data/samples/sample_building.h"
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/text.h"
+#include "finetune/data/batch.h"
+
+namespace finetune {
+namespace {
+
+using Json = Row::Json;
+
+constexpr auto kNoLabel = static_cast<int32_t>(kIgnoredLabel);
+
+// What happened to a row, stored as its class.
+enum PairFlag : int32_t {
+  kCut = 1,
+  kSameAnswers = 2,
+  kNoAnswer = 4,
+  kLongPrompt = 8,
+  kBadPair = 16,
+  kOtherPrompt = 32,
+  kHasQuestions = 64,
+  kPairFlagLimit = 128,
+};
+constexpr int32_t kNoPair = kSameAnswers | kNoAnswer | kLongPrompt | kBadPair;
+
+// A prompt with its two answers: texts, or lists of messages.
+struct Pair {
+  Json prompt, chosen, rejected;
+};
+
+bool is_message(const Json& value) {
+  return value.is_object() && (value.contains("role") || value.contains("from"));
+}
+
+// A column's text or messages; of files whose values are all text, also messages as JSON.
+Json text_or_messages(const Row& row, const char* column) {
+  Json value = row.at(column);
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    if (text.starts_with("[{")) return parse_json(text, row.position() + ": " + column);
+    return value;
+  }
+  if (is_message(value)) return Json::array({std::move(value)});
+  if (value.is_array() && std::ranges::all_of(value, is_message)) return value;
+  row.fail(std::string("column '") + column + "' holds " + describe(value) +
+           "; it is a text or a list of messages");
+}
+
+std::string role_of(const Json& message) {
+  for (const char* name : {"role", "from"}) {
+    const auto found = message.find(name);
+    if (found != message.end() && found->is_string()) return found->get<std::string>();
+  }
+  return "";
+}
+
+bool asks(const Json& message) {
+  const std::string role = role_of(message);
+  return role == "user" || role == "human" || role == "system";
+}
+
+// The number of characters' bytes that both texts begin with, as TRL's extract_prompt finds it: of
+// a text that the other begins with all but the last character, and no space at the end.
+size_t common_text(std::string_view a, std::string_view b) {
+  const size_t shorter = std::min(a.size(), b.size());
+  size_t common = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const bool is_whole = common == shorter;
+  const auto is_inside = [&](size_t at) {
+    return at < a.size() && (static_cast<unsigned char>(a[at]) & 0xC0U) == 0x80U;
+  };
+  if (is_whole && common > 0) --common;
+  while (common > 0 && is_inside(common)) --common;
+  if (!is_whole && common > 0 && a[common - 1] == ' ') --common;
+  return common;
+}
+
+// Takes what both sides begin with from them, as the prompt.
+void extract_prompt(Pair& pair, const Row& row) {
+  if (pair.chosen.is_string()) {
+    const auto chosen = pair.chosen.get<std::string>();
+    const auto rejected = pair.rejected.get<std::string>();
+    const size_t common = common_text(chosen, rejected);
+    pair = {chosen.substr(0, common), chosen.substr(common), rejected.substr(common)};
+    return;
+  }
+  const size_t shorter = std::min(pair.chosen.size(), pair.rejected.size());
+  size_t common = 0;
+  while (common < shorter && pair.chosen[common] == pair.rejected[common]) ++common;
+  if (common == shorter && common > 0) --common;
+  if (common == 0 && shorter > 0) {
+    row.fail(
+        "'chosen' and 'rejected' begin with different messages, so that they have no prompt "
+        "in common");
+  }
+  const auto split = [&](Json& side) {
+    Json rest = Json::array();
+    for (size_t i = common; i < side.size(); ++i) rest.push_back(std::move(side[i]));
+    return rest;
+  };
+  Json prompt = Json::array();
+  for (size_t i = 0; i < common; ++i) prompt.push_back(pair.chosen[i]);
+  pair = {std::move(prompt), split(pair.chosen), split(pair.rejected)};
+}
+
+bool has(const Row& row, const char* column) {
+  return row.find(column) && !row.at(column).is_null();
+}
+
+Json message(const char* role, std::string text) {
+  return {{"role", role}, {"content", std::move(text)}};
+}
+
+// The messages before an answer of a row of LLaMA-Factory's; null: the row has other columns.
+Json messages_before(const Row& row) {
+  Json messages = Json::array();
+  if (has(row, "system")) messages.push_back(message("system", row.text("system")));
+  for (const char* column : {"conversations", "messages"}) {
+    if (!has(row, column)) continue;
+    const Json list = text_or_messages(row, column);
+    if (!list.is_array()) row.fail(std::string("column '") + column + "' is a list of messages");
+    for (const Json& one : list) messages.push_back(one);
+    return messages;
+  }
+  if (!has(row, "instruction")) return nullptr;
+  if (has(row, "history")) {
+    for (const Json& pair : row.list("history")) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
+        row.fail("'history' is a list of pairs of a question and an answer");
+      }
+      messages.push_back(message("user", pair[0].get<std::string>()));
+      messages.push_back(message("assistant", pair[1].get<std::string>()));
+    }
+  }
+  std::string question = row.text("instruction");
+  const std::string input = has(row, "input") ? row.text("input") : "";
+  if (!input.empty()) question += question.empty() ? input : "\n" + input;
+  messages.push_back(message("user", std::move(question)));
+  return messages;
+}
+
+Json as_messages(Json side) {
+  if (!side.is_string()) return side;
+  return Json::array({message("assistant", side.get<std::string>())});
+}
+
+Pair pair_of(const Row& row) {
+  Pair pair{.prompt = nullptr,
+            .chosen = text_or_messages(row, "chosen"),
+            .rejected = text_or_messages(row, "rejected")};
+  if (has(row, "prompt")) {
+    pair.prompt = text_or_messages(row, "prompt");
+  } else {
+    pair.prompt = messages_before(row);
+  }
+  if (pair.chosen.is_string() != pair.rejected.is_string() || pair.prompt.is_array()) {
+    pair.chosen = as_messages(std::move(pair.chosen));
+    pair.rejected = as_messages(std::move(pair.rejected));
+  }
+  // A prompt as text that whole conversations repeat.
+  if (pair.prompt.is_string() && pair.chosen.is_array()) {
+    const bool has_answers = !pair.chosen.empty() && !pair.rejected.empty() &&
+                             !asks(pair.chosen[0]) && !asks(pair.rejected[0]);
+    pair.prompt = has_answers ? Json::array({message("user", pair.prompt.get<std::string>())})
+                              : Json(nullptr);
+  }
+  if (pair.prompt.is_null()) extract_prompt(pair, row);
+  return pair;
+}
+
+bool is_empty(const Json& answer) {
+  if (answer.is_string()) return answer.get_ref<const std::string&>().empty();
+  return answer.empty();
+}
+
+struct EncodedPair {
+  ChatSample chosen, rejected;
+  int64_t prompt = 0;  // tokens
+  int32_t flags = 0;
+};
+
+// The first token after the prompt, which is not learned.
+int64_t prompt_tokens(const ChatSample& sample) {
+  return std::ranges::find_if(sample.labels, [](int32_t label) { return label != kNoLabel; }) -
+         sample.labels.begin();
+}
+
+class PairEncoder {
+ public:
+  PairEncoder(const Tokenizer& tokenizer, const PairOptions& options)
+      : tokenizer_(tokenizer), options_(options) {
+    options_.progress = {};
+    options_.completion_only = true;
+    options_.truncates = false;
+  }
+
+  [[nodiscard]] TokenContent encode(const RowBlock& block) const {
+    TokenContent content;
+    content.choices = 2;
+    content.outputs = options_.learns_chosen ? 1 : 0;
+    for (const RowBlock::Row& position : block.rows) add(content, Row(block, position));
+    return content;
+  }
+
+  // Throws Error(kData) with the row's position.
+  [[nodiscard]] EncodedPair encode(const Row& row) const {
+    EncodedPair encoded;
+    const Pair pair = pair_of(row);
+    if (pair.chosen == pair.rejected) encoded.flags |= kSameAnswers;
+    if (is_empty(pair.chosen) || is_empty(pair.rejected)) encoded.flags |= kNoAnswer;
+    if ((encoded.flags & kNoPair) != 0) return encoded;
+    check_prompts(pair, row, encoded);
+    encoded.chosen = sample_of(row, pair.prompt, pair.chosen, "chosen");
+    encoded.rejected = sample_of(row, pair.prompt, pair.rejected, "rejected");
+    encoded.prompt = std::min(prompt_tokens(encoded.chosen), prompt_tokens(encoded.rejected));
+    for (ChatSample* side : {&encoded.chosen, &encoded.rejected}) {
+      if (!side->prompt_rest.empty()) encoded.flags |= kOtherPrompt;
+      side->labels = side->ids;
+      const bool learns_all = options_.learns_chosen && side == &encoded.chosen;
+      if (!learns_all) std::fill_n(side->labels.begin(), encoded.prompt, kNoLabel);
+      if (encoded.prompt >= std::ssize(side->ids)) encoded.flags |= kNoAnswer;
+      if (std::ssize(side->ids) <= options_.max_seq_length) continue;
+      encoded.flags |= kCut;
+      side->ids.resize(static_cast<size_t>(options_.max_seq_length));
+      side->labels.resize(static_cast<size_t>(options_.max_seq_length));
+    }
+    if (encoded.prompt >= options_.max_seq_length) encoded.flags |= kLongPrompt;
+    return encoded;
+  }
+
+ private:
+  void add(TokenContent& content, const Row& row) const {
+    EncodedPair pair;
+    try {
+      pair = encode(row);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
+      if (!options_.skip_bad_rows) {
+        throw Error(error.kind(), std::string(error.what()) +
+                                      "; correct the row, or set skip_bad_rows: true to leave such "
+                                      "rows out");
+      }
+      pair.flags = kBadPair;
+    }
+    if ((pair.flags & kNoPair) != 0) pair.chosen = pair.rejected = {};
+    for (const ChatSample* side : {&pair.chosen, &pair.rejected}) {
+      for (const int32_t id : side->ids) check_token(id, row.position(), options_.vocabulary_limit);
+      content.ids.insert(content.ids.end(), side->ids.begin(), side->ids.end());
+      content.labels.insert(content.labels.end(), side->labels.begin(), side->labels.end());
+      content.offsets.push_back(std::ssize(content.ids));
+    }
+    content.classes.push_back(pair.flags);
+    if (options_.learns_chosen) content.values.push_back(static_cast<float>(pair.prompt));
+  }
+
+  // Answers to different questions do not compare.
+  static void check_prompts(const Pair& pair, const Row& row, EncodedPair& encoded) {
+    for (const Json* side : {&pair.chosen, &pair.rejected}) {
+      if (!side->is_array()) continue;
+      if (asks(side->front())) {
+        row.fail(
+            "'chosen' and 'rejected' answer different prompts: after the messages that both "
+            "begin with, the next is of '" +
+            role_of(side->front()) + "', not an answer");
+      }
+      if (std::any_of(side->begin(), side->end(), asks)) encoded.flags |= kHasQuestions;
+    }
+  }
+
+  [[nodiscard]] ChatSample sample_of(const Row& row, const Json& prompt, const Json& answer,
+                                     const char* side) const {
+    Json columns = {{"prompt", prompt}, {"completion", answer}};
+    for (const char* name : {"tools", "chat_template_kwargs"}) {
+      if (row.find(name)) columns[name] = row.at(name);
+    }
+    try {
+      return make_chat_sample(columns, tokenizer_, options_);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
+      row.fail(std::string(side) + ": " + error.what());
+    }
+  }
+
+  const Tokenizer& tokenizer_;
+  PairOptions options_;
+};
+
+// Throws Error(kConfig): nothing is left.
+[[noreturn]] void fail_without_pairs(const PairOptions& options, const PairCounts& counts) {
+  throw Error(ErrorKind::kConfig,
+              format_text("{}: no pair of {} is left to compare: of {} the answers are the same, "
+                          "{} have a side without an answer, of {} the prompt alone fills "
+                          "max_seq_length {}, {} cannot be read",
+                          options.key, options.key, counts.same_answers, counts.empty_answers,
+                          counts.long_prompts, options.max_seq_length, counts.bad));
+}
+
+// The end of a prompt that is not the beginning of what comes with its answer.
+std::string difference_of(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                          const PairOptions& options, int64_t number) {
+  std::string text;
+  const PairEncoder encoder(tokenizer, options);
+  for_each_row(files, options, [&](const Row& row) {
+    if (--number > 0) return true;
+    const EncodedPair pair = encoder.encode(row);
+    const bool is_chosen = !pair.chosen.prompt_rest.empty();
+    text = tokenizer.decode(is_chosen ? pair.chosen.prompt_rest : pair.rejected.prompt_rest,
+                            /*skip_special_tokens=*/false);
+    return false;
+  });
+  return text;
+}
+
+}  // namespace
+
+PairDataset::PairDataset(std::shared_ptr<const SequenceDataset> rows) : KeptSamples(rows) {
+  counts_.rows = rows->size();
+  for (int64_t i = 0; i < rows->size(); ++i) {
+    const auto flags = static_cast<int32_t>(rows->get(i).label.value_or(0));
+    const auto count = [&](int64_t& number, int32_t flag) {
+      number += (flags & flag) != 0 ? 1 : 0;
+    };
+    count(counts_.same_answers, kSameAnswers);
+    count(counts_.empty_answers, kNoAnswer & ((flags & kSameAnswers) != 0 ? 0 : ~0));
+    count(counts_.long_prompts, kLongPrompt);
+    count(counts_.bad, kBadPair);
+    if ((flags & kNoPair) != 0) continue;
+    count(counts_.truncated, kCut);
+    count(counts_.prompt_differs, kOtherPrompt);
+    count(counts_.has_questions, kHasQuestions);
+    if ((flags & kOtherPrompt) != 0 && first_differing_ == 0) first_differing_ = i + 1;
+    keep(i);
+  }
+}
+
+std::shared_ptr<const PairDataset> build_pair_dataset(const std::vector<std::string>& files,
+                                                      const Tokenizer& tokenizer,
+                                                      const PairOptions& options) {
+  FT_CHECK(options.renderer != nullptr, "conversations need a renderer");
+  check_max_samples(options);
+  if (!options.skip_bad_rows) {
+    const Row first = first_row(files, options);
+    for (const char* side : {"chosen", "rejected"}) {
+      if (first.find(side)) continue;
+      const bool is_unpaired = first.find("completion") && first.find("label");
+      first.refuse(std::string("there is no column '") + side + "'; the row has " +
+                   column_names(first.columns()) +
+                   (is_unpaired
+                        ? "; answers that are not in pairs are what KTO learns from, which is not "
+                          "available in this version"
+                        : "; preferences are rows of chosen and rejected, with prompt where both "
+                          "share one"));
+    }
+  }
+  const auto encoder = std::make_shared<const PairEncoder>(tokenizer, options);
+  Json key = cache_options(options, "pairs");
+  key["renderer"] = options.renderer_identity;
+  key["special_tokens_as_text"] = options.special_tokens_as_text;
+  key["skip_bad_rows"] = options.skip_bad_rows;
+  key["learns_chosen"] = options.learns_chosen;
+  auto data = std::make_shared<PairDataset>(
+      build_samples({.files = files,
+                     .tokenizer = tokenizer,
+                     .cache_options = std::move(key),
+                     .limits = {.labels = options.vocabulary_limit, .classes = kPairFlagLimit},
+                     .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
+                    options));
+  if (data->size() == 0) fail_without_pairs(options, data->counts());
+  if (const int64_t first = data->first_differing(); first > 0) {
+    PairOptions quiet = options;
+    quiet.progress = {};
+    data->set_first_difference(difference_of(files, tokenizer, quiet, first));
+  }
+  return data;
+}
+
+}  // namespace finetune

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+#include "task/preference/preference.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/base/text.h"
+#include "finetune/task/words_loss.h"
+#include "finetune/tensor/device.h"
+#include "task/generate/text_generation.h"
+#include "task/loss/masked_words.h"
+#include "task/loss/model_input.h"
+
+namespace finetune {
+namespace {
+
+// What both tasks have in common: the log probabilities of a batch's labels, by row.
+class PairTask : public Task {
+ public:
+  PairTask(Model& model, c10::Device device, bool drops)
+      : model_(model), device_(device), drops_(drops) {}
+
+  [[nodiscard]] Tensor reference(const Batch& batch, bool without_adapter) override {
+    const c10::NoGradGuard no_grad;
+    ModelInput input = make_model_input(batch, device_, std::nullopt);
+    input.without_adapter = without_adapter;
+    return scores_of(batch, input).answers.log_probs.cpu();
+  }
+
+ protected:
+  struct BatchScores {
+    PairScores answers;
+    Tensor chosen;  // [pairs]: of all labels of the chosen rows
+  };
+
+  [[nodiscard]] BatchScores scores_of(const Batch& batch,
+                                      const std::optional<DropoutStream>& dropout) {
+    return scores_of(batch, make_model_input(batch, device_, drops_ ? dropout : std::nullopt));
+  }
+
+  // The position of the first label of the answer of each pair.
+  [[nodiscard]] virtual int64_t first_label(const Batch& /*batch*/, int64_t /*pair*/) const {
+    return 0;
+  }
+
+  [[nodiscard]] c10::Device device() const { return device_; }
+
+  // Names the pairs whose loss is not finite, where reading it does not wait for a device.
+  static void report_faults(const Tensor& losses, const Batch& batch) {
+    if (!losses.is_cpu()) return;
+    const Tensor values = losses.detach().to(at::kFloat).contiguous();
+    for (int64_t pair = 0; pair < values.numel(); ++pair) {
+      if (std::isfinite(values.const_data_ptr<float>()[pair])) continue;
+      log::warning(
+          format_text("the loss of pair {} (from 0) is not finite: the log probabilities "
+                      "of its answers are not, or differ too much",
+                      batch.samples.empty() ? pair : batch.samples[static_cast<size_t>(pair)]));
+    }
+  }
+
+ private:
+  [[nodiscard]] BatchScores scores_of(const Batch& batch, const ModelInput& input) {
+    const MaskedWords words(batch, compiles_shapes(device_));
+    words.check_labels(model_.config().vocab_size);
+    std::vector<float> counts(static_cast<size_t>(batch.rows), 0.0F);  // of answers' tokens
+    std::vector<float> answers;                                        // [labels], 1 of an answer's
+    std::vector<float> whole;  // [labels], 1 of a row's, 0 of fillers
+    for (size_t i = 0; i < words.positions.size(); ++i) {
+      const int64_t row = words.positions[i] / batch.length;
+      const bool is_there = words.labels[i] != kIgnoredLabel;
+      const bool is_answer =
+          is_there && words.positions[i] % batch.length >= first_label(batch, row / 2);
+      whole.push_back(is_there ? 1.0F : 0.0F);
+      answers.push_back(is_answer ? 1.0F : 0.0F);
+      counts[static_cast<size_t>(row)] += answers.back();
+    }
+    const Tensor positions = to_device(words.positions, device_);
+    const Tensor log_probs =
+        token_log_probs(model_, input, positions, to_device(words.labels, device_));
+    // No two labels have one position, so the order of sums is that of each row's tokens.
+    const auto sum_rows = [&](const Tensor& values) {
+      const Tensor cells = at::zeros({batch.rows * batch.length}, values.options());
+      return cells.index_add(0, positions, values)
+          .view({batch.rows, batch.length})
+          .sum(1)
+          .view({batch.size(), 2});
+    };
+    const bool is_whole = answers == whole;
+    const auto masked = [&](const std::vector<float>& mask) {
+      return sum_rows(log_probs * to_device(mask, device_));
+    };
+    BatchScores scores;
+    scores.answers = {.log_probs = masked(answers),
+                      .tokens = to_device(counts, device_).view({batch.size(), 2})};
+    scores.chosen = (is_whole ? scores.answers.log_probs : masked(whole)).select(1, 0);
+    return scores;
+  }
+
+  Model& model_;
+  c10::Device device_;
+  bool drops_;
+};
+
+// Sums over pairs of rewards [pairs, 2] and log probabilities [pairs, 2], in the order of
+// dpo_measures().
+std::vector<Tensor> pair_measures(const Tensor& rewards, const Tensor& log_probs) {
+  const Tensor chosen = rewards.select(1, 0).detach();
+  const Tensor rejected = rewards.select(1, 1).detach();
+  const Tensor sums = log_probs.detach().sum(0);
+  return {chosen.sum(),
+          rejected.sum(),
+          chosen.gt(rejected).to(at::kFloat).sum(),
+          (chosen - rejected).sum(),
+          sums[0],
+          sums[1]};
+}
+
+Outputs::TermMean mean_of(const Tensor& sum, int64_t targets) {
+  return {.mean = sum.item<double>() / static_cast<double>(targets), .targets = targets};
+}
+
+class Dpo final : public PairTask {
+ public:
+  Dpo(Model& model, c10::Device device, const DpoOptions& options)
+      : PairTask(model, device, options.drops), options_(options) {}
+
+  [[nodiscard]] int64_t terms() const override { return 1; }
+  [[nodiscard]] std::vector<std::string> measures() const override { return dpo_measures(); }
+  [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
+    return std::vector<int64_t>(1 + dpo_measures().size(), batch.size());
+  }
+
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+    const Tensor reference = reference_of(batch);
+    const PairScores scores = scores_of(batch, pass.dropout).answers;
+    const Tensor losses = dpo_losses(scores, reference, options_);
+    report_faults(losses, batch);
+    std::vector<Tensor> sums = {losses.sum()};
+    for (Tensor& sum : measures_of(scores, reference)) sums.push_back(std::move(sum));
+    return sums;
+  }
+
+  Outputs evaluate(const Batch& batch) override {
+    const c10::NoGradGuard no_grad;
+    const Tensor reference = reference_of(batch);
+    const PairScores scores = scores_of(batch, std::nullopt).answers;
+    Outputs outputs;
+    outputs.targets = batch.size();
+    outputs.loss = mean_of(dpo_losses(scores, reference, options_).sum(), batch.size()).mean;
+    for (const Tensor& sum : measures_of(scores, reference)) {
+      outputs.measures.push_back(mean_of(sum, batch.size()));
+    }
+    return outputs;
+  }
+
+ private:
+  // Before the model's own pass, so that what that keeps is not kept meanwhile.
+  [[nodiscard]] Tensor reference_of(const Batch& batch) {
+    if (options_.computes_reference) return reference(batch, /*without_adapter=*/true).to(device());
+    FT_CHECK(std::ssize(batch.values) == 2 * batch.size(), "each pair has the reference's values");
+    return to_device(batch.values, device()).view({batch.size(), 2});
+  }
+
+  [[nodiscard]] std::vector<Tensor> measures_of(const PairScores& scores,
+                                                const Tensor& reference) const {
+    return pair_measures(options_.beta * (scores.log_probs - reference), scores.log_probs);
+  }
+
+  DpoOptions options_;
+};
+
+class Orpo final : public PairTask {
+ public:
+  Orpo(Model& model, c10::Device device, const OrpoOptions& options)
+      : PairTask(model, device, options.drops), options_(options) {}
+
+  [[nodiscard]] int64_t terms() const override { return 2; }
+  [[nodiscard]] std::vector<std::string> measures() const override { return orpo_measures(); }
+  [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
+    std::vector<int64_t> counts(2 + orpo_measures().size(), batch.size());
+    counts[0] = chosen_tokens(batch);
+    counts[2 + kNll] = counts[0];
+    return counts;
+  }
+
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+    const BatchScores scores = scores_of(batch, pass.dropout);
+    const Tensor odds = log_odds(scores.answers);
+    report_faults(odds, batch);
+    std::vector<Tensor> sums = {-scores.chosen.sum(), -options_.beta * at::log_sigmoid(odds).sum()};
+    for (Tensor& sum : measures_of(scores, odds)) sums.push_back(std::move(sum));
+    return sums;
+  }
+
+  Outputs evaluate(const Batch& batch) override {
+    const c10::NoGradGuard no_grad;
+    const BatchScores scores = scores_of(batch, std::nullopt);
+    const Tensor odds = log_odds(scores.answers);
+    Outputs outputs;
+    outputs.targets = batch.size();
+    outputs.terms = {mean_of(-scores.chosen.sum(), chosen_tokens(batch)),
+                     mean_of(-options_.beta * at::log_sigmoid(odds).sum(), batch.size())};
+    outputs.loss = outputs.terms[0].mean + outputs.terms[1].mean;
+    const std::vector<Tensor> sums = measures_of(scores, odds);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      outputs.measures.push_back(mean_of(sums[i], i == kNll ? chosen_tokens(batch) : batch.size()));
+    }
+    return outputs;
+  }
+
+ private:
+  static constexpr size_t kNll = 6;  // in orpo_measures()
+
+  [[nodiscard]] int64_t first_label(const Batch& batch, int64_t pair) const override {
+    return static_cast<int64_t>(batch.values[static_cast<size_t>(pair)]) - 1;
+  }
+
+  static int64_t chosen_tokens(const Batch& batch) {
+    int64_t count = 0;
+    for (int64_t pair = 0; pair < batch.size(); ++pair) {
+      const auto begin = batch.labels.begin() + 2 * pair * batch.length;
+      count += std::count_if(begin, begin + batch.length,
+                             [](int64_t label) { return label != kIgnoredLabel; });
+    }
+    return count;
+  }
+
+  // As TRL: rewards are the mean log probabilities of a token, times beta.
+  [[nodiscard]] std::vector<Tensor> measures_of(const BatchScores& scores,
+                                                const Tensor& odds) const {
+    const Tensor means = scores.answers.log_probs / scores.answers.tokens;
+    std::vector<Tensor> sums = pair_measures(options_.beta * means, means);
+    sums.push_back(-scores.chosen.sum().detach());
+    sums.push_back(at::log_sigmoid(odds).sum().detach());
+    sums.push_back(odds.sum().detach());
+    return sums;
+  }
+
+  OrpoOptions options_;
+};
+
+class MeasureMetrics final : public Metrics {
+ public:
+  explicit MeasureMetrics(std::vector<std::string> names)
+      : names_(std::move(names)), means_(names_.size()) {}
+
+  void add(const Batch& /*batch*/, const Outputs& outputs) override {
+    for (size_t i = 0; i < means_.size(); ++i) {
+      const Outputs::TermMean& one = outputs.measures[i];
+      means_[i].mean += one.mean * static_cast<double>(one.targets);  // a sum until compute()
+      means_[i].targets += one.targets;
+    }
+  }
+
+  [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
+    std::vector<std::pair<std::string, double>> metrics;
+    for (size_t i = 0; i < means_.size(); ++i) {
+      metrics.emplace_back(names_[i], means_[i].mean / static_cast<double>(means_[i].targets));
+    }
+    return metrics;
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<Outputs::TermMean> means_;
+};
+
+TaskDescriptor descriptor_of(const TaskKeys& keys,
+                             std::unique_ptr<TaskSetup> (*make_setup)(const SetupContext&)) {
+  return {.keys = keys,
+          .rows = RowTask::kChat,
+          .head = [](const TaskArgs&) -> std::optional<Head> { return std::nullopt; },
+          .make_setup = make_setup,
+          .pipeline = text_generation_pipeline(),
+          .learns_words = true,
+          .learns_next_words = true,
+          .compares_sequences = true,
+          .pads = false,
+          .logs_tokens = true,
+          .sample = "pair"};
+}
+
+}  // namespace
+
+const std::vector<std::string>& dpo_measures() {
+  static const std::vector<std::string> names = {"rewards/chosen",     "rewards/rejected",
+                                                 "rewards/accuracies", "rewards/margins",
+                                                 "logps/chosen",       "logps/rejected"};
+  return names;
+}
+
+const std::vector<std::string>& orpo_measures() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = dpo_measures();
+    for (const char* name : {"nll_loss", "log_odds_ratio", "log_odds_chosen"}) {
+      all.emplace_back(name);
+    }
+    return all;
+  }();
+  return names;
+}
+
+std::unique_ptr<Task> make_dpo_task(Model& model, c10::Device device, const DpoOptions& options) {
+  return std::make_unique<Dpo>(model, device, options);
+}
+
+std::unique_ptr<Task> make_orpo_task(Model& model, c10::Device device, const OrpoOptions& options) {
+  return std::make_unique<Orpo>(model, device, options);
+}
+
+std::unique_ptr<Metrics> make_measure_metrics(std::vector<std::string> names) {
+  return std::make_unique<MeasureMetrics>(std::move(names));
+}
+
+const TaskDescriptor& dpo_descriptor() {
+  static const TaskDescriptor descriptor = descriptor_of(dpo_keys(), make_dpo_setup);
+  return descriptor;
+}
+
+const TaskDescriptor& orpo_descriptor() {
+  static const TaskDescriptor descriptor = descriptor_of(orpo_keys(), make_orpo_setup);
+  return descriptor;
+}
+
+}  // namespace finetune

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "finetune/task/metrics.h"
+#include "finetune/task/setup.h"
+#include "finetune/task/task.h"
+#include "finetune/task/tasks.h"
+
+namespace finetune {
+
+// Training on preferences: pairs of a chosen and a rejected answer, whose log probabilities are
+// compared. A batch has two rows for each pair, the chosen one first.
+
+const TaskKeys& dpo_keys();
+const TaskDescriptor& dpo_descriptor();
+const TaskKeys& orpo_keys();
+const TaskDescriptor& orpo_descriptor();
+
+[[nodiscard]] std::unique_ptr<TaskSetup> make_dpo_setup(const SetupContext& context);
+[[nodiscard]] std::unique_ptr<TaskSetup> make_orpo_setup(const SetupContext& context);
+
+// The losses of DPO under TRL's names, of the log ratios to the reference.
+enum class DpoLoss {
+  kSigmoid,      // Rafailov et al. 2023, eq. 7
+  kHinge,        // Zhao et al. 2023 (SLiC), with the reward as score
+  kIpo,          // Azar et al. 2023, eq. 17, of the mean log ratio of a token
+  kSigmoidNorm,  // kSigmoid of the mean log ratio of a token
+  kRobust,       // Chowdhury et al. 2024 (rDPO), eq. 10
+};
+
+struct DpoOptions {
+  DpoLoss loss = DpoLoss::kSigmoid;
+  double beta = 0.1;
+  double label_smoothing = 0.0;  // of kRobust: the share of wrong preferences
+  bool drops = false;            // dropout is on
+  // The reference is computed with each batch, without the adapter; false: Batch::values has the
+  // log probabilities of both rows, [pairs, 2].
+  bool computes_reference = false;
+};
+
+struct OrpoOptions {
+  double beta = 0.1;  // the paper's lambda
+  bool drops = false;
+};
+
+// Log probabilities of the rows of pairs: sums over their answers' tokens, and numbers of tokens.
+struct PairScores {
+  Tensor log_probs;  // [pairs, 2]
+  Tensor tokens;     // [pairs, 2] float32
+};
+
+// The loss of each pair, [pairs]. `reference` [pairs, 2]: the log probabilities of the reference.
+[[nodiscard]] Tensor dpo_losses(const PairScores& scores, const Tensor& reference,
+                                const DpoOptions& options);
+// The log odds of the chosen answer over the rejected one, [pairs] (Hong et al. 2024, "ORPO", eqs.
+// 4 and 7), of the mean log probability of a token.
+[[nodiscard]] Tensor log_odds(const PairScores& scores);
+
+// `model` must outlive the tasks. One term, over pairs. Batch::labels are those of the answers.
+[[nodiscard]] std::unique_ptr<Task> make_dpo_task(Model& model, c10::Device device,
+                                                  const DpoOptions& options);
+// Two terms: the cross entropy of the chosen rows, prompts included, over their tokens, and the
+// log sigmoid of the log odds, over pairs. Batch::labels are those of the whole chosen rows and of
+// the rejected answers, Batch::values the lengths of the prompts [pairs].
+[[nodiscard]] std::unique_ptr<Task> make_orpo_task(Model& model, c10::Device device,
+                                                   const OrpoOptions& options);
+
+// Means of Task::measures(), under these names.
+[[nodiscard]] std::unique_ptr<Metrics> make_measure_metrics(std::vector<std::string> names);
+
+// Task::measures() of both tasks.
+[[nodiscard]] const std::vector<std::string>& dpo_measures();
+[[nodiscard]] const std::vector<std::string>& orpo_measures();
+
+}  // namespace finetune

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
+#include "finetune/data/pair_dataset.h"
+#include "task/preference/preference.h"
+#include "task/setup/chat_setup.h"
+
+namespace finetune {
+namespace {
+
+constexpr double kBeta = 0.1;
+
+// How pairs are read, as TRL's DPOTrainer reads them.
+class PairSetup : public ChatSetup {
+ public:
+  explicit PairSetup(const SetupContext& context)
+      : ChatSetup(context, chat::RenderOptions(), Json::object()) {}
+
+  // Pairs that are cut are counted when they are read.
+  [[nodiscard]] int64_t truncation_length() const override { return 0; }
+
+  std::shared_ptr<const Dataset> read(Split split) override {
+    PairOptions options;
+    options.renderer = renderer();
+    options.renderer_identity = renderer_identity();
+    options.special_tokens_as_text = args().special_tokens_in_text == "text";
+    options.skip_bad_rows = args().skip_bad_rows;
+    options.learns_chosen = learns_chosen();
+    const auto data = read_rows(split, options, build_pair_dataset, "pairs");
+    report(data->counts());
+    return data;
+  }
+
+ protected:
+  [[nodiscard]] virtual bool learns_chosen() const { return false; }
+  [[nodiscard]] double beta() const { return args().beta.value_or(kBeta); }
+  [[nodiscard]] std::unique_ptr<Model> make_decoder(const ModelConfig& config, c10::Device device,
+                                                    const ModelOptions& options) const {
+    return make_model(std::nullopt, config, seed(), device, options);
+  }
+
+ private:
+  void report(const PairCounts& counts) const {
+    // "1 pair is left out: ..." and "2 pairs are left out: ...".
+    const auto warn = [&](int64_t number, const std::string& one, const std::string& several,
+                          const std::string& why) {
+      if (number == 0) return;
+      log::warning(
+          format_text("{} of {} {}{}", number, counts.rows, number == 1 ? one : several, why));
+    };
+    const std::string limit = "max_seq_length " + std::to_string(max_seq_length());
+    const auto leave_out = [&](int64_t number, const std::string& why) {
+      warn(number, "pairs is left out: ", "pairs are left out: ", why);
+    };
+    leave_out(counts.same_answers, "chosen and rejected are the same");
+    leave_out(counts.empty_answers, "a side has nothing after the prompt");
+    leave_out(counts.long_prompts, "the prompt alone fills " + limit);
+    leave_out(counts.bad, "they cannot be read, or the chat template refuses them");
+    warn(counts.truncated, "pairs has an answer that is cut to ",
+         "pairs have an answer that is cut to ", limit);
+    warn(counts.has_questions, "pairs has messages of the user after the prompt",
+         "pairs have messages of the user after the prompt",
+         "; they are compared with the answers, as in TRL");
+    if (counts.prompt_differs == 0) return;
+    warn(counts.prompt_differs, "pairs has a prompt", "pairs have a prompt",
+         format_text(" whose end has other tokens when an answer follows (the first: \"{}\"); the "
+                     "answer begins where the tokens differ",
+                     shortened(counts.first_difference, 80)));
+  }
+};
+
+DpoLoss dpo_loss_of(const TaskOptions& args) {
+  const std::string name = args.loss_type.value_or("sigmoid");
+  if (name == "sigmoid") return DpoLoss::kSigmoid;
+  if (name == "hinge") return DpoLoss::kHinge;
+  if (name == "ipo") return DpoLoss::kIpo;
+  if (name == "sigmoid_norm") return DpoLoss::kSigmoidNorm;
+  if (name == "robust") return DpoLoss::kRobust;
+  refuse_key(args.locations, "loss_type",
+             "'" + name +
+                 "' is no loss of task dpo, which has sigmoid, hinge, ipo, sigmoid_norm "
+                 "and robust");
+}
+
+class DpoSetup final : public PairSetup {
+ public:
+  explicit DpoSetup(const SetupContext& context)
+      : PairSetup(context), options_(options_of(context.options)) {
+    if (options_.computes_reference && context.trains) check_base(context);
+  }
+
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_decoder(config, device, options);
+    auto task = make_dpo_task(*model, device, options_);
+    return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] bool needs_reference() const override { return !options_.computes_reference; }
+
+  [[nodiscard]] Results make_results(Split /*split*/) const override {
+    return {make_measure_metrics(dpo_measures()), nullptr};
+  }
+
+ private:
+  static DpoOptions options_of(const TaskOptions& args) {
+    const DpoLoss loss = dpo_loss_of(args);
+    if (args.label_smoothing > 0.0 && loss != DpoLoss::kRobust) {
+      refuse_key(args.locations, "label_smoothing",
+                 "only loss_type robust reads it; set loss_type: robust, or leave it out");
+    }
+    return {.loss = loss,
+            .beta = args.beta.value_or(kBeta),
+            .label_smoothing = args.label_smoothing,
+            .drops = !args.disable_dropout,
+            .computes_reference = !args.precompute_ref_log_probs};
+  }
+
+  static void check_base(const SetupContext& context) {
+    const KeyLocations& locations = context.options.locations;
+    if (!context.model.lora) {
+      refuse_key(locations, "precompute_ref_log_probs",
+                 "false computes the reference without the adapter, and all weights are trained; "
+                 "leave it out, or set use_peft: true");
+    }
+    if (locations.is_set("adapter_name_or_path")) {
+      refuse_key(locations, "precompute_ref_log_probs",
+                 "false computes the reference without the adapter, but the run starts from one "
+                 "(adapter_name_or_path), which is the reference; leave it out");
+    }
+  }
+
+  DpoOptions options_;
+};
+
+class OrpoSetup final : public PairSetup {
+ public:
+  using PairSetup::PairSetup;
+
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_decoder(config, device, options);
+    auto task = make_orpo_task(*model, device, {.beta = beta(), .drops = !args().disable_dropout});
+    return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] Results make_results(Split /*split*/) const override {
+    return {make_measure_metrics(orpo_measures()), nullptr};
+  }
+
+ private:
+  [[nodiscard]] bool learns_chosen() const override { return true; }
+};
+
+}  // namespace
+
+std::unique_ptr<TaskSetup> make_dpo_setup(const SetupContext& context) {
+  return std::make_unique<DpoSetup>(context);
+}
+
+std::unique_ptr<TaskSetup> make_orpo_setup(const SetupContext& context) {
+  return std::make_unique<OrpoSetup>(context);
+}
+
+}  // namespace finetune

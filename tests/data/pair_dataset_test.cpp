@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/pair_dataset.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "finetune/base/error.h"
+#include "finetune/chat/find_template.h"
+#include "support/golden.h"
+#include "support/paths.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The tokenizer of the examples, whose end of text is "</s>", with the template "chatml".
+class PairRows : public ::testing::Test {
+ protected:
+  PairRows() : tokenizer_(load_tokenizer(source_dir() + "/tests/fixtures/tokenizers/causal")) {}
+
+  [[nodiscard]] PairOptions options() const {
+    chat::RenderOptions render{.variables = {{"eos_token", chat::Value("</s>")}},
+                               .date = {},
+                               .special_tokens = {"<s>", "</s>"},
+                               .eos_token = "</s>",
+                               .assistant_only = false,
+                               .turns = chat::TurnChoice::kAll,
+                               .instruction_template = {},
+                               .response_template = {}};
+    PairOptions options;
+    options.renderer = std::make_shared<const chat::ChatRenderer>(
+        chat::find_chat_template("", "chatml", "key"), std::move(render));
+    options.key = "train_file";
+    options.max_seq_length = 400;
+    options.vocabulary_limit = 600;
+    return options;
+  }
+  [[nodiscard]] std::shared_ptr<const PairDataset> read(const std::string& rows,
+                                                        PairOptions options) const {
+    options.json_lines = rows;
+    return build_pair_dataset({}, *tokenizer_, options);
+  }
+  [[nodiscard]] std::shared_ptr<const PairDataset> read(const std::string& rows) const {
+    return read(rows, options());
+  }
+  // What is learned of a side, and what is not.
+  [[nodiscard]] std::string text(const Dataset& data, int64_t side, bool is_learned,
+                                 int64_t index = 0) const {
+    const Example example = data.get(index, side);
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < example.labels.size(); ++i) {
+      if ((example.labels[i] >= 0) == is_learned) {
+        ids.push_back(static_cast<int32_t>(example.input_ids[i]));
+      }
+    }
+    return tokenizer_->decode(ids, false);
+  }
+  [[nodiscard]] std::string refusal(const std::string& rows) const {
+    try {
+      (void)read(rows);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+TEST_F(PairRows, OfTextsEndWithTheTextsEnd) {
+  const auto data =
+      read(R"({"prompt": "The sea is", "chosen": " deep.", "rejected": " a boat.</s>"})");
+  ASSERT_EQ(data->size(), 1);
+  EXPECT_EQ(data->choices(), 2);
+  EXPECT_EQ(text(*data, 0, false), "<s>The sea is");
+  EXPECT_EQ(text(*data, 0, true), " deep.</s>");
+  EXPECT_EQ(text(*data, 1, true), " a boat.</s>");
+  EXPECT_FALSE(data->get(0).label.has_value());
+}
+
+TEST_F(PairRows, HavePromptsInManyShapes) {
+  const std::string chosen = R"({"role": "assistant", "content": "The keeper."})";
+  const std::string rejected = R"({"role": "assistant", "content": "The hour."})";
+  const std::string question = R"({"role": "user", "content": "Who?"})";
+  const auto row = [](const std::string& prompt, const std::string& first,
+                      const std::string& second) {
+    return "{" + prompt + R"("chosen": )" + first + R"(, "rejected": )" + second + "}";
+  };
+  const std::vector<std::string> alike = {
+      row(R"("prompt": [)" + question + "], ", "[" + chosen + "]", "[" + rejected + "]"),
+      row("", "[" + question + "," + chosen + "]", "[" + question + "," + rejected + "]"),
+      row(R"("prompt": "Who?", )", "[" + chosen + "]", "[" + rejected + "]"),
+      row(R"("prompt": "Who?", )", "[" + question + "," + chosen + "]",
+          "[" + question + "," + rejected + "]"),
+      row(R"("prompt": [)" + question + "], ", R"("The keeper.")", R"("The hour.")"),
+      row(R"("instruction": "Who?", "input": "", )", R"("The keeper.")", R"("The hour.")"),
+      row(R"("conversations": [{"from": "human", "value": "Who?"}], )",
+          R"({"from": "gpt", "value": "The keeper."})",
+          R"({"from": "gpt", "value": "The hour."})")};
+  for (const std::string& one : alike) {
+    const auto data = read(one);
+    ASSERT_EQ(data->size(), 1) << one;
+    EXPECT_THAT(text(*data, 0, false), HasSubstr("Who?")) << one;
+    EXPECT_THAT(text(*data, 0, true), HasSubstr("The keeper.")) << one;
+    EXPECT_THAT(text(*data, 1, true), HasSubstr("The hour.")) << one;
+    EXPECT_EQ(data->fingerprint(), read(alike[0])->fingerprint()) << one;
+  }
+}
+
+TEST_F(PairRows, HaveTheCommonBeginningAsPrompt) {
+  const auto prompt_of = [&](const std::string& chosen, const std::string& rejected) {
+    const auto data = read(R"({"chosen": ")" + chosen + R"(", "rejected": ")" + rejected + R"("})");
+    return text(*data, 0, false);
+  };
+  EXPECT_EQ(prompt_of("The sea is deep", "The sea is high"), "<s>The sea is");  // without the space
+  EXPECT_EQ(prompt_of("a\xC3\xA9", "a\xC3\xA8"), "<s>a");  // no half of a character
+  // As TRL: of a text that the other begins with, the last character is left.
+  const auto data = read(R"({"chosen": "The sea", "rejected": "The sea is"})");
+  EXPECT_EQ(text(*data, 0, true), " sea</s>");
+}
+
+TEST_F(PairRows, CountWhatIsCutAndLeftOut) {
+  std::string words;
+  for (int i = 0; i < 500; ++i) words += " sea";
+  const std::string rows = R"({"prompt": "a", "chosen": " b", "rejected": " c"})"
+                           "\n"
+                           R"({"prompt": "a", "chosen": " b", "rejected": " b"})"
+                           "\n"
+                           R"({"prompt": "a", "chosen": "", "rejected": " b"})"
+                           "\n"
+                           R"({"prompt": ")" +
+                           words + R"(", "chosen": " b", "rejected": " c"})" + "\n" +
+                           R"({"prompt": "a", "chosen": ")" + words + R"(", "rejected": " c"})" +
+                           "\n" + R"({"prompt": "a", "chosen": null, "rejected": 3})";
+  PairOptions with_limit = options();
+  with_limit.skip_bad_rows = true;
+  const auto data = read(rows, with_limit);
+  const PairCounts& counts = data->counts();
+  EXPECT_EQ(data->size(), 2);
+  EXPECT_EQ(counts.rows, 6);
+  EXPECT_EQ(counts.same_answers, 1);
+  EXPECT_EQ(counts.empty_answers, 1);
+  EXPECT_EQ(counts.long_prompts, 1);
+  EXPECT_EQ(counts.truncated, 1);
+  EXPECT_EQ(counts.bad, 1);
+  EXPECT_EQ(data->length(1, 0), 400);
+}
+
+TEST_F(PairRows, SayHowAPromptEndsThatIsNoBeginning) {
+  const auto data = read(R"({"prompt": "Who? ", "chosen": "the keeper", "rejected": "the hour"})");
+  EXPECT_EQ(data->counts().prompt_differs, 1);
+  EXPECT_EQ(data->counts().first_difference, " ");
+  EXPECT_EQ(text(*data, 0, false), "<s>Who?");
+}
+
+TEST_F(PairRows, HaveAllLabelsOfTheChosenSideWhereThatIsLearned) {
+  PairOptions learns = options();
+  learns.learns_chosen = true;
+  const auto data =
+      read(R"({"prompt": "The sea is", "chosen": " deep.", "rejected": " high."})", learns);
+  EXPECT_EQ(text(*data, 0, true), "<s>The sea is deep.</s>");
+  EXPECT_EQ(text(*data, 1, true), " high.</s>");
+  const Example chosen = data->get(0, 0);
+  ASSERT_EQ(chosen.values.size(), 1U);
+  const Example rejected = data->get(0, 1);
+  EXPECT_EQ(static_cast<int64_t>(chosen.values[0]),
+            std::ranges::count_if(rejected.labels, [](int32_t label) { return label < 0; }));
+}
+
+TEST_F(PairRows, AreRefusedWithTheirLine) {
+  const std::vector<std::string> bad = {
+      R"({"prompt": "a", "chosen": "b"})",
+      R"({"prompt": "a", "completion": "b", "label": true})",
+      R"({"prompt": "a", "chosen": 3, "rejected": "b"})",
+      R"({"prompt": "a", "chosen": ["b"], "rejected": ["c"]})",
+      R"({"prompt": "a", "chosen": "b", "rejected": null})",
+      R"({"chosen": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "a"}], )"
+      R"("rejected": [{"role": "user", "content": "When?"}, {"role": "assistant", "content": "b"}]})",
+      R"({"prompt": [{"role": "user", "content": "Who?"}], )"
+      R"("chosen": [{"role": "user", "content": "Now."}], )"
+      R"("rejected": [{"role": "assistant", "content": "b"}]})",
+      R"({"prompt": "a", "chosen": " b", "rejected": " b"})"};
+  std::string messages;
+  for (const std::string& row : bad) messages += refusal(row) + "\n";
+  EXPECT_GOLDEN(messages);
+}
+
+}  // namespace
+}  // namespace finetune

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+// task: dpo and orpo for users. tests/parity compares what is learned.
+#include <fstream>
+
+#include "integration/launched.h"
+#include "integration/task_checks.h"
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// 72 pairs of texts, on a new decoder.
+class PreferenceRun : public TinyRun {
+ public:
+  explicit PreferenceRun(const Keys& keys = {}) {
+    std::ifstream answers(kTasks + "answers-train.jsonl");
+    std::string rows;
+    for (std::string line; std::getline(answers, line);) {
+      const Json row = parse_json(line, "");
+      rows += Json{{"prompt", row["question"]},
+                   {"chosen", " " + row["answer"].get<std::string>()},
+                   {"rejected", " " + row["wrong"].get<std::string>()}}
+                  .dump() +
+              "\n";
+    }
+    folder().write("rows.jsonl", rows);
+    Keys all = {{"task", "dpo"},
+                {"model_type", "llama"},
+                {"tokenizer_name", source_dir() + "/tests/fixtures/parity/tasks/llama/tokenizer"},
+                {"config_overrides",
+                 "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, "
+                 "hidden_size: 32, intermediate_size: 64, max_position_embeddings: 64}"},
+                {"max_seq_length", "48"},
+                {"train_file", folder() / "rows.jsonl"},
+                {"validation_file", folder() / "rows.jsonl"},
+                {"max_steps", "12"},
+                {"logging_steps", "3"},
+                {"eval_steps", "6"},
+                {"save_steps", "5"}};
+    for (const auto& [key, value] : keys) all[key] = value;
+    set(all);
+  }
+
+  // From a trained model.
+  static Keys trained() {
+    static const PreferenceRun start({{"task", "orpo"}, {"eval_strategy", "no"}});
+    if (!std::filesystem::exists(start.out("model.safetensors"))) {
+      EXPECT_EQ(start.train().code, 0);
+    }
+    return {{"model_type", ""},
+            {"tokenizer_name", ""},
+            {"config_overrides", ""},
+            {"model_name_or_path", start.out()}};
+  }
+  // The same with an adapter.
+  static Keys adapter() {
+    Keys keys = trained();
+    keys.insert({{"use_peft", "true"}, {"lora_r", "4"}, {"learning_rate", "1e-2"}});
+    return keys;
+  }
+
+  [[nodiscard]] std::string reference() const {
+    std::string all;
+    std::vector<std::string> files;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(folder() / "cache/reference")) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    std::ranges::sort(files);
+    for (const std::string& file : files) all += read_file(file);
+    return all;
+  }
+  void remove_reference() const { std::filesystem::remove_all(folder() / "cache/reference"); }
+};
+
+const TinyRun::Keys kWithShards = {{"full_determinism", "true"}};
+
+TEST(Preference, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
+  for (const char* task : {"dpo", "orpo"}) {
+    TinyRun::Keys keys = kWithShards;
+    keys["task"] = task;
+    const PreferenceRun whole(keys);
+    const ProcessResult trained = whole.train();
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const PreferenceRun stopped(keys);
+    stopped.train_until(4);  // between two lines of the log
+    stopped.remove_reference();
+    const ProcessResult resumed = stopped.train({"--num_processes", "2"});
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_TRUE(read_file(whole.out("model.safetensors")) ==
+                read_file(stopped.out("model.safetensors")))
+        << task;
+    EXPECT_EQ(log_without_times(whole.out()), log_without_times(stopped.out())) << task;
+    const Json log = trainer_state(whole.out())["log_history"];
+    for (const char* name : {"rewards/chosen", "rewards/margins", "rewards/accuracies",
+                             "logps/chosen", "logps/rejected"}) {
+      EXPECT_TRUE(log[0].contains(name)) << name;
+    }
+    const Json results = parse_json(read_file(whole.out("eval_results.json")), "");
+    EXPECT_TRUE(results.contains("eval_rewards/accuracies"));
+    EXPECT_FALSE(results.contains("eval_perplexity"));
+    EXPECT_EQ(results.contains("eval_log_odds_ratio"), std::string(task) == "orpo");
+  }
+}
+
+TEST(Preference, LearnsToPreferTheChosenAnswers) {
+  TinyRun::Keys keys = PreferenceRun::adapter();
+  keys["max_steps"] = "60";
+  keys["eval_steps"] = "60";
+  keys["metric_for_best_model"] = "rewards/accuracies";
+  const PreferenceRun run(keys);
+  const ProcessResult trained = run.train();
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const Json results = parse_json(read_file(run.out("eval_results.json")), "");
+  EXPECT_GT(results["eval_rewards/accuracies"], 0.9);
+  EXPECT_GT(results["eval_rewards/margins"], 0.1);
+  EXPECT_LT(results["eval_loss"], 0.65);
+}
+
+TEST(Preference, ReferenceDependsOnNothingButModelAndPair) {
+  const auto reference = [](const TinyRun::Keys& keys, const Environment& environment) {
+    TinyRun::Keys all = PreferenceRun::adapter();
+    all["max_steps"] = "1";
+    for (const auto& [key, value] : keys) all[key] = value;
+    const PreferenceRun run(all);
+    const ProcessResult result =
+        run.train({}, {.environment = environment, .folder = "", .watch = ""});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return run.reference();
+  };
+  const std::string first = reference({}, {});
+  EXPECT_FALSE(first.empty());
+  EXPECT_TRUE(first == reference({{"per_device_train_batch_size", "1"}}, {}));
+  EXPECT_TRUE(first == reference({{"per_device_train_batch_size", "8"},
+                                  {"gradient_accumulation_steps", "1"}},
+                                 {{"OMP_NUM_THREADS", "1"}}));
+  EXPECT_TRUE(first == reference({}, {{"OMP_NUM_THREADS", "4"}}));
+  EXPECT_TRUE(first == reference({{"num_processes", "2"}}, {}));
+  EXPECT_TRUE(first == reference({{"num_processes", "2"}, {"zero_stage", "3"}}, {}));
+}
+
+TEST(Preference, ReferenceIsComputedAgainWhereItsFileIsDamaged) {
+  const PreferenceRun run(kWithShards);
+  run.train_until(4);
+  const std::string before = run.reference();
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(run.folder() / "cache/reference")) {
+    if (!entry.is_regular_file()) continue;
+    std::string bytes = read_file(entry.path());
+    bytes[40] = static_cast<char>(bytes[40] ^ 1);
+    write_file(entry.path(), bytes);
+  }
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the reference in the cache is damaged"));
+  EXPECT_TRUE(before == run.reference());
+}
+
+TEST(Preference, RefusesAnotherStartingModel) {
+  const TinyRun::Keys keys = PreferenceRun::trained();
+  const PreferenceRun run(keys);
+  const std::string model = run.folder() / "model";
+  std::filesystem::copy(keys.at("model_name_or_path"), model,
+                        std::filesystem::copy_options::recursive);
+  run.train_until(4);
+  const ProcessResult elsewhere = run.train({"--model_name_or_path", model, "--stop_at_step", "6"});
+  EXPECT_EQ(elsewhere.code, 75) << elsewhere.err;  // the same weights
+  std::string weights = read_file(model + "/model.safetensors");
+  weights[weights.size() - 3] = static_cast<char>(weights[weights.size() - 3] ^ 1);
+  write_file(model + "/model.safetensors", weights);
+  const ProcessResult other = run.train({"--model_name_or_path", model});
+  EXPECT_EQ(other.code, 2) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("content hash"));
+}
+
+TEST(Preference, ResumesWithoutTheStartingModelWhereTheReferenceIsKept) {
+  PreferenceRun run(PreferenceRun::trained());
+  const std::string model = run.folder() / "model";
+  std::filesystem::copy(PreferenceRun::trained().at("model_name_or_path"), model,
+                        std::filesystem::copy_options::recursive);
+  run.set({{"model_name_or_path", model}});
+  run.train_until(4);
+  std::filesystem::rename(model, model + "-elsewhere");
+  run.train_until(8);
+  run.remove_reference();
+  const ProcessResult lost = run.train();
+  EXPECT_EQ(lost.code, 2) << lost.err;
+  EXPECT_THAT(lost.err, HasSubstr("put the model back"));
+  std::filesystem::rename(model + "-elsewhere", model);
+  const ProcessResult found = run.train();
+  EXPECT_EQ(found.code, 0) << found.err;
+  const PreferenceRun whole(PreferenceRun::trained());
+  EXPECT_EQ(whole.train().code, 0);
+  EXPECT_TRUE(read_file(whole.out("model.safetensors")) == read_file(run.out("model.safetensors")));
+}
+
+TEST(Preference, VerifyResumeFindsEqualBits) {
+  const PreferenceRun run;
+  expect_equal_bits_by_verify_resume(run);
+}
+
+TEST(Preference, RefusesRowsAndKeysThatDoNotFit) {
+  const char* const kRow = R"({"prompt": "a", "chosen": " b", "rejected": " c"})";
+  const std::vector<Refusal> refusals = {
+      {R"({"prompt": "x", "completion": "y", "label": true})", {}, 2, {"KTO"}},
+      {R"({"chosen": 3, "rejected": "y"})", {}, 1, {"train.jsonl:1", "'chosen'"}},
+      {R"({"prompt": "a", "chosen": " b", "rejected": " b"})", {}, 2, {"the answers are the same"}},
+      {R"({"chosen": [{"role": "user", "content": "x"}], "rejected": "y"})",
+       {},
+       1,
+       {"train.jsonl:1"}},
+      {kRow, {{"beta", "0"}}, 2, {"beta"}},
+      {kRow, {{"loss_type", "CoSENTLoss"}}, 2, {"sigmoid_norm"}},
+      {kRow, {{"label_smoothing", "0.1"}}, 2, {"robust"}},
+      {kRow, {{"label_smoothing", "0.6"}, {"loss_type", "robust"}}, 2, {"label_smoothing"}},
+      {kRow, {{"precompute_ref_log_probs", "false"}}, 2, {"use_peft: true"}},
+      {kRow, {{"packing", "true"}}, 2, {"packing"}},
+      {kRow, {{"streaming", "true"}}, 2, {"streaming"}},
+      {kRow, {{"task", "orpo"}, {"loss_type", "sigmoid"}}, 2, {"loss_type"}},
+      {kRow,
+       {{"model_type", "roberta"}, {"config_overrides", "{num_hidden_layers: 1}"}},
+       2,
+       {"trains decoders"}},
+  };
+  expect_refused<PreferenceRun>(refusals);
+}
+
+TEST(Preference, NamesThePairWhoseLossIsNotFinite) {
+  const PreferenceRun run(PreferenceRun::adapter());
+  const ProcessResult result = run.train({"--beta", "1e39"});
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("the loss of pair"));
+}
+
+}  // namespace
+}  // namespace finetune::testing
