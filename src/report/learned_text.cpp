@@ -56,14 +56,20 @@ std::string learned_text(const Dataset& data, int64_t count, const Tokenizer& to
                          const LearnedMarks& marks) {
   std::string text;
   for (int64_t i = 0; i < std::min(count, data.size()); ++i) {
-    const Example example = data.get(i);
-    int64_t learned = 0;
-    for (size_t token = 1; token < example.labels.size(); ++token) {
-      learned += is_learned(example, token) ? 1 : 0;
+    for (int64_t choice = 0; choice < data.choices_of(i); ++choice) {
+      const Example example = data.get(i, choice);
+      int64_t learned = 0;
+      for (size_t token = 1; token < example.labels.size(); ++token) {
+        learned += is_learned(example, token) ? 1 : 0;
+      }
+      // Of a pair the chosen answer is the first.
+      const char* const side = data.choices_of(i) == 1 ? ""
+                               : choice == 0           ? ", chosen"
+                                                       : ", rejected";
+      text += format_text("sample {}{}: {} tokens, {} learned (marked {}so{})\n", i, side,
+                          example.labels.size(), learned, marks.begin, marks.end);
+      text += sample_text(example, tokenizer, marks);
     }
-    text += format_text("sample {}: {} tokens, {} learned (marked {}so{})\n", i,
-                        example.labels.size(), learned, marks.begin, marks.end);
-    text += sample_text(example, tokenizer, marks);
   }
   return text;
 }

@@ -85,12 +85,14 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
   std::string model_keys = "tokenizer_name: " + data + "tokenizer\n" + settings_.model_keys;
   if (settings_.has_adapter)
     model_keys = make_base(model_keys + "train_file: " + data + "train.txt\n");
+  const std::string train_file = settings_.data.empty() ? data + "train.txt" : settings_.data;
+  const std::string valid_file = settings_.data.empty() ? data + "valid.txt" : settings_.data;
+  if (settings_.data.empty()) model_keys += "max_seq_length: 12\n";
   folder_.write(
       "run.yaml",
-      "output_dir: " + output_dir_ + "\ncache_dir: " + folder_ / "cache" + "\ntrain_file: " + data +
-          "train.txt\nvalidation_file: " + data + "valid.txt\n" + model_keys +
-          "max_seq_length: 12\npreprocessing_num_workers: 1\nmax_steps: " +
-          std::to_string(settings_.steps) +
+      "output_dir: " + output_dir_ + "\ncache_dir: " + folder_ / "cache" +
+          "\ntrain_file: " + train_file + "\nvalidation_file: " + valid_file + "\n" + model_keys +
+          "preprocessing_num_workers: 1\nmax_steps: " + std::to_string(settings_.steps) +
           "\nsave_steps: " + std::to_string(settings_.save_steps) +
           "\nsave_total_limit: " + std::to_string(settings_.save_total_limit) +
           "\nper_device_train_batch_size: 4\nlearning_rate: " + settings_.learning_rate +

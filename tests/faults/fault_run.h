@@ -33,6 +33,12 @@ inline const std::string kTinyLlama =
     "num_attention_heads: 2, num_key_value_heads: 1, hidden_size: 16, intermediate_size: 16, "
     "max_position_embeddings: 12}\nline_by_line: true\npacking: true\n";
 
+// Pairs of answers. Their reference is in the cache, which no fault touches.
+inline const std::string kTinyPairs =
+    "task: dpo\nmodel_type: llama\nconfig_overrides: {num_hidden_layers: 1, "
+    "num_attention_heads: 2, num_key_value_heads: 1, hidden_size: 16, intermediate_size: 16, "
+    "max_position_embeddings: 24}\nmax_seq_length: 24\n";
+
 // Lines of the configuration that train an adapter.
 inline const std::string kAdapterKeys = "use_peft: true\nlora_r: 2\nlora_dropout: 0.1\n";
 
@@ -44,6 +50,7 @@ struct RunSettings {
   std::string learning_rate = "1e-2";
   std::string model_keys = kTinyBert;
   std::string more_keys = {};  // lines of the configuration
+  std::string data = {};       // a file for training and evaluation; empty: short texts
   bool mirrored = false;       // mirror_dir is mirror()
   bool has_adapter = false;    // a LoRA adapter on a fresh model of `model_keys`, made before
 };

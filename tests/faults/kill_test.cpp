@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "faults/fault_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -47,6 +48,17 @@ TEST(R1, KilledAtEveryChangeOfAWholeRun) {
 TEST(R1Causal, KilledAtEveryChangeOfARun) {
   FaultRun run({.steps = 4, .save_steps = 2, .eval_steps = 4, .model_keys = kTinyLlama});
   Row row("R1 causal");
+  kill_at_every_change(run, row);
+}
+
+// Pairs of answers, whose log has measures.
+TEST(R1Pairs, KilledAtEveryChangeOfARun) {
+  FaultRun run({.steps = 4,
+                .save_steps = 2,
+                .eval_steps = 4,
+                .model_keys = kTinyPairs,
+                .data = source_dir() + "/tests/faults/pairs.jsonl"});
+  Row row("R1 pairs");
   kill_at_every_change(run, row);
 }
 

@@ -104,6 +104,25 @@ CONFIGURATIONS = {
         "early_stopping_patience": 3,
         "max_steps": 24,
     },
+    # The reference is computed and kept in these sessions, too, since each start may find none.
+    "pairs": {
+        "task": "dpo",
+        "model_type": "llama",
+        "config_overrides": {
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "max_position_embeddings": 24,
+        },
+        "train_file": str(Path(__file__).resolve().parent / "pairs.jsonl"),
+        "validation_file": str(Path(__file__).resolve().parent / "pairs.jsonl"),
+        "max_seq_length": 24,
+        "line_by_line": None,
+        "mlm_probability": None,
+        "cache_dir": "{mirror}/../cache",
+    },
     # Runs a supervisor and its child.
     "hooks": {"on_finish_command": ["true"], "on_interrupt_command": ["true"]},
 }
@@ -123,13 +142,14 @@ class SoakedRun:
                for k, v in CONFIGURATIONS[name].items()},
             **keys,
         }  # fmt: skip
+        self.keys = {key: value for key, value in self.keys.items() if value is not None}
 
     def words(self, config):
         Path(config).write_text(json.dumps(self.keys))
         return ["train", str(config)]
 
     def begin_again(self):
-        for path in (self.out, self.mirror):
+        for path in (self.out, self.mirror, self.folder / "cache"):
             shutil.rmtree(path, ignore_errors=True)
 
     def committed(self):

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // task: dpo and orpo for users. tests/parity compares what is learned.
+#include <cstring>
 #include <fstream>
 
+#include "finetune/base/hash.h"
 #include "integration/launched.h"
 #include "integration/task_checks.h"
 #include "integration/tiny_run.h"
@@ -156,6 +158,48 @@ TEST(Preference, ReferenceIsComputedAgainWhereItsFileIsDamaged) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("the reference in the cache is damaged"));
   EXPECT_TRUE(before == run.reference());
+}
+
+// As if a session had ended while it computed the reference.
+TEST(Preference, ReferenceGoesOnWhereASessionEnded) {
+  const PreferenceRun run(kWithShards);
+  run.train_until(4);
+  const std::string before = run.reference();
+  std::string path;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(run.folder() / "cache/reference")) {
+    if (entry.is_regular_file()) path = entry.path();
+  }
+  constexpr size_t kDone = 16;  // of the file's header
+  constexpr size_t kHeader = 24;
+  constexpr int64_t kKept = 10;
+  std::string bytes = read_file(path);
+  bytes.resize(bytes.size() - hash_hex("").size());
+  std::memcpy(bytes.data() + kDone, &kKept, sizeof kKept);
+  std::fill(bytes.begin() + kHeader + 8 * kKept, bytes.end(), '\0');
+  write_file(path, bytes + hash_hex(bytes));
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("of 62 pairs of train_file are computed"));
+  EXPECT_TRUE(before == run.reference());
+}
+
+TEST(Preference, KilledAtAnyMomentItEndsTheSame) {
+  TinyRun::Keys keys = PreferenceRun::adapter();
+  keys["save_steps"] = "1";
+  const PreferenceRun whole(keys);
+  ASSERT_EQ(whole.train().code, 0);
+  const PreferenceRun killed(keys);
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    killed.remove_reference();
+    (void)kill_at_random_moments(killed, 0.3, 3, seed);
+  }
+  const ProcessResult last = killed.train();
+  EXPECT_EQ(last.code, 0) << last.err;
+  EXPECT_TRUE(whole.reference() == killed.reference());
+  EXPECT_TRUE(read_file(whole.out("adapter_model.safetensors")) ==
+              read_file(killed.out("adapter_model.safetensors")));
+  EXPECT_EQ(log_without_times(whole.out()), log_without_times(killed.out()));
 }
 
 TEST(Preference, RefusesAnotherStartingModel) {

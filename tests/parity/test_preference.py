@@ -2,6 +2,7 @@
 """task: dpo and orpo beside TRL's DPOTrainer and ORPOTrainer: ids, losses, rewards, weights."""
 
 import json
+from functools import partial
 
 import torch
 from safetensors.torch import load_file
@@ -93,11 +94,6 @@ def train_theirs(trainer):
         return value
 
     return adam_steps(trainer.model, STEPS, BATCH, data, RATE, loss_of), measured
-
-
-def labels_of_ours(row):
-    """The tokens that are learned, of what --rows writes for one sequence."""
-    return [token for token, label in zip(row["input_ids"], row["labels"]) if label != -100]
 
 
 class Preference(ParityTest):
@@ -208,18 +204,17 @@ class Preference(ParityTest):
         for name in ("eval_loss", *(f"eval_{name}" for name in MEASURES)):
             self.assertEqual(later[name], results[name], name)
 
-    def test_orpo(self):
+    def check_without_reference(self, trainer_class, options, names, **keys):
         from datasets import Dataset
         from transformers import AutoTokenizer, LlamaForCausalLM
-        from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
         start(self.folder)
         rows = rows_of("texts")
-        run = self.ours(rows, "orpo", beta=0.2)
+        run = self.ours(rows, **keys)
         model = LlamaForCausalLM.from_pretrained(self.folder / "start")
-        trainer = ORPOTrainer(
+        trainer = trainer_class(
             model=model,
-            args=ORPOConfig(**common(self.folder), max_length=200, beta=0.2, remove_unused_columns=False),
+            args=options(**common(self.folder), max_length=200, remove_unused_columns=False),
             train_dataset=Dataset.from_list(rows),
             processing_class=AutoTokenizer.from_pretrained(self.folder / "start"),
         )
@@ -232,5 +227,35 @@ class Preference(ParityTest):
             return value
 
         self.assert_same_losses(run, adam_steps(model, STEPS, BATCH, data, RATE, loss_of), LOSS)
-        self.check_measures(run, measured, (*MEASURES, "nll_loss", "log_odds_ratio", "log_odds_chosen"))
+        self.check_measures(run, measured, names)
         self.assert_same_weights(weights(run), model.state_dict(), WEIGHT)
+
+    def test_orpo(self):
+        from trl.experimental.orpo import ORPOConfig, ORPOTrainer
+
+        names = (*MEASURES, "nll_loss", "log_odds_ratio", "log_odds_chosen")
+        self.check_without_reference(ORPOTrainer, partial(ORPOConfig, beta=0.2), names, task="orpo", beta=0.2)
+
+    def test_simpo(self):
+        from trl.experimental.cpo import CPOConfig, CPOTrainer
+
+        options = partial(CPOConfig, beta=2.0, simpo_gamma=0.8, loss_type="simpo", cpo_alpha=0.0)
+        self.check_without_reference(CPOTrainer, options, MEASURES, loss_type="simpo", beta=2.0, simpo_gamma=0.8)
+
+    def test_ids(self):
+        for kind, limit in (("texts", 200), ("implicit", 200), ("messages", 200), ("conversations", 40)):
+            with self.subTest(kind=kind):
+                self.setUp()
+                start(self.folder)
+                rows = rows_of(kind)
+                theirs = dpo_trainer(self.folder, rows, max_length=limit).train_dataset
+                self.ours(rows, max_seq_length=limit)
+                run_binary("prepare", self.folder / "run.json", "--rows", self.folder / "ids.jsonl")
+                lines = [json.loads(line) for line in (self.folder / "ids.jsonl").read_text().splitlines()]
+                self.assertEqual(len(lines), 2 * len(theirs))
+                for i, row in enumerate(theirs):
+                    for line, side in zip(lines[2 * i : 2 * i + 2], ("chosen", "rejected")):
+                        self.assertEqual(line["side"], side)
+                        self.assertEqual(line["input_ids"], (row["prompt_ids"] + row[f"{side}_ids"])[:limit])
+                        learned = [label for label in line["labels"] if label != -100]
+                        self.assertEqual(learned, row[f"{side}_ids"][: limit - len(row["prompt_ids"])])

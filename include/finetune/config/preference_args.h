@@ -12,6 +12,7 @@ class FieldList;
 struct PreferenceArgs {
   std::optional<double> beta;
   double label_smoothing = 0.0;
+  double simpo_gamma = 0.5;
   bool disable_dropout = true;
   bool precompute_ref_log_probs = true;
 

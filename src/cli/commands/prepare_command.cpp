@@ -25,7 +25,7 @@ command makes the missing part. The result is printed as JSON.
 
   --show N      also print the first N samples of chat data (task sft), with what is
                 learned marked
-  --rows FILE   also write the training samples of clm or sft to FILE as JSON lines:
+  --rows FILE   also write the training samples of clm, sft or dpo to FILE as JSON lines:
                 input_ids, labels (-100: not learned), text
 
   --hard_negatives N    task embedding: write the pairs of train_file, each with N texts of

@@ -17,8 +17,8 @@ void EmbeddingArgs::describe(FieldList& field) {
         "pairs with a "
         "score, else MultipleNegativesRankingLoss; a loss that compares samples compares those of "
         "the whole update, however it is split. reranker; unset: LambdaLoss for lists with labels, "
-        "else BinaryCrossEntropyLoss. dpo: sigmoid (also if unset), hinge, ipo, sigmoid_norm or "
-        "robust.",
+        "else BinaryCrossEntropyLoss. dpo: sigmoid (also if unset), hinge, ipo, sigmoid_norm, "
+        "robust, or simpo, which has no reference.",
         {.choices = {"MultipleNegativesRankingLoss",
                      "CachedMultipleNegativesRankingLoss",
                      "MultipleNegativesSymmetricRankingLoss",
@@ -41,7 +41,8 @@ void EmbeddingArgs::describe(FieldList& field) {
                      "hinge",
                      "ipo",
                      "sigmoid_norm",
-                     "robust"},
+                     "robust",
+                     "simpo"},
          .resume = ResumePolicy::kFixed});
   field(
       "loss_kwargs", &EmbeddingArgs::loss_kwargs,

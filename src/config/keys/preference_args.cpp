@@ -14,6 +14,10 @@ void PreferenceArgs::describe(FieldList& field) {
   field("label_smoothing", &PreferenceArgs::label_smoothing,
         "dpo: with loss_type robust, the share of pairs whose preference is taken to be wrong.",
         {.range = {.min = 0, .max = 0.49}, .resume = ResumePolicy::kFixed});
+  field("simpo_gamma", &PreferenceArgs::simpo_gamma,
+        "dpo: with loss_type simpo, by how much the chosen answer's reward should be larger, the "
+        "paper's gamma.",
+        {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
   field("disable_dropout", &PreferenceArgs::disable_dropout,
         "Of dpo and orpo: train without dropout, lora_dropout included, so that an answer's "
         "probability "

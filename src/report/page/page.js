@@ -398,12 +398,19 @@ function curves(parent) {
     lineOf(run, i, 'eval_loss', {name: 'evaluation', suffix: ', evaluation', dash: true, color: many ? color(i) : color(1)})]).filter(Boolean));
   const known = new Set(['loss', 'eval_loss', 'learning_rate', 'grad_norm', 'tokens_per_second', 'memory_mib']);
   const others = [...new Set(runs.flatMap((run) => Object.keys(run.series)))].filter((key) => !known.has(key));
-  for (const key of others.filter((k) => k.startsWith('eval_'))) chart(charts, key, '', all(key));
+  // What is measured in training and in evaluations has one picture.
+  const both = new Set(others.filter((k) => others.includes('eval_' + k)));
+  for (const key of both) {
+    chart(charts, key, '', runs.flatMap((run, i) => [
+      lineOf(run, i, key, {name: 'training', suffix: many ? ', training' : ''}),
+      lineOf(run, i, 'eval_' + key, {name: 'evaluation', suffix: ', evaluation', dash: true, color: many ? color(i) : color(1)})]).filter(Boolean));
+  }
+  for (const key of others.filter((k) => k.startsWith('eval_') && !both.has(k.slice(5)))) chart(charts, key, '', all(key));
   chart(charts, 'Learning rate', '', all('learning_rate', {name: 'learning rate'}));
   chart(charts, 'Gradient norm', 'before clipping', all('grad_norm', {name: 'gradient norm'}));
   chart(charts, 'Throughput', 'tokens per second, mean of the session', all('tokens_per_second', {name: 'tokens per second'}));
   chart(charts, 'Memory', 'peak of the session so far, MiB', all('memory_mib', {name: 'memory'}));
-  for (const key of others.filter((k) => !k.startsWith('eval_'))) chart(charts, key, '', all(key));
+  for (const key of others.filter((k) => !k.startsWith('eval_') && !both.has(k))) chart(charts, key, '', all(key));
   if (charts.children.length === 0) node.append(el('p', {class: 'quiet', text: 'Nothing was logged yet.'}));
 }
 

@@ -46,7 +46,8 @@ const TaskKeys& dpo_keys() {
       .name = "dpo",
       .title = "Teaches a model to prefer one answer to another, by DPO.",
       .yaml = kDpoYaml,
-      .keys = with_common({"loss_type", "label_smoothing", "precompute_ref_log_probs"}),
+      .keys =
+          with_common({"loss_type", "label_smoothing", "simpo_gamma", "precompute_ref_log_probs"}),
       .metric_names = {"rewards/accuracies", "rewards/chosen", "rewards/rejected",
                        "rewards/margins", "logps/chosen", "logps/rejected"},
       .metrics_depend_on_data = false,

@@ -25,7 +25,16 @@ Tensor difference(const Tensor& pairs) { return pairs.select(1, 0) - pairs.selec
 
 }  // namespace
 
+Tensor dpo_rewards(const PairScores& scores, const Tensor& reference, const DpoOptions& options) {
+  if (options.loss == DpoLoss::kSimpo) return options.beta * (scores.log_probs / scores.tokens);
+  return options.beta * (scores.log_probs - reference);
+}
+
 Tensor dpo_losses(const PairScores& scores, const Tensor& reference, const DpoOptions& options) {
+  if (options.loss == DpoLoss::kSimpo) {
+    const Tensor rewards = dpo_rewards(scores, reference, options);
+    return -at::log_sigmoid(difference(rewards) - options.simpo_gamma);
+  }
   const Tensor ratios = scores.log_probs - reference;
   const Tensor margin = options.beta * difference(ratios);
   switch (options.loss) {
@@ -40,6 +49,7 @@ Tensor dpo_losses(const PairScores& scores, const Tensor& reference, const DpoOp
       return ((wrong - 1.0) * at::log_sigmoid(margin) + wrong * at::log_sigmoid(-margin)) /
              (1.0 - 2.0 * wrong);
     }
+    case DpoLoss::kSimpo:
     case DpoLoss::kSigmoid:
       break;
   }

@@ -163,6 +163,7 @@ class Dpo final : public PairTask {
  private:
   // Before the model's own pass, so that what that keeps is not kept meanwhile.
   [[nodiscard]] Tensor reference_of(const Batch& batch) {
+    if (!has_reference(options_.loss)) return {};
     if (options_.computes_reference) return reference(batch, /*without_adapter=*/true).to(device());
     FT_CHECK(std::ssize(batch.values) == 2 * batch.size(), "each pair has the reference's values");
     return to_device(batch.values, device()).view({batch.size(), 2});
@@ -170,7 +171,10 @@ class Dpo final : public PairTask {
 
   [[nodiscard]] std::vector<Tensor> measures_of(const PairScores& scores,
                                                 const Tensor& reference) const {
-    return pair_measures(options_.beta * (scores.log_probs - reference), scores.log_probs);
+    // TRL logs the mean of what its losses read.
+    const bool has_means = options_.loss == DpoLoss::kSimpo;
+    return pair_measures(dpo_rewards(scores, reference, options_),
+                         has_means ? scores.log_probs / scores.tokens : scores.log_probs);
   }
 
   DpoOptions options_;

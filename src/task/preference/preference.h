@@ -30,12 +30,17 @@ enum class DpoLoss {
   kIpo,          // Azar et al. 2023, eq. 17, of the mean log ratio of a token
   kSigmoidNorm,  // kSigmoid of the mean log ratio of a token
   kRobust,       // Chowdhury et al. 2024 (rDPO), eq. 10
+  kSimpo,        // Meng et al. 2024 (SimPO), eq. 6, which has no reference
 };
+
+// Whether a loss compares with a reference.
+[[nodiscard]] inline bool has_reference(DpoLoss loss) { return loss != DpoLoss::kSimpo; }
 
 struct DpoOptions {
   DpoLoss loss = DpoLoss::kSigmoid;
   double beta = 0.1;
   double label_smoothing = 0.0;  // of kRobust: the share of wrong preferences
+  double simpo_gamma = 0.5;      // of kSimpo: the margin that rewards should have
   bool drops = false;            // dropout is on
   // The reference is computed with each batch, without the adapter; false: Batch::values has the
   // log probabilities of both rows, [pairs, 2].
@@ -53,7 +58,11 @@ struct PairScores {
   Tensor tokens;     // [pairs, 2] float32
 };
 
-// The loss of each pair, [pairs]. `reference` [pairs, 2]: the log probabilities of the reference.
+// Rewards of both rows, [pairs, 2]: beta times the log ratio to the reference; of kSimpo, times the
+// mean log probability of a token. `reference` [pairs, 2]: the log probabilities of the reference.
+[[nodiscard]] Tensor dpo_rewards(const PairScores& scores, const Tensor& reference,
+                                 const DpoOptions& options);
+// The loss of each pair, [pairs].
 [[nodiscard]] Tensor dpo_losses(const PairScores& scores, const Tensor& reference,
                                 const DpoOptions& options);
 // The log odds of the chosen answer over the rejected one, [pairs] (Hong et al. 2024, "ORPO", eqs.

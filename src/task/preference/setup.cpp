@@ -78,10 +78,11 @@ DpoLoss dpo_loss_of(const TaskOptions& args) {
   if (name == "ipo") return DpoLoss::kIpo;
   if (name == "sigmoid_norm") return DpoLoss::kSigmoidNorm;
   if (name == "robust") return DpoLoss::kRobust;
+  if (name == "simpo") return DpoLoss::kSimpo;
   refuse_key(args.locations, "loss_type",
              "'" + name +
-                 "' is no loss of task dpo, which has sigmoid, hinge, ipo, sigmoid_norm "
-                 "and robust");
+                 "' is no loss of task dpo, which has sigmoid, hinge, ipo, sigmoid_norm, "
+                 "robust and simpo");
 }
 
 class DpoSetup final : public PairSetup {
@@ -98,7 +99,9 @@ class DpoSetup final : public PairSetup {
     return {std::move(model), std::move(task)};
   }
 
-  [[nodiscard]] bool needs_reference() const override { return !options_.computes_reference; }
+  [[nodiscard]] bool needs_reference() const override {
+    return has_reference(options_.loss) && !options_.computes_reference;
+  }
 
   [[nodiscard]] Results make_results(Split /*split*/) const override {
     return {make_measure_metrics(dpo_measures()), nullptr};
@@ -107,15 +110,20 @@ class DpoSetup final : public PairSetup {
  private:
   static DpoOptions options_of(const TaskOptions& args) {
     const DpoLoss loss = dpo_loss_of(args);
-    if (args.label_smoothing > 0.0 && loss != DpoLoss::kRobust) {
-      refuse_key(args.locations, "label_smoothing",
-                 "only loss_type robust reads it; set loss_type: robust, or leave it out");
-    }
+    const auto refuse_without = [&](const char* key, DpoLoss its, const char* name) {
+      if (loss == its || !args.locations.is_set(key)) return;
+      refuse_key(args.locations, key,
+                 std::string("only loss_type ") + name + " reads it; set loss_type: " + name +
+                     ", or leave it out");
+    };
+    refuse_without("label_smoothing", DpoLoss::kRobust, "robust");
+    refuse_without("simpo_gamma", DpoLoss::kSimpo, "simpo");
     return {.loss = loss,
             .beta = args.beta.value_or(kBeta),
             .label_smoothing = args.label_smoothing,
+            .simpo_gamma = args.simpo_gamma,
             .drops = !args.disable_dropout,
-            .computes_reference = !args.precompute_ref_log_probs};
+            .computes_reference = has_reference(loss) && !args.precompute_ref_log_probs};
   }
 
   static void check_base(const SetupContext& context) {

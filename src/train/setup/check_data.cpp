@@ -145,12 +145,14 @@ bool can_be_looked_at(const Dataset& data) {
 
 // Who turns a run of all weights into one of an adapter may keep its learning rate.
 void report_low_rate(const TrainingArgs& args) {
-  constexpr double kLow = 2e-5;
-  if (!args.use_peft || args.learning_rate >= kLow) return;
+  const bool compares = task_of(args.task).compares_sequences;
+  const double low = compares ? 5e-6 : 2e-5;
+  if (!args.use_peft || args.learning_rate >= low) return;
   log::info(format_text(
       "learning_rate {} is low for an adapter (use_peft): about ten times that of training all "
-      "weights is usual, such as 2e-4",
-      format_number("%g", args.learning_rate)));
+      "weights is usual, {}",
+      format_number("%g", args.learning_rate),
+      compares ? "from 5e-6 to 5e-5 for task " + args.task : std::string("such as 2e-4")));
 }
 
 }  // namespace

@@ -55,13 +55,18 @@ class RowsFile {
 // aligns them, -100: not learned) and the decoded text.
 void write_rows(const Dataset& data, const Tokenizer& tokenizer, const std::string& path) {
   RowsFile file(path);
-  for (int64_t i = 0; i < data.size(); ++i) {
-    const Example example = data.get(i);
+  const auto write = [&](int64_t index, int64_t choice) {
+    const Example example = data.get(index, choice);
     std::vector<int32_t> ids(example.input_ids.size());
     for (size_t token = 0; token < ids.size(); ++token) ids[token] = example.input_ids[token];
     std::vector<int32_t> labels(example.labels.begin(), example.labels.end());
     if (labels.empty()) labels = ids;
-    file.add({{"input_ids", ids}, {"labels", labels}, {"text", tokenizer.decode(ids, false)}});
+    Json row = {{"input_ids", ids}, {"labels", labels}, {"text", tokenizer.decode(ids, false)}};
+    if (data.choices() == 2) row["side"] = choice == 0 ? "chosen" : "rejected";
+    file.add(row);
+  };
+  for (int64_t i = 0; i < data.size(); ++i) {
+    for (int64_t choice = 0; choice < data.choices_of(i); ++choice) write(i, choice);
     interrupt::throw_if_requested("writing rows");
   }
   file.commit();
@@ -264,7 +269,7 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutp
   }
   if (output.show > 0 && task_of(args.task).rows != RowTask::kChat) {
     refuse_key(config, "task",
-               "--show shows the samples of chat data (sft); use --dry_run of train");
+               "--show shows the samples of chat data (sft, dpo); use --dry_run of train");
   }
   if (output.hard_negatives) return write_hard_negatives(config, output);
   if (output.rows) {
@@ -273,7 +278,7 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutp
     });
   }
   if (output.rows && !task_of(args.task).learns_next_words) {
-    refuse_key(config, "task", "--rows writes the samples of clm and sft");
+    refuse_key(config, "task", "--rows writes the samples of clm, sft, dpo and orpo");
   }
   if (!has_key(task_keys(args.task), "prepare_output_dir")) return fill_cache(config, output);
   if (!args.prepare_output_dir) {

@@ -45,6 +45,17 @@ TEST(DpoLosses, CompareLogRatiosWithTheReference) {
               (0.75 * softplus(-0.6) - 0.25 * softplus(0.6)) / 0.5, 1e-6);
 }
 
+TEST(DpoLosses, OfSimpoHaveNoReference) {
+  // Mean log probabilities -0.25 and -2.25.
+  const DpoOptions options = {.loss = DpoLoss::kSimpo, .beta = 2.0, .simpo_gamma = 0.5};
+  const PairScores scores = scores_of(-1.0, -9.0);
+  EXPECT_NEAR(dpo_losses(scores, Tensor(), options).item<double>(), std::log1p(std::exp(-3.5)),
+              1e-6);
+  const Tensor rewards = dpo_rewards(scores, Tensor(), options);
+  EXPECT_NEAR(rewards[0][0].item<double>(), -0.5, 1e-6);
+  EXPECT_NEAR(rewards[0][1].item<double>(), -4.5, 1e-6);
+}
+
 TEST(LogOdds, KeepTheirDigitsNearCertainty) {
   // The mean log probability of a token of -1e-6 is a probability of nearly 1.
   const double odds = log_odds(scores_of(-4e-6, -4.0)).item<double>();
