@@ -18,6 +18,8 @@ from torch.testing._internal.common_methods_invocations import (  # noqa: E402
 LIST = pathlib.Path(__file__).parent / "operators.txt"
 # Names of the list's operators where torch's own differ; "backward": the types of the gradient's kernel.
 OTHERS = {
+    "log_sigmoid_forward": "nn.functional.logsigmoid",
+    "log_sigmoid_backward": "nn.functional.logsigmoid backward",
     "_log_softmax": "log_softmax",
     "_softmax": "softmax",
     "_unique2": "unique",
