@@ -175,6 +175,7 @@ void Reference::write(const std::string& entry, const Values& values) const {
 void Reference::compute(const std::shared_ptr<const Dataset>& data, const std::string& entry,
                         Values& values) {
   Parts& parts = model();
+  const KeptMemory kept;  // each pass allocates the same pieces
   World& world = *start_.world;
   const bool is_cpu = start_.device.is_cpu();
   const bool without_adapter = parts.model_config.lora && start_.adapter.empty();
