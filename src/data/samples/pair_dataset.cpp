@@ -221,18 +221,19 @@ class PairEncoder {
     encoded.chosen = sample_of(row, pair.prompt, pair.chosen, "chosen");
     encoded.rejected = sample_of(row, pair.prompt, pair.rejected, "rejected");
     encoded.prompt = std::min(prompt_tokens(encoded.chosen), prompt_tokens(encoded.rejected));
+    const int64_t first_target = std::max<int64_t>(1, encoded.prompt);  // nothing predicts token 0
     for (ChatSample* side : {&encoded.chosen, &encoded.rejected}) {
       if (!side->prompt_rest.empty()) encoded.flags |= kOtherPrompt;
       side->labels = side->ids;
       const bool learns_all = options_.learns_chosen && side == &encoded.chosen;
       if (!learns_all) std::fill_n(side->labels.begin(), encoded.prompt, kNoLabel);
-      if (encoded.prompt >= std::ssize(side->ids)) encoded.flags |= kNoAnswer;
+      if (first_target >= std::ssize(side->ids)) encoded.flags |= kNoAnswer;
       if (std::ssize(side->ids) <= options_.max_seq_length) continue;
       encoded.flags |= kCut;
       side->ids.resize(static_cast<size_t>(options_.max_seq_length));
       side->labels.resize(static_cast<size_t>(options_.max_seq_length));
     }
-    if (encoded.prompt >= options_.max_seq_length) encoded.flags |= kLongPrompt;
+    if (first_target >= options_.max_seq_length) encoded.flags |= kLongPrompt;
     return encoded;
   }
 
