@@ -6,7 +6,7 @@
 
 The user's message has the question and its numbered choices, the assistant's the number and the
 text of the right one. With --pairs each row has the same question as prompt, the right answer as
-chosen and a wrong one as rejected, for configs/dpo.yaml."""
+chosen and a choice of the next question as rejected, for configs/dpo.yaml."""
 
 import argparse
 import json
@@ -19,16 +19,15 @@ parser.add_argument("--pairs", action="store_true", help="preferences instead of
 arguments = parser.parse_args()
 
 with open(arguments.input, encoding="utf-8") as lines, open(arguments.output, "w", encoding="utf-8") as out:
-    for number, line in enumerate(lines):
-        if number == arguments.rows:
-            break
-        row = json.loads(line)
+    rows = [json.loads(line) for line in lines]
+    for number, row in enumerate(rows[: arguments.rows]):
         choices = [row[f"choice{i}"] for i in range(5)]
         question = row["question"] + "\n" + "\n".join(f"{i + 1}. {choice}" for i, choice in enumerate(choices))
         right = row["label"]
-        wrong = (right + 1 + number % 4) % 5
+        wrong = rows[(number + 1) % len(rows)][f"choice{right}"]
         question = [{"role": "user", "content": question}]
-        answers = [[{"role": "assistant", "content": f"{i + 1}. {choices[i]}"}] for i in (right, wrong)]
+        texts = (f"{right + 1}. {choices[right]}", f"{right + 1}. {wrong}")
+        answers = [[{"role": "assistant", "content": text}] for text in texts]
         if arguments.pairs:
             record = {"prompt": question, "chosen": answers[0], "rejected": answers[1]}
         else:

@@ -46,6 +46,7 @@ class BackboneWithHead final : public Model {
   [[nodiscard]] const ModelOptions& options() const override { return options_; }
   [[nodiscard]] std::string architecture() const override;
 
+  [[nodiscard]] bool has_base() const override;
   [[nodiscard]] Encoded encode(const ModelInput& input) override;
   [[nodiscard]] Tensor logits(const ModelInput& given, const Tensor& positions) override;
   [[nodiscard]] Tensor head_logits(const ModelInput& input, const Tensor& hidden,
@@ -72,8 +73,6 @@ class BackboneWithHead final : public Model {
       const ModelInput& input, Precision precision,
       const std::shared_ptr<const TokenLayout>& layout = {},
       std::vector<nn::Rotation> rotations = {}) const;  // which no head needs
-  // Whether an adapter leaves all else as it was.
-  [[nodiscard]] bool has_base() const;
   [[nodiscard]] bool leaves_out_padding(const ModelInput& input) const;
 
   const Architecture& architecture_;

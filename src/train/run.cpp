@@ -115,6 +115,19 @@ void add_reference(const LoadedConfig& config, const AssemblyRequest& request,
   data.test_data = reference.add_to(data.test_data, "test_file");
 }
 
+// `folder`: of the model that is evaluated.
+void warn_of_other_reference(const std::string& folder, const std::string& now) {
+  FileSystem& files = FileSystem::local();
+  const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
+  if (folder.empty() || !files.exists(path)) return;
+  constexpr uint64_t kLargest = 64 << 20;
+  const std::string then = RunState::parse(files.read_all(path, kLargest), path).identity.guides;
+  if (then.empty() || then == now) return;
+  log::warning("the run in '" + folder + "' was compared with " + then + "; the keys name " + now +
+               ", from which rewards are measured here: check model_name_or_path and "
+               "adapter_name_or_path");
+}
+
 // The same to data that are evaluated alone: with the keys of a training, which say where it
 // starts.
 void add_reference_of_start(const LoadedConfig& config, const AssemblyRequest& request,
@@ -123,6 +136,7 @@ void add_reference_of_start(const LoadedConfig& config, const AssemblyRequest& r
   training.world = request.world;
   const DataParts start = assemble_data(config, training, progress);
   Reference reference(config, training, start, nullptr, progress);
+  warn_of_other_reference(request.model_folder, reference.identity());
   parts.validation_data = reference.add_to(parts.validation_data, "validation_file");
   parts.test_data = reference.add_to(parts.test_data, "test_file");
 }

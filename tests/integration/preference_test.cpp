@@ -240,6 +240,37 @@ TEST(Preference, ResumesWithoutTheStartingModelWhereTheReferenceIsKept) {
   EXPECT_TRUE(read_file(whole.out("model.safetensors")) == read_file(run.out("model.safetensors")));
 }
 
+TEST(Preference, TrainsModulesWholeBesideAnAdapter) {
+  TinyRun::Keys keys = PreferenceRun::adapter();
+  keys["lora_modules_to_save"] = "[lm_head]";
+  const PreferenceRun run(keys);
+  const ProcessResult trained = run.train();
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(trainer_state(run.out())["log_history"][0]["step"], 3);
+  keys["precompute_ref_log_probs"] = "false";
+  const PreferenceRun without(keys);
+  const ProcessResult refused = without.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("lora_modules_to_save"));
+}
+
+TEST(Preference, EvaluationSaysWhenItMeasuresFromAnotherModel) {
+  const PreferenceRun run(PreferenceRun::trained());
+  ASSERT_EQ(run.train().code, 0);
+  const std::string other = run.folder() / "other";
+  std::filesystem::copy(run.out(), other);
+  const ProcessResult same = testing::run(finetune_command({"evaluate", run.config()}));
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_EQ(same.err.find("was compared with"), std::string::npos) << same.err;
+  PreferenceRun moved(PreferenceRun::trained());
+  std::filesystem::remove_all(moved.out());
+  std::filesystem::copy(run.out(), moved.out());
+  moved.set({{"model_name_or_path", other}});
+  const ProcessResult result = testing::run(finetune_command({"evaluate", moved.config()}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("was compared with model"));
+}
+
 TEST(Preference, VerifyResumeFindsEqualBits) {
   const PreferenceRun run;
   expect_equal_bits_by_verify_resume(run);
@@ -255,6 +286,14 @@ TEST(Preference, RefusesRowsAndKeysThatDoNotFit) {
        {},
        1,
        {"train.jsonl:1"}},
+      {R"({"prompt": "a", "chosen": [{"role": "assistant", "content": null}], "rejected": "b"})",
+       {},
+       2,
+       {"without an answer"}},
+      {R"({"prompt": "aaaaaaaa", "chosen": " bbbbbbbbbb c", "rejected": " bbbbbbbbbb d"})",
+       {{"max_seq_length", "12"}},
+       2,
+       {"the answers are the same"}},
       {kRow, {{"beta", "0"}}, 2, {"beta"}},
       {kRow, {{"loss_type", "CoSENTLoss"}}, 2, {"sigmoid_norm"}},
       {kRow, {{"label_smoothing", "0.1"}}, 2, {"robust"}},

@@ -20,7 +20,7 @@ struct PairOptions : ChatOptions {
 struct PairCounts {
   int64_t rows = 0;
   int64_t truncated = 0;       // pairs with a sequence that is cut to max_seq_length
-  int64_t same_answers = 0;    // rows left out: chosen is rejected
+  int64_t same_answers = 0;    // rows left out: chosen is rejected, as far as it is read
   int64_t empty_answers = 0;   // rows left out: a side has nothing after the prompt
   int64_t long_prompts = 0;    // rows left out: the prompt fills max_seq_length
   int64_t bad = 0;             // rows left out: they cannot be read or rendered

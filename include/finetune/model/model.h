@@ -116,6 +116,8 @@ class Model {
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
   [[nodiscard]] virtual const ModelOptions& options() const = 0;
   [[nodiscard]] virtual std::string architecture() const = 0;  // "RobertaForMaskedLM"
+  // Whether there is an adapter that leaves all else as it was (ModelInput::without_adapter).
+  [[nodiscard]] virtual bool has_base() const { return false; }
 
   // Runs the layers.
   [[nodiscard]] virtual Encoded encode(const ModelInput& input) = 0;

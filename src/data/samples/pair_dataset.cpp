@@ -176,9 +176,15 @@ Pair pair_of(const Row& row) {
   return pair;
 }
 
+// Whether an answer has no text and no tool call, so that it would teach to end at once.
 bool is_empty(const Json& answer) {
   if (answer.is_string()) return answer.get_ref<const std::string&>().empty();
-  return answer.empty();
+  return std::ranges::all_of(answer, [](const Json& message) {
+    return std::ranges::all_of(message.items(), [](const auto& item) {
+      const bool is_text = item.key() != "role" && item.key() != "from";
+      return !is_text || item.value().is_null() || item.value().empty() || item.value() == "";
+    });
+  });
 }
 
 struct EncodedPair {
@@ -214,9 +220,12 @@ class PairEncoder {
   [[nodiscard]] EncodedPair encode(const Row& row) const {
     EncodedPair encoded;
     const Pair pair = pair_of(row);
-    if (pair.chosen == pair.rejected) encoded.flags |= kSameAnswers;
-    if (is_empty(pair.chosen) || is_empty(pair.rejected)) encoded.flags |= kNoAnswer;
-    if ((encoded.flags & kNoPair) != 0) return encoded;
+    if (is_empty(pair.chosen) || is_empty(pair.rejected)) {
+      encoded.flags = kNoAnswer;
+    } else if (pair.chosen == pair.rejected) {
+      encoded.flags = kSameAnswers;
+    }
+    if (encoded.flags != 0) return encoded;
     check_prompts(pair, row, encoded);
     encoded.chosen = sample_of(row, pair.prompt, pair.chosen, "chosen");
     encoded.rejected = sample_of(row, pair.prompt, pair.rejected, "rejected");
@@ -233,7 +242,11 @@ class PairEncoder {
       side->ids.resize(static_cast<size_t>(options_.max_seq_length));
       side->labels.resize(static_cast<size_t>(options_.max_seq_length));
     }
-    if (first_target >= options_.max_seq_length) encoded.flags |= kLongPrompt;
+    if (first_target >= options_.max_seq_length) {
+      encoded.flags |= kLongPrompt;
+    } else if (encoded.chosen.ids == encoded.rejected.ids) {
+      encoded.flags |= kSameAnswers;  // as far as they are read
+    }
     return encoded;
   }
 
@@ -245,9 +258,10 @@ class PairEncoder {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
       if (!options_.skip_bad_rows) {
-        throw Error(error.kind(), std::string(error.what()) +
-                                      "; correct the row, or set skip_bad_rows: true to leave such "
-                                      "rows out");
+        const std::string why = error.what();
+        throw Error(error.kind(),
+                    format_text("{}{}, or set skip_bad_rows: true to leave such rows out", why,
+                                why.ends_with("correct the row") ? "" : "; correct the row"));
       }
       pair.flags = kBadPair;
     }
@@ -330,7 +344,7 @@ PairDataset::PairDataset(std::shared_ptr<const SequenceDataset> rows) : KeptSamp
       number += (flags & flag) != 0 ? 1 : 0;
     };
     count(counts_.same_answers, kSameAnswers);
-    count(counts_.empty_answers, kNoAnswer & ((flags & kSameAnswers) != 0 ? 0 : ~0));
+    count(counts_.empty_answers, kNoAnswer);
     count(counts_.long_prompts, kLongPrompt);
     count(counts_.bad, kBadPair);
     if ((flags & kNoPair) != 0) continue;

@@ -54,7 +54,7 @@ class PairSetup : public ChatSetup {
     const auto leave_out = [&](int64_t number, const std::string& why) {
       warn(number, "pairs is left out: ", "pairs are left out: ", why);
     };
-    leave_out(counts.same_answers, "chosen and rejected are the same");
+    leave_out(counts.same_answers, "chosen and rejected are the same, as far as they are read");
     leave_out(counts.empty_answers, "a side has nothing after the prompt");
     leave_out(counts.long_prompts, "the prompt alone fills " + limit);
     leave_out(counts.bad, "they cannot be read, or the chat template refuses them");
@@ -118,6 +118,11 @@ class DpoSetup final : public PairSetup {
     };
     refuse_without("label_smoothing", DpoLoss::kRobust, "robust");
     refuse_without("simpo_gamma", DpoLoss::kSimpo, "simpo");
+    if (!has_reference(loss) && args.locations.is_set("precompute_ref_log_probs")) {
+      log::warning(args.locations.where("precompute_ref_log_probs") +
+                   ": precompute_ref_log_probs: no effect with loss_type simpo, which has no "
+                   "reference");
+    }
     return {.loss = loss,
             .beta = args.beta.value_or(kBeta),
             .label_smoothing = args.label_smoothing,
@@ -132,6 +137,11 @@ class DpoSetup final : public PairSetup {
       refuse_key(locations, "precompute_ref_log_probs",
                  "false computes the reference without the adapter, and all weights are trained; "
                  "leave it out, or set use_peft: true");
+    }
+    if (!context.model.lora->modules_to_save.empty() || context.model.lora->bias != "none") {
+      refuse_key(locations, "precompute_ref_log_probs",
+                 "false computes the reference without the adapter, but other weights are trained, "
+                 "too (lora_modules_to_save, lora_bias); leave it out");
     }
     if (locations.is_set("adapter_name_or_path")) {
       refuse_key(locations, "precompute_ref_log_probs",

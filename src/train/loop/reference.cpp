@@ -55,10 +55,13 @@ Reference::Reference(const LoadedConfig& config, const AssemblyRequest& request,
     identity_ = saved->identity.guides;
     return;
   }
-  for (const std::string& folder : {start.pretrained, start.adapter}) {
-    identity_ += (folder.empty() ? "-" : hash_of_weights(folder, hash_cache(args, {}))) + " ";
-  }
-  if (start.pretrained.empty()) identity_ += "seed " + std::to_string(args.seed);
+  const auto hash_of = [&](const std::string& folder) {
+    return folder.empty() ? "none" : hash_of_weights(folder, hash_cache(args, {}));
+  };
+  identity_ = "model " +
+              (start.pretrained.empty() ? "of seed " + std::to_string(args.seed)
+                                        : hash_of(start.pretrained)) +
+              ", adapter " + hash_of(start.adapter);
 }
 
 Reference::~Reference() = default;
@@ -123,10 +126,7 @@ Reference::Values Reference::read(const std::string& entry, int64_t samples) {
     FileSystem& files = FileSystem::local();
     const std::string path = join_path(entry, kValuesFile);
     try {
-      if (!files.exists(path) && !files.exists(entry) && request_.cache.fetch) {
-        files.make_directories(parent_path(entry));
-        (void)request_.cache.fetch(file_name(entry), entry);
-      }
+      if (files.type(entry) == FileType::kMissing && request_.cache.fetch) fetch(entry);
       if (files.exists(path)) bytes = files.read_all(path);
     } catch (const Error& error) {
       log::warning("the reference in the cache cannot be read and is computed again: " +
@@ -154,6 +154,16 @@ Reference::Values Reference::read(const std::string& entry, int64_t samples) {
   return found;
 }
 
+// From a mirror. Why nothing can be kept is said by write().
+void Reference::fetch(const std::string& entry) const {
+  try {
+    FileSystem::local().make_directories(parent_path(entry));
+    (void)request_.cache.fetch(file_name(entry), entry);
+  } catch (const Error& error) {
+    log::debug("no reference from a mirror: " + std::string(error.what()));
+  }
+}
+
 void Reference::write(const std::string& entry, const Values& values) const {
   if (entry.empty() || !start_.world->is_first()) return;
   Header header;
@@ -178,7 +188,8 @@ void Reference::compute(const std::shared_ptr<const Dataset>& data, const std::s
   const KeptMemory kept;  // each pass allocates the same pieces
   World& world = *start_.world;
   const bool is_cpu = start_.device.is_cpu();
-  const bool without_adapter = parts.model_config.lora && start_.adapter.empty();
+  // A new adapter adds zeros; without it the pass is a little shorter.
+  const bool without_adapter = parts.model->has_base() && start_.adapter.empty();
   ParameterExchange* const exchange = parts.model->store().exchange();
   const OutputsExchange outputs(world, /*best_alone=*/false);
   EvaluationLoader loader(data, start_.collator, /*batch_size=*/1);

@@ -38,6 +38,7 @@ class Reference {
   struct Values;
   [[nodiscard]] std::string entry_of(const Dataset& data) const;
   [[nodiscard]] Values read(const std::string& entry, int64_t samples);
+  void fetch(const std::string& entry) const;
   void write(const std::string& entry, const Values& values) const;
   void compute(const std::shared_ptr<const Dataset>& data, const std::string& entry,
                Values& values);

@@ -105,10 +105,9 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present, const 
   }
   if (saved.guides != present.guides) {
     refuse(
-        "the weights of the guide or of the starting model, which the loss depends on, are not "
-        "those that " +
-        checkpoint + " began with (content hash " + saved.guides + " then, " + present.guides +
-        " now)" + advice);
+        "the weights that the loss compares with (model_name_or_path and adapter_name_or_path, "
+        "or the guide's) are not those that " +
+        checkpoint + " began with: " + saved.guides + " then, " + present.guides + " now" + advice);
   }
   if (saved.data != present.data) {
     const std::string why = explain_data ? explain_data() : "";
