@@ -35,7 +35,7 @@ def panel(x0, name, label):
     for value in (low, 0.5, high):
         x, y = at(0, value)
         parts.append(plots.line(x, y, x0 + WIDTH - 20, y, more=' stroke-width="0.4"'))
-        parts.append(plots.text(x0 + 8, y + 4, f"{value:.1f}"))
+        parts.append(plots.text(x0 + 8, y + 4, f"{value + 0.0:.1f}".replace("-0.0", "0.0")))
     for step in (0, steps):
         parts.append(plots.text(at(step, low)[0] - 6, HEIGHT - 10, str(step)))
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in train))

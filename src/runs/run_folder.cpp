@@ -284,7 +284,8 @@ RunFolder read_run_folder(const std::string& path, bool verify) {
   }
   const bool is_run = run.owner || !run.checkpoints.empty() || run.quarantined > 0 ||
                       !run.events.empty() || !run.state.empty() || !run.trainer.empty() ||
-                      files.exists(join_path(path, kMetricsFile));
+                      files.exists(join_path(path, kMetricsFile)) ||
+                      files.exists(join_path(path, kProgressFile));  // before the first step
   if (!is_run) {
     throw Error(ErrorKind::kUsage,
                 "there is no run in '" + path +
