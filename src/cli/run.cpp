@@ -55,6 +55,7 @@ constexpr OtherCommand kOtherCommands[] = {
     {"sft", "finetune train CONFIG trains; its key is 'task: sft'"},
     {"dpo", "finetune train CONFIG trains; its key is 'task: dpo'"},
     {"orpo", "finetune train CONFIG trains; its key is 'task: orpo'"},
+    {"kto", "finetune train CONFIG trains; its key is 'task: kto'"},
     {"eval", "finetune evaluate CONFIG evaluates"},
     {"test", "finetune evaluate CONFIG evaluates; 'finetune config check CONFIG' checks the keys"},
     {"chat", "finetune predict MODEL_DIR --chat answers"},

@@ -52,6 +52,14 @@ std::string sample_text(const Example& example, const Tokenizer& tokenizer,
 
 }  // namespace
 
+std::string side_name(const Dataset& data, int64_t index, int64_t choice) {
+  if (data.choices_of(index) != 2) return "";
+  const std::optional<int64_t> label = data.get(index).label;
+  if (!label) return choice == 0 ? "chosen" : "rejected";
+  if (choice == 1) return "with another answer";
+  return *label == 1 ? "desirable" : "undesirable";
+}
+
 std::string learned_text(const Dataset& data, int64_t count, const Tokenizer& tokenizer,
                          const LearnedMarks& marks) {
   std::string text;
@@ -62,10 +70,8 @@ std::string learned_text(const Dataset& data, int64_t count, const Tokenizer& to
       for (size_t token = 1; token < example.labels.size(); ++token) {
         learned += is_learned(example, token) ? 1 : 0;
       }
-      // Of a pair the chosen answer is the first.
-      const char* const side = data.choices_of(i) == 1 ? ""
-                               : choice == 0           ? ", chosen"
-                                                       : ", rejected";
+      const std::string name = side_name(data, i, choice);
+      const std::string side = name.empty() ? "" : ", " + name;
       text += format_text("sample {}{}: {} tokens, {} learned (marked {}so{})\n", i, side,
                           example.labels.size(), learned, marks.begin, marks.end);
       text += sample_text(example, tokenizer, marks);

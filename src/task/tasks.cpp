@@ -22,6 +22,7 @@ const TaskDescriptor& reward_descriptor();
 const TaskDescriptor& decision_descriptor();
 const TaskDescriptor& dpo_descriptor();
 const TaskDescriptor& orpo_descriptor();
+const TaskDescriptor& kto_descriptor();
 
 namespace {
 
@@ -39,7 +40,8 @@ std::vector<const TaskDescriptor*>& task_table() {
                                                      &reward_descriptor(),
                                                      &decision_descriptor(),
                                                      &dpo_descriptor(),
-                                                     &orpo_descriptor()};
+                                                     &orpo_descriptor(),
+                                                     &kto_descriptor()};
   return table;
 }
 

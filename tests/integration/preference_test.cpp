@@ -80,7 +80,7 @@ class PreferenceRun : public TinyRun {
 const TinyRun::Keys kWithShards = {{"full_determinism", "true"}};
 
 TEST(Preference, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
-  for (const char* task : {"dpo", "orpo"}) {
+  for (const char* task : {"dpo", "orpo", "kto"}) {
     TinyRun::Keys keys = kWithShards;
     keys["task"] = task;
     const PreferenceRun whole(keys);
@@ -96,12 +96,13 @@ TEST(Preference, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
         << task;
     EXPECT_EQ(log_without_times(whole.out()), log_without_times(stopped.out())) << task;
     const Json log = trainer_state(whole.out())["log_history"];
-    for (const char* name : {"rewards/chosen", "rewards/margins", "rewards/accuracies",
-                             "logps/chosen", "logps/rejected"}) {
+    for (const char* name :
+         {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected"}) {
       EXPECT_TRUE(log[0].contains(name)) << name;
     }
     const Json results = parse_json(read_file(whole.out("eval_results.json")), "");
-    EXPECT_TRUE(results.contains("eval_rewards/accuracies"));
+    EXPECT_EQ(results.contains("eval_rewards/accuracies"), std::string(task) != "kto");
+    EXPECT_EQ(results.contains("eval_kl"), std::string(task) == "kto");
     EXPECT_FALSE(results.contains("eval_perplexity"));
     EXPECT_EQ(results.contains("eval_log_odds_ratio"), std::string(task) == "orpo");
   }
@@ -279,7 +280,14 @@ TEST(Preference, VerifyResumeFindsEqualBits) {
 TEST(Preference, RefusesRowsAndKeysThatDoNotFit) {
   const char* const kRow = R"({"prompt": "a", "chosen": " b", "rejected": " c"})";
   const std::vector<Refusal> refusals = {
-      {R"({"prompt": "x", "completion": "y", "label": true})", {}, 2, {"KTO"}},
+      {R"({"prompt": "x", "completion": "y", "label": true})", {}, 2, {"task kto"}},
+      {R"({"prompt": "x", "completion": "y"})", {{"task", "kto"}}, 1, {"'label'"}},
+      {R"({"prompt": "x", "completion": "y", "label": "good"})", {{"task", "kto"}}, 1, {"'label'"}},
+      {R"({"text": "x", "label": true})", {{"task", "kto"}}, 1, {"'completion'"}},
+      {R"({"prompt": "x", "completion": "y", "label": true})",
+       {{"task", "kto"}, {"loss_type", "sigmoid"}},
+       2,
+       {"apo_zero_unpaired"}},
       {R"({"chosen": 3, "rejected": "y"})", {}, 1, {"train.jsonl:1", "'chosen'"}},
       {R"({"prompt": "a", "chosen": " b", "rejected": " b"})", {}, 2, {"the answers are the same"}},
       {R"({"chosen": [{"role": "user", "content": "x"}], "rejected": "y"})",

@@ -242,6 +242,53 @@ class Preference(ParityTest):
         options = partial(CPOConfig, beta=2.0, simpo_gamma=0.8, loss_type="simpo", cpo_alpha=0.0)
         self.check_without_reference(CPOTrainer, options, MEASURES, loss_type="simpo", beta=2.0, simpo_gamma=0.8)
 
+    def check_kto(self, loss, rows, theirs):
+        from datasets import Dataset
+        from transformers import AutoTokenizer, LlamaForCausalLM
+        from trl import KTOConfig, KTOTrainer
+
+        start(self.folder)
+        count = len(theirs)
+        run = self.train_rows(
+            rows, task="kto", loss_type=loss, beta=0.3, desirable_weight=1.5, max_seq_length=200,
+            per_device_train_batch_size=count // 2, effective_batch_size=count, max_steps=STEPS, learning_rate=RATE,
+            validation_file=str(self.folder / "rows.jsonl"), eval_strategy="steps", eval_steps=STEPS,
+            per_device_eval_batch_size=count)  # fmt: skip
+        trainer = KTOTrainer(
+            model=LlamaForCausalLM.from_pretrained(self.folder / "start"),
+            args=KTOConfig(**common(self.folder), max_length=200, beta=0.3, desirable_weight=1.5, loss_type=loss,
+                           per_device_train_batch_size=count, train_sampling_strategy="sequential"),
+            train_dataset=Dataset.from_list(theirs),
+            processing_class=AutoTokenizer.from_pretrained(self.folder / "start"),
+        )  # fmt: skip
+        data = list(trainer.train_dataset)
+        measured = []
+
+        def loss_of(batch):
+            trainer._metrics["train"].clear()
+            value = trainer.compute_loss(trainer.model, trainer.data_collator(batch))
+            measured.append({name: values[0] for name, values in trainer._metrics["train"].items()})
+            return value
+
+        values = adam_steps(trainer.model, STEPS, count, data, RATE, loss_of)
+        self.assert_same_losses(run, values, LOSS)
+        names = ["rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"]
+        self.check_measures(run, measured, names)
+        self.assert_same_weights(weights(run), trainer.model.state_dict(), WEIGHT)
+
+    def test_kto(self):
+        # The answers of 16 samples, some desirable: one update has all, so that both mismatch them alike.
+        pairs = rows_of("texts")[:16]
+        rows = [{"prompt": row["prompt"], "completion": row["chosen" if i % 3 else "rejected"], "label": bool(i % 3)}
+                for i, row in enumerate(pairs)]  # fmt: skip
+        self.check_kto("kto", rows, rows)
+
+    def test_kto_of_pairs_without_divergence(self):
+        pairs = rows_of("messages")[:8]
+        rows = [{"prompt": row["prompt"], "completion": row[side], "label": side == "chosen"}
+                for row in pairs for side in ("chosen", "rejected")]  # fmt: skip
+        self.check_kto("apo_zero_unpaired", pairs, rows)
+
     def test_ids(self):
         for kind, limit in (("texts", 200), ("implicit", 200), ("messages", 200), ("conversations", 40)):
             with self.subTest(kind=kind):

@@ -13,6 +13,8 @@ struct PreferenceArgs {
   std::optional<double> beta;
   double label_smoothing = 0.0;
   double simpo_gamma = 0.5;
+  double desirable_weight = 1.0;
+  double undesirable_weight = 1.0;
   bool disable_dropout = true;
   bool precompute_ref_log_probs = true;
 

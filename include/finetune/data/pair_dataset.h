@@ -47,6 +47,29 @@ class PairDataset final : public KeptSamples {
   int64_t first_differing_ = 0;
 };
 
+// Answers with a label instead of a pair, as TRL's KTOTrainer reads them: samples of two sequences,
+// the prompt with its answer, and the prompt with the answer of the sample before it (of the first
+// one, that of the last), from which the divergence of the model is estimated. Labels are those of
+// the answers; Example::label is 1 for a desirable answer, 0 for another.
+class AnswerDataset final : public SampleView {
+ public:
+  AnswerDataset(std::shared_ptr<const SequenceDataset> samples, const PairCounts& counts,
+                int64_t desirable)
+      : SampleView(std::move(samples)), counts_(counts), desirable_(desirable) {}
+
+  [[nodiscard]] const PairCounts& counts() const { return counts_; }  // of answers
+  [[nodiscard]] int64_t desirable() const { return desirable_; }
+
+ private:
+  PairCounts counts_;
+  int64_t desirable_;
+};
+
+// Reads rows of prompt, completion and label (true or false; LLaMA-Factory's kto_tag), or pairs as
+// build_pair_dataset does, each of which is two answers. Throws as that does.
+[[nodiscard]] std::shared_ptr<const AnswerDataset> build_answer_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer, const PairOptions& options);
+
 // Reads preferences as TRL's DPOTrainer does: prompt, chosen and rejected, each a text or a list of
 // messages (role and content, or from and value); without a prompt, it is the common beginning of
 // both sides (TRL's extract_prompt). In addition, as LLaMA-Factory has them: instruction (input,

@@ -21,4 +21,9 @@ struct LearnedMarks {
 [[nodiscard]] std::string learned_text(const Dataset& data, int64_t count,
                                        const Tokenizer& tokenizer, const LearnedMarks& marks);
 
+// What a sequence of a sample of two is: "chosen" and "rejected" of a pair; of an answer with a
+// label "desirable" or "undesirable", and the prompt "with another answer". Empty for other
+// samples.
+[[nodiscard]] std::string side_name(const Dataset& data, int64_t index, int64_t choice);
+
 }  // namespace finetune

@@ -18,7 +18,7 @@ void EmbeddingArgs::describe(FieldList& field) {
         "score, else MultipleNegativesRankingLoss; a loss that compares samples compares those of "
         "the whole update, however it is split. reranker; unset: LambdaLoss for lists with labels, "
         "else BinaryCrossEntropyLoss. dpo: sigmoid (also if unset), hinge, ipo, sigmoid_norm, "
-        "robust, or simpo, which has no reference.",
+        "robust, or simpo, which has no reference. kto: kto (also if unset) or apo_zero_unpaired.",
         {.choices = {"MultipleNegativesRankingLoss",
                      "CachedMultipleNegativesRankingLoss",
                      "MultipleNegativesSymmetricRankingLoss",
@@ -42,7 +42,9 @@ void EmbeddingArgs::describe(FieldList& field) {
                      "ipo",
                      "sigmoid_norm",
                      "robust",
-                     "simpo"},
+                     "simpo",
+                     "kto",
+                     "apo_zero_unpaired"},
          .resume = ResumePolicy::kFixed});
   field(
       "loss_kwargs", &EmbeddingArgs::loss_kwargs,

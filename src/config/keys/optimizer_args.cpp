@@ -144,7 +144,7 @@ void OptimizerArgs::describe(FieldList& field) {
         "Update each parameter as soon as its gradient is complete, and free the gradient; needs "
         "max_grad_norm 0.");
   field("learning_rate", &OptimizerArgs::learning_rate,
-        "Peak learning rate; unset: of dpo and orpo 1e-06, as in TRL.", {.range = {.min = 0}});
+        "Peak learning rate; unset: of dpo, orpo and kto 1e-06, as in TRL.", {.range = {.min = 0}});
   field("lr_scheduler_type", &OptimizerArgs::lr_scheduler_type, "Schedule of the learning rate.",
         {.choices = schedule_choices()});
   field("lr_scheduler_kwargs", &OptimizerArgs::lr_scheduler_kwargs,

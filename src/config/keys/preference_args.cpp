@@ -18,8 +18,14 @@ void PreferenceArgs::describe(FieldList& field) {
         "dpo: with loss_type simpo, by how much the chosen answer's reward should be larger, the "
         "paper's gamma.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
+  field("desirable_weight", &PreferenceArgs::desirable_weight,
+        "kto: factor of the losses of desirable answers.",
+        {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
+  field("undesirable_weight", &PreferenceArgs::undesirable_weight,
+        "kto: factor of the losses of undesirable answers.",
+        {.range = {.min = 0, .above_min = true}, .resume = ResumePolicy::kFixed});
   field("disable_dropout", &PreferenceArgs::disable_dropout,
-        "Of dpo and orpo: train without dropout, lora_dropout included, so that an answer's "
+        "Of dpo, kto and orpo: train without dropout, lora_dropout included, so that an answer's "
         "probability "
         "does "
         "not depend on chance.",

@@ -23,6 +23,7 @@ const TaskKeys& reward_keys();
 const TaskKeys& decision_keys();
 const TaskKeys& dpo_keys();
 const TaskKeys& orpo_keys();
+const TaskKeys& kto_keys();
 
 namespace {
 
@@ -50,7 +51,8 @@ std::vector<const TaskKeys*>& task_key_table() {
                                                &reward_keys(),
                                                &decision_keys(),
                                                &dpo_keys(),
-                                               &orpo_keys()};
+                                               &orpo_keys(),
+                                               &kto_keys()};
   return table;
 }
 

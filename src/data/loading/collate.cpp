@@ -107,6 +107,7 @@ void CausalLmCollator::collate(const Dataset& dataset, std::span<const SampleKey
     const RowCells cells = cells_of(batch, row, example.input_ids.size(), options_.pad_left);
     if (row % batch.choices == 0) {
       batch.values.insert(batch.values.end(), example.values.begin(), example.values.end());
+      if (example.label) batch.classes.push_back(*example.label);
     }
     if (cells.size < 2) continue;
     const RowCells learned = {.begin = cells.begin, .size = cells.size - 1};

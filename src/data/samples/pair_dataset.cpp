@@ -28,7 +28,8 @@ enum PairFlag : int32_t {
   kBadPair = 16,
   kOtherPrompt = 32,
   kHasQuestions = 64,
-  kPairFlagLimit = 128,
+  kDesirable = 128,
+  kPairFlagLimit = 256,
 };
 constexpr int32_t kNoPair = kSameAnswers | kNoAnswer | kLongPrompt | kBadPair;
 
@@ -199,19 +200,83 @@ int64_t prompt_tokens(const ChatSample& sample) {
          sample.labels.begin();
 }
 
-class PairEncoder {
- public:
-  PairEncoder(const Tokenizer& tokenizer, const PairOptions& options)
+// Renders and tokenises rows.
+class AnswerEncoder {
+ protected:
+  AnswerEncoder(const Tokenizer& tokenizer, const PairOptions& options)
       : tokenizer_(tokenizer), options_(options) {
     options_.progress = {};
     options_.completion_only = true;
     options_.truncates = false;
   }
 
+  [[nodiscard]] const PairOptions& options() const { return options_; }
+
+  // Calls `encode`. Returns false for a bad row that is left out.
+  template <typename Encode>
+  [[nodiscard]] bool encode_row(const Encode& encode) const {
+    try {
+      encode();
+      return true;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
+      if (options_.skip_bad_rows) return false;
+      const std::string why = error.what();
+      throw Error(error.kind(),
+                  format_text("{}{}, or set skip_bad_rows: true to leave such rows out", why,
+                              why.ends_with("correct the row") ? "" : "; correct the row"));
+    }
+  }
+
+  [[nodiscard]] ChatSample sample_of(const Row& row, const Json& prompt, const Json& answer,
+                                     const char* side) const {
+    Json columns = {{"prompt", prompt}, {"completion", answer}};
+    for (const char* name : {"tools", "chat_template_kwargs"}) {
+      if (row.find(name)) columns[name] = row.at(name);
+    }
+    try {
+      return make_chat_sample(columns, tokenizer_, options_);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
+      row.fail(std::string(side) + ": " + error.what());
+    }
+  }
+
+  void add_sequence(TokenContent& content, const ChatSample& sample, const Row& row) const {
+    for (const int32_t id : sample.ids) check_token(id, row.position(), options_.vocabulary_limit);
+    content.ids.insert(content.ids.end(), sample.ids.begin(), sample.ids.end());
+    content.labels.insert(content.labels.end(), sample.labels.begin(), sample.labels.end());
+    content.offsets.push_back(std::ssize(content.ids));
+  }
+
+  // Cuts a sequence whose answer begins at `prompt`, and sets its labels. Returns what happened.
+  [[nodiscard]] int32_t finish(ChatSample& sample, int64_t prompt, bool learns_all) const {
+    const int64_t first_target = std::max<int64_t>(1, prompt);  // nothing predicts token 0
+    int32_t flags = sample.prompt_rest.empty() ? 0 : kOtherPrompt;
+    if (first_target >= std::ssize(sample.ids)) flags |= kNoAnswer;
+    if (first_target >= options_.max_seq_length) flags |= kLongPrompt;
+    sample.labels = sample.ids;
+    if (!learns_all) std::fill_n(sample.labels.begin(), prompt, kNoLabel);
+    if (std::ssize(sample.ids) <= options_.max_seq_length) return flags;
+    sample.ids.resize(static_cast<size_t>(options_.max_seq_length));
+    sample.labels.resize(static_cast<size_t>(options_.max_seq_length));
+    return flags | kCut;
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  PairOptions options_;
+};
+
+class PairEncoder : AnswerEncoder {
+ public:
+  PairEncoder(const Tokenizer& tokenizer, const PairOptions& options)
+      : AnswerEncoder(tokenizer, options) {}
+
   [[nodiscard]] TokenContent encode(const RowBlock& block) const {
     TokenContent content;
     content.choices = 2;
-    content.outputs = options_.learns_chosen ? 1 : 0;
+    content.outputs = options().learns_chosen ? 1 : 0;
     for (const RowBlock::Row& position : block.rows) add(content, Row(block, position));
     return content;
   }
@@ -230,50 +295,23 @@ class PairEncoder {
     encoded.chosen = sample_of(row, pair.prompt, pair.chosen, "chosen");
     encoded.rejected = sample_of(row, pair.prompt, pair.rejected, "rejected");
     encoded.prompt = std::min(prompt_tokens(encoded.chosen), prompt_tokens(encoded.rejected));
-    const int64_t first_target = std::max<int64_t>(1, encoded.prompt);  // nothing predicts token 0
-    for (ChatSample* side : {&encoded.chosen, &encoded.rejected}) {
-      if (!side->prompt_rest.empty()) encoded.flags |= kOtherPrompt;
-      side->labels = side->ids;
-      const bool learns_all = options_.learns_chosen && side == &encoded.chosen;
-      if (!learns_all) std::fill_n(side->labels.begin(), encoded.prompt, kNoLabel);
-      if (first_target >= std::ssize(side->ids)) encoded.flags |= kNoAnswer;
-      if (std::ssize(side->ids) <= options_.max_seq_length) continue;
-      encoded.flags |= kCut;
-      side->ids.resize(static_cast<size_t>(options_.max_seq_length));
-      side->labels.resize(static_cast<size_t>(options_.max_seq_length));
-    }
-    if (first_target >= options_.max_seq_length) {
-      encoded.flags |= kLongPrompt;
-    } else if (encoded.chosen.ids == encoded.rejected.ids) {
-      encoded.flags |= kSameAnswers;  // as far as they are read
-    }
+    encoded.flags |= finish(encoded.chosen, encoded.prompt, options().learns_chosen);
+    encoded.flags |= finish(encoded.rejected, encoded.prompt, /*learns_all=*/false);
+    // As far as they are read.
+    const bool is_same = encoded.chosen.ids == encoded.rejected.ids;
+    if (is_same && (encoded.flags & kLongPrompt) == 0) encoded.flags |= kSameAnswers;
     return encoded;
   }
 
  private:
   void add(TokenContent& content, const Row& row) const {
     EncodedPair pair;
-    try {
-      pair = encode(row);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kData) throw;
-      if (!options_.skip_bad_rows) {
-        const std::string why = error.what();
-        throw Error(error.kind(),
-                    format_text("{}{}, or set skip_bad_rows: true to leave such rows out", why,
-                                why.ends_with("correct the row") ? "" : "; correct the row"));
-      }
-      pair.flags = kBadPair;
-    }
+    if (!encode_row([&] { pair = encode(row); })) pair.flags = kBadPair;
     if ((pair.flags & kNoPair) != 0) pair.chosen = pair.rejected = {};
-    for (const ChatSample* side : {&pair.chosen, &pair.rejected}) {
-      for (const int32_t id : side->ids) check_token(id, row.position(), options_.vocabulary_limit);
-      content.ids.insert(content.ids.end(), side->ids.begin(), side->ids.end());
-      content.labels.insert(content.labels.end(), side->labels.begin(), side->labels.end());
-      content.offsets.push_back(std::ssize(content.ids));
-    }
+    add_sequence(content, pair.chosen, row);
+    add_sequence(content, pair.rejected, row);
     content.classes.push_back(pair.flags);
-    if (options_.learns_chosen) content.values.push_back(static_cast<float>(pair.prompt));
+    if (options().learns_chosen) content.values.push_back(static_cast<float>(pair.prompt));
   }
 
   // Answers to different questions do not compare.
@@ -289,24 +327,135 @@ class PairEncoder {
       if (std::any_of(side->begin(), side->end(), asks)) encoded.flags |= kHasQuestions;
     }
   }
+};
 
-  [[nodiscard]] ChatSample sample_of(const Row& row, const Json& prompt, const Json& answer,
-                                     const char* side) const {
-    Json columns = {{"prompt", prompt}, {"completion", answer}};
-    for (const char* name : {"tools", "chat_template_kwargs"}) {
-      if (row.find(name)) columns[name] = row.at(name);
+// A prompt with an answer and its label.
+struct Answer {
+  Json prompt, text;
+  bool is_desirable = false;
+};
+
+bool label_of(const Row& row) {
+  for (const char* column : {"label", "kto_tag"}) {
+    if (!has(row, column)) continue;
+    const Json& value = row.at(column);
+    if (value.is_boolean()) return value.get<bool>();
+    if (value == 1 || value == "true" || value == "True" || value == "1") return true;
+    if (value == 0 || value == "false" || value == "False" || value == "0") return false;
+    row.fail(std::string("column '") + column + "' holds " + describe(value) +
+             "; it is true for a desirable answer and false for another");
+  }
+  row.fail("there is no column 'label' (true for a desirable answer)");
+}
+
+// The answers of a row: one, or the two of a pair.
+std::vector<Answer> answers_of(const Row& row) {
+  if (has(row, "chosen") && has(row, "rejected")) {
+    const Pair pair = pair_of(row);
+    return {{pair.prompt, pair.chosen, true}, {pair.prompt, pair.rejected, false}};
+  }
+  Answer answer{.prompt = nullptr, .text = nullptr, .is_desirable = label_of(row)};
+  if (has(row, "completion")) {
+    answer.prompt = has(row, "prompt") ? text_or_messages(row, "prompt") : messages_before(row);
+    answer.text = text_or_messages(row, "completion");
+    if (answer.prompt.is_null()) answer.prompt = answer.text.is_string() ? Json("") : Json::array();
+  } else if (has(row, "output") && has(row, "instruction")) {
+    answer.prompt = messages_before(row);
+    answer.text = text_or_messages(row, "output");
+  } else {
+    answer.prompt = messages_before(row);
+    if (!answer.prompt.is_array() || answer.prompt.size() < 2) {
+      row.fail("there is no column 'completion', and no conversation that ends with an answer");
     }
-    try {
-      return make_chat_sample(columns, tokenizer_, options_);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kData) throw;
-      row.fail(std::string(side) + ": " + error.what());
+    answer.text = Json::array({answer.prompt.back()});
+    answer.prompt.erase(answer.prompt.size() - 1);
+  }
+  if (answer.prompt.is_array()) answer.text = as_messages(std::move(answer.text));
+  if (answer.prompt.is_string() && answer.text.is_array()) {
+    answer.prompt = Json::array({message("user", answer.prompt.get<std::string>())});
+  }
+  return {std::move(answer)};
+}
+
+// Example::values has the prompt's tokens.
+class LabelledEncoder : AnswerEncoder {
+ public:
+  LabelledEncoder(const Tokenizer& tokenizer, const PairOptions& options)
+      : AnswerEncoder(tokenizer, options) {}
+
+  [[nodiscard]] TokenContent encode(const RowBlock& block) const {
+    TokenContent content;
+    content.outputs = 1;
+    for (const RowBlock::Row& position : block.rows) {
+      const Row row(block, position);
+      std::vector<Answer> answers;
+      if (!encode_row([&] { answers = answers_of(row); })) add(content, {}, kBadPair, 0, row);
+      for (const Answer& answer : answers) add(content, answer, row);
     }
+    return content;
   }
 
-  const Tokenizer& tokenizer_;
-  PairOptions options_;
+ private:
+  void add(TokenContent& content, const Answer& answer, const Row& row) const {
+    ChatSample sample;
+    int64_t prompt = 0;
+    int32_t flags = is_empty(answer.text) ? kNoAnswer : 0;
+    const bool is_good = flags != 0 || encode_row([&] {
+                           sample = sample_of(row, answer.prompt, answer.text, "completion");
+                           prompt = prompt_tokens(sample);
+                           flags = finish(sample, prompt, /*learns_all=*/false);
+                         });
+    if (!is_good) flags = kBadPair;
+    if (answer.is_desirable) flags |= kDesirable;
+    add(content, (flags & kNoPair) != 0 ? ChatSample() : sample, flags, prompt, row);
+  }
+
+  void add(TokenContent& content, const ChatSample& sample, int32_t flags, int64_t prompt,
+           const Row& row) const {
+    add_sequence(content, sample, row);
+    content.classes.push_back(flags);
+    content.values.push_back(static_cast<float>(prompt));
+  }
 };
+
+// Adds a sequence of the prompt of one sample with the answer of another.
+void add_mismatched(TokenContent& content, const Example& prompt, const Example& answer,
+                    int64_t longest) {
+  const auto begin = content.ids.size();
+  const auto take = [&](const Example& from, int64_t first, int64_t end, bool learns) {
+    for (int64_t i = first;
+         i < end && std::ssize(content.ids) - static_cast<int64_t>(begin) < longest; ++i) {
+      const auto id = static_cast<int32_t>(from.input_ids[static_cast<size_t>(i)]);
+      content.ids.push_back(id);
+      content.labels.push_back(learns ? id : kNoLabel);
+    }
+  };
+  take(prompt, 0, static_cast<int64_t>(prompt.values[0]), false);
+  take(answer, static_cast<int64_t>(answer.values[0]), std::ssize(answer.labels), true);
+  content.offsets.push_back(std::ssize(content.ids));
+}
+
+void count_flags(int32_t flags, PairCounts& counts) {
+  const auto count = [&](int64_t& number, int32_t flag) { number += (flags & flag) != 0 ? 1 : 0; };
+  ++counts.rows;
+  count(counts.same_answers, kSameAnswers);
+  count(counts.empty_answers, kNoAnswer);
+  count(counts.long_prompts, kLongPrompt);
+  count(counts.bad, kBadPair);
+  if ((flags & kNoPair) != 0) return;
+  count(counts.truncated, kCut);
+  count(counts.prompt_differs, kOtherPrompt);
+  count(counts.has_questions, kHasQuestions);
+}
+
+Json cache_key(const PairOptions& options, const char* kind) {
+  Json key = cache_options(options, kind);
+  key["renderer"] = options.renderer_identity;
+  key["special_tokens_as_text"] = options.special_tokens_as_text;
+  key["skip_bad_rows"] = options.skip_bad_rows;
+  key["learns_chosen"] = options.learns_chosen;
+  return key;
+}
 
 // Throws Error(kConfig): nothing is left.
 [[noreturn]] void fail_without_pairs(const PairOptions& options, const PairCounts& counts) {
@@ -337,20 +486,10 @@ std::string difference_of(const std::vector<std::string>& files, const Tokenizer
 }  // namespace
 
 PairDataset::PairDataset(std::shared_ptr<const SequenceDataset> rows) : KeptSamples(rows) {
-  counts_.rows = rows->size();
   for (int64_t i = 0; i < rows->size(); ++i) {
     const auto flags = static_cast<int32_t>(rows->get(i).label.value_or(0));
-    const auto count = [&](int64_t& number, int32_t flag) {
-      number += (flags & flag) != 0 ? 1 : 0;
-    };
-    count(counts_.same_answers, kSameAnswers);
-    count(counts_.empty_answers, kNoAnswer);
-    count(counts_.long_prompts, kLongPrompt);
-    count(counts_.bad, kBadPair);
+    count_flags(flags, counts_);
     if ((flags & kNoPair) != 0) continue;
-    count(counts_.truncated, kCut);
-    count(counts_.prompt_differs, kOtherPrompt);
-    count(counts_.has_questions, kHasQuestions);
     if ((flags & kOtherPrompt) != 0 && first_differing_ == 0) first_differing_ = i + 1;
     keep(i);
   }
@@ -369,22 +508,16 @@ std::shared_ptr<const PairDataset> build_pair_dataset(const std::vector<std::str
       first.refuse(std::string("there is no column '") + side + "'; the row has " +
                    column_names(first.columns()) +
                    (is_unpaired
-                        ? "; answers that are not in pairs are what KTO learns from, which is not "
-                          "available in this version"
+                        ? "; answers that are not in pairs are what task kto learns from"
                         : "; preferences are rows of chosen and rejected, with prompt where both "
                           "share one"));
     }
   }
   const auto encoder = std::make_shared<const PairEncoder>(tokenizer, options);
-  Json key = cache_options(options, "pairs");
-  key["renderer"] = options.renderer_identity;
-  key["special_tokens_as_text"] = options.special_tokens_as_text;
-  key["skip_bad_rows"] = options.skip_bad_rows;
-  key["learns_chosen"] = options.learns_chosen;
   auto data = std::make_shared<PairDataset>(
       build_samples({.files = files,
                      .tokenizer = tokenizer,
-                     .cache_options = std::move(key),
+                     .cache_options = cache_key(options, "pairs"),
                      .limits = {.labels = options.vocabulary_limit, .classes = kPairFlagLimit},
                      .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
                     options));
@@ -395,6 +528,48 @@ std::shared_ptr<const PairDataset> build_pair_dataset(const std::vector<std::str
     data->set_first_difference(difference_of(files, tokenizer, quiet, first));
   }
   return data;
+}
+
+std::shared_ptr<const AnswerDataset> build_answer_dataset(const std::vector<std::string>& files,
+                                                          const Tokenizer& tokenizer,
+                                                          const PairOptions& options) {
+  FT_CHECK(options.renderer != nullptr, "conversations need a renderer");
+  check_max_samples(options);
+  const auto encoder = std::make_shared<const LabelledEncoder>(tokenizer, options);
+  const auto rows =
+      build_samples({.files = files,
+                     .tokenizer = tokenizer,
+                     .cache_options = cache_key(options, "labelled answers"),
+                     .limits = {.labels = options.vocabulary_limit, .classes = kPairFlagLimit},
+                     .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
+                    options);
+  PairCounts counts;
+  std::vector<int64_t> kept;
+  std::vector<int32_t> classes;
+  for (int64_t i = 0; i < rows->size(); ++i) {
+    const auto flags = static_cast<int32_t>(rows->get(i).label.value_or(0));
+    count_flags(flags, counts);
+    if ((flags & kNoPair) != 0) continue;
+    kept.push_back(i);
+    classes.push_back((flags & kDesirable) != 0 ? 1 : 0);
+  }
+  if (kept.empty()) fail_without_pairs(options, counts);
+  TokenContent content;
+  content.choices = 2;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const Example own = rows->get(kept[i]);
+    const Example before = rows->get(kept[i == 0 ? kept.size() - 1 : i - 1]);
+    for (size_t t = 0; t < own.labels.size(); ++t) {
+      content.ids.push_back(static_cast<int32_t>(own.input_ids[t]));
+      content.labels.push_back(own.labels[t]);
+    }
+    content.offsets.push_back(std::ssize(content.ids));
+    add_mismatched(content, own, before, options.max_seq_length);
+  }
+  content.classes = classes;
+  return std::make_shared<const AnswerDataset>(
+      std::make_shared<const TokenDataset>(std::move(content)), counts,
+      std::ranges::count(classes, 1));
 }
 
 }  // namespace finetune

@@ -27,9 +27,22 @@ beta: 0.1                          # weight of the odds ratio
 # use_peft: true                   # an adapter: learning_rate 5e-6 to 5e-5
 )";
 
-constexpr double kLearningRate = 1e-6;  // TRL's default for both
+constexpr std::string_view kKtoYaml = R"(task: kto
+output_dir: run                    # checkpoints, results and the finished model
 
-// Keys of both tasks.
+# Data: rows with prompt, completion and label (true: a good answer), or pairs of chosen and rejected.
+train_file: train.jsonl
+validation_split_percentage: 5     # of train_file, drawn by the seed; or name a validation_file
+max_seq_length: 1024               # tokens of a prompt with its answer; longer ones are cut
+beta: 0.1                          # how far the model may move from the one that it starts from
+desirable_weight: 1.0
+undesirable_weight: 1.0
+# use_peft: true                   # an adapter: learning_rate 5e-6 to 5e-5
+)";
+
+constexpr double kLearningRate = 1e-6;  // TRL's default for all
+
+// Keys of all tasks.
 std::vector<std::string_view> with_common(std::vector<std::string_view> keys) {
   for (const char* key :
        {"beta", "disable_dropout", "chat_template_path", "chat_template_kwargs",
@@ -50,6 +63,21 @@ const TaskKeys& dpo_keys() {
           with_common({"loss_type", "label_smoothing", "simpo_gamma", "precompute_ref_log_probs"}),
       .metric_names = {"rewards/accuracies", "rewards/chosen", "rewards/rejected",
                        "rewards/margins", "logps/chosen", "logps/rejected"},
+      .metrics_depend_on_data = false,
+      .learning_rate = kLearningRate,
+      .row_is_sample = false,
+      .learns_classes = [](const TaskArgs&) { return false; }};
+  return keys;
+}
+
+const TaskKeys& kto_keys() {
+  static const TaskKeys keys = {
+      .name = "kto",
+      .title = "Teaches a model from answers that are good or bad, by KTO.",
+      .yaml = kKtoYaml,
+      .keys = with_common({"loss_type", "desirable_weight", "undesirable_weight"}),
+      .metric_names = {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected",
+                       "kl"},
       .metrics_depend_on_data = false,
       .learning_rate = kLearningRate,
       .row_is_sample = false,

@@ -3,110 +3,17 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/log_sigmoid.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "finetune/base/error.h"
-#include "finetune/base/log.h"
-#include "finetune/base/text.h"
-#include "finetune/task/words_loss.h"
-#include "finetune/tensor/device.h"
 #include "task/generate/text_generation.h"
-#include "task/loss/masked_words.h"
 #include "task/loss/model_input.h"
+#include "task/preference/pair_task.h"
 
 namespace finetune {
 namespace {
-
-// What both tasks have in common: the log probabilities of a batch's labels, by row.
-class PairTask : public Task {
- public:
-  PairTask(Model& model, c10::Device device, bool drops)
-      : model_(model), device_(device), drops_(drops) {}
-
-  [[nodiscard]] Tensor reference(const Batch& batch, bool without_adapter) override {
-    const c10::NoGradGuard no_grad;
-    ModelInput input = make_model_input(batch, device_, std::nullopt);
-    input.without_adapter = without_adapter;
-    return scores_of(batch, input).answers.log_probs.cpu();
-  }
-
- protected:
-  struct BatchScores {
-    PairScores answers;
-    Tensor chosen;  // [pairs]: of all labels of the chosen rows
-  };
-
-  [[nodiscard]] BatchScores scores_of(const Batch& batch,
-                                      const std::optional<DropoutStream>& dropout) {
-    return scores_of(batch, make_model_input(batch, device_, drops_ ? dropout : std::nullopt));
-  }
-
-  // The position of the first label of the answer of each pair.
-  [[nodiscard]] virtual int64_t first_label(const Batch& /*batch*/, int64_t /*pair*/) const {
-    return 0;
-  }
-
-  [[nodiscard]] c10::Device device() const { return device_; }
-
-  // Names the pairs whose loss is not finite, where reading it does not wait for a device.
-  static void report_faults(const Tensor& losses, const Batch& batch) {
-    if (!losses.is_cpu()) return;
-    const Tensor values = losses.detach().to(at::kFloat).contiguous();
-    for (int64_t pair = 0; pair < values.numel(); ++pair) {
-      if (std::isfinite(values.const_data_ptr<float>()[pair])) continue;
-      log::warning(
-          format_text("the loss of pair {} (from 0) is not finite: the log probabilities "
-                      "of its answers are not, or differ too much",
-                      batch.samples.empty() ? pair : batch.samples[static_cast<size_t>(pair)]));
-    }
-  }
-
- private:
-  [[nodiscard]] BatchScores scores_of(const Batch& batch, const ModelInput& input) {
-    const MaskedWords words(batch, compiles_shapes(device_));
-    words.check_labels(model_.config().vocab_size);
-    std::vector<float> counts(static_cast<size_t>(batch.rows), 0.0F);  // of answers' tokens
-    std::vector<float> answers;                                        // [labels], 1 of an answer's
-    std::vector<float> whole;  // [labels], 1 of a row's, 0 of fillers
-    for (size_t i = 0; i < words.positions.size(); ++i) {
-      const int64_t row = words.positions[i] / batch.length;
-      const bool is_there = words.labels[i] != kIgnoredLabel;
-      const bool is_answer =
-          is_there && words.positions[i] % batch.length >= first_label(batch, row / 2);
-      whole.push_back(is_there ? 1.0F : 0.0F);
-      answers.push_back(is_answer ? 1.0F : 0.0F);
-      counts[static_cast<size_t>(row)] += answers.back();
-    }
-    const Tensor positions = to_device(words.positions, device_);
-    const Tensor log_probs =
-        token_log_probs(model_, input, positions, to_device(words.labels, device_));
-    // No two labels have one position, so the order of sums is that of each row's tokens.
-    const auto sum_rows = [&](const Tensor& values) {
-      const Tensor cells = at::zeros({batch.rows * batch.length}, values.options());
-      return cells.index_add(0, positions, values)
-          .view({batch.rows, batch.length})
-          .sum(1)
-          .view({batch.size(), 2});
-    };
-    const bool is_whole = answers == whole;
-    const auto masked = [&](const std::vector<float>& mask) {
-      return sum_rows(log_probs * to_device(mask, device_));
-    };
-    BatchScores scores;
-    scores.answers = {.log_probs = masked(answers),
-                      .tokens = to_device(counts, device_).view({batch.size(), 2})};
-    scores.chosen = (is_whole ? scores.answers.log_probs : masked(whole)).select(1, 0);
-    return scores;
-  }
-
-  Model& model_;
-  c10::Device device_;
-  bool drops_;
-};
 
 // Sums over pairs of rewards [pairs, 2] and log probabilities [pairs, 2], in the order of
 // dpo_measures().
@@ -120,10 +27,6 @@ std::vector<Tensor> pair_measures(const Tensor& rewards, const Tensor& log_probs
           (chosen - rejected).sum(),
           sums[0],
           sums[1]};
-}
-
-Outputs::TermMean mean_of(const Tensor& sum, int64_t targets) {
-  return {.mean = sum.item<double>() / static_cast<double>(targets), .targets = targets};
 }
 
 class Dpo final : public PairTask {
@@ -325,6 +228,15 @@ std::unique_ptr<Metrics> make_measure_metrics(std::vector<std::string> names) {
 
 const TaskDescriptor& dpo_descriptor() {
   static const TaskDescriptor descriptor = descriptor_of(dpo_keys(), make_dpo_setup);
+  return descriptor;
+}
+
+const TaskDescriptor& kto_descriptor() {
+  static const TaskDescriptor descriptor = [] {
+    TaskDescriptor own = descriptor_of(kto_keys(), make_kto_setup);
+    own.sample = "answer";
+    return own;
+  }();
   return descriptor;
 }
 

@@ -20,6 +20,10 @@ const TaskDescriptor& dpo_descriptor();
 const TaskKeys& orpo_keys();
 const TaskDescriptor& orpo_descriptor();
 
+const TaskKeys& kto_keys();
+const TaskDescriptor& kto_descriptor();
+
+[[nodiscard]] std::unique_ptr<TaskSetup> make_kto_setup(const SetupContext& context);
 [[nodiscard]] std::unique_ptr<TaskSetup> make_dpo_setup(const SetupContext& context);
 [[nodiscard]] std::unique_ptr<TaskSetup> make_orpo_setup(const SetupContext& context);
 
@@ -52,6 +56,18 @@ struct OrpoOptions {
   bool drops = false;
 };
 
+// Answers that are desirable or not, of which neither has a partner (Ethayarajh et al. 2024,
+// "KTO").
+struct KtoOptions {
+  double beta = 0.1;
+  double desirable_weight = 1.0;
+  double undesirable_weight = 1.0;
+  bool drops = false;
+  // The KL divergence from the reference is estimated and taken off (eqs. 7 and 8); false: APO's
+  // loss without it (apo_zero_unpaired: D'Oosterlinck et al. 2024, eq. 7).
+  bool estimates_divergence = true;
+};
+
 // Log probabilities of the rows of pairs: sums over their answers' tokens, and numbers of tokens.
 struct PairScores {
   Tensor log_probs;  // [pairs, 2]
@@ -78,10 +94,18 @@ struct PairScores {
 [[nodiscard]] std::unique_ptr<Task> make_orpo_task(Model& model, c10::Device device,
                                                    const OrpoOptions& options);
 
+// One term, over samples of two rows: a prompt with its answer, and with the answer of another
+// sample, whose log ratio to the reference, averaged over the update, is the divergence. Therefore
+// the task has two passes. Batch::classes are 1 for a desirable answer, Batch::values the
+// reference's log probabilities of both rows.
+[[nodiscard]] std::unique_ptr<Task> make_kto_task(Model& model, c10::Device device,
+                                                  const KtoOptions& options);
+
 // Means of Task::measures(), under these names.
 [[nodiscard]] std::unique_ptr<Metrics> make_measure_metrics(std::vector<std::string> names);
 
-// Task::measures() of both tasks.
+// Task::measures() of the tasks.
+[[nodiscard]] const std::vector<std::string>& kto_measures();
 [[nodiscard]] const std::vector<std::string>& dpo_measures();
 [[nodiscard]] const std::vector<std::string>& orpo_measures();
 

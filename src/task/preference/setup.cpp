@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/base/printable.h"
@@ -22,18 +24,21 @@ class PairSetup : public ChatSetup {
   [[nodiscard]] int64_t truncation_length() const override { return 0; }
 
   std::shared_ptr<const Dataset> read(Split split) override {
+    const auto data = read_rows(split, pair_options(), build_pair_dataset, "pairs");
+    report(data->counts());
+    return data;
+  }
+
+ protected:
+  [[nodiscard]] PairOptions pair_options() const {
     PairOptions options;
     options.renderer = renderer();
     options.renderer_identity = renderer_identity();
     options.special_tokens_as_text = args().special_tokens_in_text == "text";
     options.skip_bad_rows = args().skip_bad_rows;
     options.learns_chosen = learns_chosen();
-    const auto data = read_rows(split, options, build_pair_dataset, "pairs");
-    report(data->counts());
-    return data;
+    return options;
   }
-
- protected:
   [[nodiscard]] virtual bool learns_chosen() const { return false; }
   [[nodiscard]] double beta() const { return args().beta.value_or(kBeta); }
   [[nodiscard]] std::unique_ptr<Model> make_decoder(const ModelConfig& config, c10::Device device,
@@ -41,7 +46,6 @@ class PairSetup : public ChatSetup {
     return make_model(std::nullopt, config, seed(), device, options);
   }
 
- private:
   void report(const PairCounts& counts) const {
     // "1 pair is left out: ..." and "2 pairs are left out: ...".
     const auto warn = [&](int64_t number, const std::string& one, const std::string& several,
@@ -65,9 +69,11 @@ class PairSetup : public ChatSetup {
          "; they are compared with the answers, as in TRL");
     if (counts.prompt_differs == 0) return;
     warn(counts.prompt_differs, "pairs has a prompt", "pairs have a prompt",
-         format_text(" whose end has other tokens when an answer follows (the first: \"{}\"); the "
-                     "answer begins where the tokens differ",
-                     shortened(counts.first_difference, 80)));
+         " whose end has other tokens when an answer follows" +
+             (counts.first_difference.empty()
+                  ? std::string()
+                  : " (the first: \"" + shortened(counts.first_difference, 80) + "\")") +
+             "; the answer begins where the tokens differ");
   }
 };
 
@@ -153,6 +159,66 @@ class DpoSetup final : public PairSetup {
   DpoOptions options_;
 };
 
+class KtoSetup final : public PairSetup {
+ public:
+  explicit KtoSetup(const SetupContext& context)
+      : PairSetup(context), options_(options_of(context.options)) {}
+
+  std::shared_ptr<const Dataset> read(Split split) override {
+    const auto data = read_rows(split, pair_options(), build_answer_dataset, "answers");
+    report(data->counts());
+    if (split == Split::kTrain) report_balance(data->desirable(), data->size());
+    return data;
+  }
+
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_decoder(config, device, options);
+    auto task = make_kto_task(*model, device, options_);
+    return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] bool needs_reference() const override { return true; }
+
+  [[nodiscard]] Results make_results(Split /*split*/) const override {
+    return {make_measure_metrics(kto_measures()), nullptr};
+  }
+
+ private:
+  static KtoOptions options_of(const TaskOptions& args) {
+    const std::string loss = args.loss_type.value_or("kto");
+    if (loss != "kto" && loss != "apo_zero_unpaired") {
+      refuse_key(args.locations, "loss_type",
+                 "'" + loss + "' is no loss of task kto, which has kto and apo_zero_unpaired");
+    }
+    return {.beta = args.beta.value_or(kBeta),
+            .desirable_weight = args.desirable_weight,
+            .undesirable_weight = args.undesirable_weight,
+            .drops = !args.disable_dropout,
+            .estimates_divergence = loss == "kto"};
+  }
+
+  // The paper's eq. 8.
+  void report_balance(int64_t desirable, int64_t all) const {
+    const auto others = static_cast<double>(all - desirable);
+    const double share = options_.desirable_weight * static_cast<double>(desirable) /
+                         (options_.undesirable_weight * std::max(1.0, others));
+    if (desirable == 0 || desirable == all) {
+      log::warning(format_text("all {} answers are {}: there is no difference to learn", all,
+                               desirable == all ? "desirable" : "undesirable"));
+    } else if (share < 1.0 || share > 4.0 / 3.0) {
+      log::info(format_text(
+          "{} of {} answers are desirable: with desirable_weight {} the two kinds "
+          "weigh alike",
+          desirable, all,
+          format_number("%.3g",
+                        options_.undesirable_weight * others / static_cast<double>(desirable))));
+    }
+  }
+
+  KtoOptions options_;
+};
+
 class OrpoSetup final : public PairSetup {
  public:
   using PairSetup::PairSetup;
@@ -176,6 +242,10 @@ class OrpoSetup final : public PairSetup {
 
 std::unique_ptr<TaskSetup> make_dpo_setup(const SetupContext& context) {
   return std::make_unique<DpoSetup>(context);
+}
+
+std::unique_ptr<TaskSetup> make_kto_setup(const SetupContext& context) {
+  return std::make_unique<KtoSetup>(context);
 }
 
 std::unique_ptr<TaskSetup> make_orpo_setup(const SetupContext& context) {

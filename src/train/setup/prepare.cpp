@@ -62,7 +62,8 @@ void write_rows(const Dataset& data, const Tokenizer& tokenizer, const std::stri
     std::vector<int32_t> labels(example.labels.begin(), example.labels.end());
     if (labels.empty()) labels = ids;
     Json row = {{"input_ids", ids}, {"labels", labels}, {"text", tokenizer.decode(ids, false)}};
-    if (data.choices() == 2) row["side"] = choice == 0 ? "chosen" : "rejected";
+    const std::string side = side_name(data, index, choice);
+    if (!side.empty()) row["side"] = side;
     file.add(row);
   };
   for (int64_t i = 0; i < data.size(); ++i) {
@@ -278,7 +279,7 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config, const PrepareOutp
     });
   }
   if (output.rows && !task_of(args.task).learns_next_words) {
-    refuse_key(config, "task", "--rows writes the samples of clm, sft, dpo and orpo");
+    refuse_key(config, "task", "--rows writes the samples of clm, sft, dpo, orpo and kto");
   }
   if (!has_key(task_keys(args.task), "prepare_output_dir")) return fill_cache(config, output);
   if (!args.prepare_output_dir) {

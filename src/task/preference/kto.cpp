@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "task/loss/model_input.h"
+#include "task/preference/pair_task.h"
+
+namespace finetune {
+namespace {
+
+// The first or the second row of each sample, as samples of one row.
+Batch rows_of_samples(const Batch& batch, int64_t which) {
+  Batch rows;
+  rows.rows = batch.size();
+  rows.length = batch.length;
+  rows.full_rows = batch.full_rows / batch.choices;
+  rows.first_position = batch.first_position;
+  rows.samples = batch.samples;
+  const auto take = [&](const auto& from, auto& to) {
+    for (int64_t sample = 0; sample < batch.size() && !from.empty(); ++sample) {
+      const auto begin = from.begin() + (sample * batch.choices + which) * batch.length;
+      to.insert(to.end(), begin, begin + batch.length);
+    }
+  };
+  take(batch.input_ids, rows.input_ids);
+  take(batch.attention_mask, rows.attention_mask);
+  take(batch.token_type_ids, rows.token_type_ids);
+  take(batch.labels, rows.labels);
+  rows.tokens = std::ranges::count(rows.attention_mask, 1);
+  return rows;
+}
+
+class Kto final : public PairTask {
+ public:
+  Kto(Model& model, c10::Device device, const KtoOptions& options)
+      : PairTask(model, device, options.drops), options_(options) {}
+
+  [[nodiscard]] int64_t terms() const override { return 1; }
+  [[nodiscard]] std::vector<std::string> measures() const override { return kto_measures(); }
+  [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
+    const int64_t desirable = std::ranges::count(batch.classes, 1);
+    const int64_t others = batch.size() - desirable;
+    return {batch.size(), desirable, others, desirable, others, batch.size()};
+  }
+
+  [[nodiscard]] bool has_first_pass() const override { return options_.estimates_divergence; }
+
+  // [rows, 1]: of each sample's second row the log ratio to the reference.
+  [[nodiscard]] Tensor first_pass(const Batch& batch, const TrainingPass& pass) override {
+    const Tensor ratios = log_ratios(batch, 1, pass.dropout);
+    return at::stack({at::zeros_like(ratios), ratios}, 1).view({batch.rows, 1});
+  }
+
+  void couple(const Tensor& results) override {
+    is_whole_ = !results.defined();
+    if (!is_whole_) divergence_ = divergence_of(results);
+  }
+
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+    if (is_whole_) estimate(batch, pass.dropout);
+    is_whole_ = false;
+    return sums_of(batch, pass.dropout);
+  }
+
+  // The divergence is that of the batch.
+  Outputs evaluate(const Batch& batch) override {
+    const c10::NoGradGuard no_grad;
+    const double trained = divergence_;
+    if (has_first_pass()) estimate(batch, std::nullopt);
+    const std::vector<Tensor> sums = sums_of(batch, std::nullopt);
+    divergence_ = trained;
+    const std::vector<int64_t> counts = count_targets(batch);
+    Outputs outputs;
+    outputs.targets = batch.size();
+    outputs.loss = mean_of(sums[0], batch.size()).mean;
+    for (size_t i = 1; i < sums.size(); ++i) {
+      outputs.measures.push_back(mean_of(sums[i], counts[i]));
+    }
+    return outputs;
+  }
+
+ private:
+  // Of one of the rows of each sample to the reference, [samples].
+  [[nodiscard]] Tensor log_ratios(const Batch& batch, int64_t which,
+                                  const std::optional<DropoutStream>& dropout) {
+    FT_CHECK(std::ssize(batch.values) == 2 * batch.size(),
+             "each answer has the reference's values");
+    const Tensor reference = to_device(batch.values, device()).view({batch.size(), 2});
+    return log_probs_of(rows_of_samples(batch, which), dropout) - reference.select(1, which);
+  }
+
+  // Of the rows [rows, 1] of first_pass().
+  static double divergence_of(const Tensor& rows) {
+    return std::max(0.0, rows.view({-1, 2}).select(1, 1).mean().item<double>());
+  }
+
+  void estimate(const Batch& batch, const std::optional<DropoutStream>& dropout) {
+    const c10::NoGradGuard no_grad;
+    divergence_ = divergence_of(first_pass(batch, {.dropout = dropout.value_or(DropoutStream())}));
+  }
+
+  [[nodiscard]] std::vector<Tensor> sums_of(const Batch& batch,
+                                            const std::optional<DropoutStream>& dropout) {
+    std::vector<float> labels(batch.classes.begin(), batch.classes.end());
+    const Tensor is_desirable = to_device(labels, device());
+    const Tensor others = 1.0 - is_desirable;
+    const Tensor ratios = log_ratios(batch, 0, dropout);
+    const Tensor rewards = options_.beta * ratios;
+    // 1 - sigmoid(beta (ratio - KL)), and with the other sign (eqs. 7 and 8).
+    const Tensor sides = (2.0 * is_desirable - 1.0) * (rewards - options_.beta * divergence_);
+    const Tensor weights =
+        options_.desirable_weight * is_desirable + options_.undesirable_weight * others;
+    const Tensor losses = weights * (1.0 - at::sigmoid(sides));
+    report_faults(losses, batch);
+    const Tensor own = rewards.detach();
+    const Tensor log_probs =
+        ratios.detach() + to_device(batch.values, device()).view({batch.size(), 2}).select(1, 0);
+    return {losses.sum(),
+            (own * is_desirable).sum(),
+            (own * others).sum(),
+            (log_probs * is_desirable).sum(),
+            (log_probs * others).sum(),
+            at::full({}, divergence_ * static_cast<double>(batch.size()), own.options())};
+  }
+
+  KtoOptions options_;
+  double divergence_ = 0.0;
+  bool is_whole_ = false;  // the next batch is the whole update
+};
+
+}  // namespace
+
+const std::vector<std::string>& kto_measures() {
+  static const std::vector<std::string> names = {"rewards/chosen", "rewards/rejected",
+                                                 "logps/chosen", "logps/rejected", "kl"};
+  return names;
+}
+
+std::unique_ptr<Task> make_kto_task(Model& model, c10::Device device, const KtoOptions& options) {
+  return std::make_unique<Kto>(model, device, options);
+}
+
+}  // namespace finetune
