@@ -108,6 +108,32 @@ TEST(Preference, EndsAlikeWithAndWithoutInterruptionsAndInProcesses) {
   }
 }
 
+// Large enough to be divided, with batches of an evaluation side by side.
+TEST(Preference, OfADividedModelIsThatOfAWholeOne) {
+  for (const char* task : {"dpo", "kto"}) {
+    TinyRun::Keys keys = kWithShards;
+    keys["task"] = task;
+    keys["max_steps"] = "3";
+    keys["eval_steps"] = "3";
+    keys["per_device_train_batch_size"] = "2";
+    keys["gradient_accumulation_steps"] = "";
+    keys["effective_batch_size"] = "8";
+    keys["config_overrides"] =
+        "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, hidden_size: 128, "
+        "intermediate_size: 256, max_position_embeddings: 64}";
+    const PreferenceRun whole(keys);
+    const ProcessResult trained = whole.train();
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const PreferenceRun divided(keys);
+    const ProcessResult result = divided.train({"--num_processes", "2", "--zero_stage", "3"});
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(read_file(whole.out("model.safetensors")) ==
+                read_file(divided.out("model.safetensors")))
+        << task;
+    EXPECT_EQ(log_without_times(whole.out()), log_without_times(divided.out())) << task;
+  }
+}
+
 TEST(Preference, LearnsToPreferTheChosenAnswers) {
   TinyRun::Keys keys = PreferenceRun::adapter();
   keys["max_steps"] = "60";

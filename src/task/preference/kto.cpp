@@ -65,18 +65,20 @@ class Kto final : public PairTask {
   }
 
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
-    if (is_whole_) estimate(batch, pass.dropout);
-    is_whole_ = false;
-    return sums_of(batch, pass.dropout);
+    if (is_whole_) {
+      const c10::NoGradGuard no_grad;
+      divergence_ = divergence_of(first_pass(batch, pass));
+      is_whole_ = false;
+    }
+    return sums_of(batch, log_ratios(batch, 0, pass.dropout), divergence_);
   }
 
-  // The divergence is that of the batch.
+  // In one pass; the divergence is that of the batch.
   Outputs evaluate(const Batch& batch) override {
     const c10::NoGradGuard no_grad;
-    const double trained = divergence_;
-    if (has_first_pass()) estimate(batch, std::nullopt);
-    const std::vector<Tensor> sums = sums_of(batch, std::nullopt);
-    divergence_ = trained;
+    const Tensor ratios = scores_of(batch, std::nullopt).answers.log_probs - reference_of(batch);
+    const double divergence = has_first_pass() ? divergence_of(ratios) : 0.0;
+    const std::vector<Tensor> sums = sums_of(batch, ratios.select(1, 0), divergence);
     const std::vector<int64_t> counts = count_targets(batch);
     Outputs outputs;
     outputs.targets = batch.size();
@@ -91,44 +93,43 @@ class Kto final : public PairTask {
   // Of one of the rows of each sample to the reference, [samples].
   [[nodiscard]] Tensor log_ratios(const Batch& batch, int64_t which,
                                   const std::optional<DropoutStream>& dropout) {
-    FT_CHECK(std::ssize(batch.values) == 2 * batch.size(),
-             "each answer has the reference's values");
-    const Tensor reference = to_device(batch.values, device()).view({batch.size(), 2});
-    return log_probs_of(rows_of_samples(batch, which), dropout) - reference.select(1, which);
+    return log_probs_of(rows_of_samples(batch, which), dropout) -
+           reference_of(batch).select(1, which);
   }
 
-  // Of the rows [rows, 1] of first_pass().
+  // The log probabilities of both rows, [samples, 2].
+  [[nodiscard]] Tensor reference_of(const Batch& batch) const {
+    FT_CHECK(std::ssize(batch.values) == 2 * batch.size(),
+             "each answer has the reference's values");
+    return to_device(batch.values, device()).view({batch.size(), 2});
+  }
+
+  // Of the log ratios of the rows, [rows, 1] or [samples, 2].
   static double divergence_of(const Tensor& rows) {
     return std::max(0.0, rows.view({-1, 2}).select(1, 1).mean().item<double>());
   }
 
-  void estimate(const Batch& batch, const std::optional<DropoutStream>& dropout) {
-    const c10::NoGradGuard no_grad;
-    divergence_ = divergence_of(first_pass(batch, {.dropout = dropout.value_or(DropoutStream())}));
-  }
-
-  [[nodiscard]] std::vector<Tensor> sums_of(const Batch& batch,
-                                            const std::optional<DropoutStream>& dropout) {
+  // `ratios`: of the answers, [samples].
+  [[nodiscard]] std::vector<Tensor> sums_of(const Batch& batch, const Tensor& ratios,
+                                            double divergence) const {
     std::vector<float> labels(batch.classes.begin(), batch.classes.end());
     const Tensor is_desirable = to_device(labels, device());
     const Tensor others = 1.0 - is_desirable;
-    const Tensor ratios = log_ratios(batch, 0, dropout);
     const Tensor rewards = options_.beta * ratios;
     // 1 - sigmoid(beta (ratio - KL)), and with the other sign (eqs. 7 and 8).
-    const Tensor sides = (2.0 * is_desirable - 1.0) * (rewards - options_.beta * divergence_);
+    const Tensor sides = (2.0 * is_desirable - 1.0) * (rewards - options_.beta * divergence);
     const Tensor weights =
         options_.desirable_weight * is_desirable + options_.undesirable_weight * others;
     const Tensor losses = weights * (1.0 - at::sigmoid(sides));
     report_faults(losses, batch);
     const Tensor own = rewards.detach();
-    const Tensor log_probs =
-        ratios.detach() + to_device(batch.values, device()).view({batch.size(), 2}).select(1, 0);
+    const Tensor log_probs = ratios.detach() + reference_of(batch).select(1, 0);
     return {losses.sum(),
             (own * is_desirable).sum(),
             (own * others).sum(),
             (log_probs * is_desirable).sum(),
             (log_probs * others).sum(),
-            at::full({}, divergence_ * static_cast<double>(batch.size()), own.options())};
+            at::full({}, divergence * static_cast<double>(batch.size()), own.options())};
   }
 
   KtoOptions options_;
