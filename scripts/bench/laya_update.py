@@ -13,12 +13,12 @@ the packages of tests/requirements.txt. Prints a Markdown table.
 import argparse
 import json
 import shutil
-import statistics
 import sys
 import tempfile
 from pathlib import Path
 
 from decision import cpu_seconds
+from update_cost import UpdateCosts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "lighthouse"
@@ -104,20 +104,10 @@ def main():
             commands[f"`decision_head: laya`, {size} at once"] = lambda updates, size=size: ours(
                 folder, updates, size, args.binary
             )
-        seconds = {program: [] for program in commands}
-        peak = {program: [] for program in commands}
+        costs = UpdateCosts(commands, FEW, MORE, args.threads)
         for _ in range(args.rounds):
-            for program, command in commands.items():
-                few, _ = cpu_seconds(command(FEW), args.threads)
-                many, memory = cpu_seconds(command(MORE), args.threads)
-                seconds[program].append((many - few) / (MORE - FEW))
-                peak[program].append(memory)
-    base = next(iter(commands))
-    print("| program | CPU s an update | of laya's | peak MiB | of laya's |\n|---|---|---|---|---|")
-    for program in commands:
-        time, memory = statistics.median(seconds[program]), statistics.median(peak[program])
-        print(f"| {program} | {time:.2f} | {time / statistics.median(seconds[base]):.2f}x | {memory:.0f} "
-              f"| {memory / statistics.median(peak[base]):.2f}x |")  # fmt: skip
+            costs.measure()
+    costs.print_table("laya")
 
 
 if __name__ == "__main__":

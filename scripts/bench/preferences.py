@@ -22,6 +22,7 @@ import tempfile
 from pathlib import Path
 
 from decision import cpu_seconds
+from update_cost import UpdateCosts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "causal"
@@ -140,8 +141,7 @@ def main():
             "`task: dpo`, 2 pairs at once": lambda updates: ours(args, "dpo2", updates, 2),
             "`task: sft`, 16 rows at once": lambda updates: ours(args, "sft8", updates, 8, "sft"),
         }
-        seconds = {program: [] for program in commands}
-        peak = {program: [] for program in commands}
+        costs = UpdateCosts(commands, FEW, MORE, args.threads)
         reference = {"DPOTrainer": [], "`task: dpo`": []}
         for _ in range(args.rounds):
             shutil.rmtree(args.folder / "cache" / "reference", ignore_errors=True)
@@ -151,17 +151,8 @@ def main():
             done = subprocess.run(python("peer_reference"), check=True, capture_output=True, text=True)
             words = done.stdout[done.stdout.rindex("reference") :].split()
             reference["DPOTrainer"].append(float(words[1]))
-            for program, command in commands.items():
-                few, _ = cpu_seconds(command(FEW), args.threads)
-                many, memory = cpu_seconds(command(MORE), args.threads)
-                seconds[program].append((many - few) / (MORE - FEW))
-                peak[program].append(memory)
-    base = next(iter(commands))
-    print("| program | CPU s an update | of DPOTrainer's | peak MiB | of DPOTrainer's |\n|---|---|---|---|---|")
-    for program in commands:
-        time, memory = statistics.median(seconds[program]), statistics.median(peak[program])
-        print(f"| {program} | {time:.2f} | {time / statistics.median(seconds[base]):.2f}x | {memory:.0f} "
-              f"| {memory / statistics.median(peak[base]):.2f}x |")  # fmt: skip
+            costs.measure()
+    costs.print_table("DPOTrainer")
     times = {program: statistics.median(values) for program, values in reference.items()}
     print("\n| reference of 32 pairs | CPU s | of DPOTrainer's |\n|---|---|---|")
     for program, time in times.items():

@@ -44,6 +44,21 @@ def adam_steps(model, steps, batch_size, rows, rate, loss_of):
     return values
 
 
+def save_tiny_llama(folder, tokenizer, chat_template, class_name, **config):
+    """Saves a Llama of 2 layers with random weights, and a tokenizer with a chat template."""
+    import transformers
+
+    words = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    words.chat_template = chat_template
+    words.save_pretrained(folder)
+    torch.manual_seed(3)
+    sizes = transformers.LlamaConfig(
+        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+        pad_token_id=words.pad_token_id, **config)  # fmt: skip
+    getattr(transformers, class_name)(sizes).save_pretrained(folder)
+
+
 def run_binary(*arguments, stdin=None, expect=0):
     """Runs the binary and returns its standard output; another exit code fails the test."""
     command = [os.environ["FINETUNE_BINARY"], *map(str, arguments)]

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 from safetensors.torch import load_file
-from support import ROOT, ParityTest, adam_steps, run_binary, state, weights
+from support import ROOT, ParityTest, adam_steps, run_binary, save_tiny_llama, state, weights
 
 TOKENIZER = ROOT / "tests" / "fixtures" / "parity" / "tasks" / "llama" / "tokenizer"
 ANSWERS = ROOT / "tests" / "fixtures" / "tasks" / "answers-train.jsonl"
@@ -43,17 +43,7 @@ def rows_of(kind):
 
 
 def start(folder):
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.save_pretrained(folder / "start")
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
-        pad_token_id=tokenizer.pad_token_id, initializer_range=0.2)  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder / "start")
+    save_tiny_llama(folder / "start", TOKENIZER, TEMPLATE, "LlamaForCausalLM", initializer_range=0.2)
 
 
 def common(folder):
@@ -82,7 +72,7 @@ def dpo_trainer(folder, rows, adapter=None, **options):
                       peft_config=peft_config)  # fmt: skip
 
 
-def train_theirs(trainer):
+def train_theirs(trainer, batch=BATCH):
     """Returns the losses, and the mean of each measure of each step."""
     data = list(trainer.train_dataset)
     measured = []
@@ -93,7 +83,7 @@ def train_theirs(trainer):
         measured.append({name: values[0] for name, values in trainer._metrics["train"].items()})
         return value
 
-    return adam_steps(trainer.model, STEPS, BATCH, data, RATE, loss_of), measured
+    return adam_steps(trainer.model, STEPS, batch, data, RATE, loss_of), measured
 
 
 class Preference(ParityTest):
@@ -261,16 +251,7 @@ class Preference(ParityTest):
             train_dataset=Dataset.from_list(theirs),
             processing_class=AutoTokenizer.from_pretrained(self.folder / "start"),
         )  # fmt: skip
-        data = list(trainer.train_dataset)
-        measured = []
-
-        def loss_of(batch):
-            trainer._metrics["train"].clear()
-            value = trainer.compute_loss(trainer.model, trainer.data_collator(batch))
-            measured.append({name: values[0] for name, values in trainer._metrics["train"].items()})
-            return value
-
-        values = adam_steps(trainer.model, STEPS, count, data, RATE, loss_of)
+        values, measured = train_theirs(trainer, count)
         self.assert_same_losses(run, values, LOSS)
         names = ["rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"]
         self.check_measures(run, measured, names)

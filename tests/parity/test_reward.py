@@ -4,7 +4,7 @@
 import json
 
 import torch
-from support import ROOT, ParityTest, adam_steps, weights
+from support import ROOT, ParityTest, adam_steps, save_tiny_llama, weights
 
 TOKENIZER = ROOT / "tests" / "fixtures" / "parity" / "tasks" / "llama" / "tokenizer"
 ANSWERS = ROOT / "tests" / "fixtures" / "tasks" / "answers-train.jsonl"
@@ -31,17 +31,7 @@ def rows_of(is_chat):
 
 
 def start(folder):
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForSequenceClassification
-
-    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    tokenizer.chat_template = TEMPLATE
-    tokenizer.save_pretrained(folder / "start")
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, num_labels=1,
-        pad_token_id=tokenizer.pad_token_id)  # fmt: skip
-    LlamaForSequenceClassification(config).save_pretrained(folder / "start")
+    save_tiny_llama(folder / "start", TOKENIZER, TEMPLATE, "LlamaForSequenceClassification", num_labels=1)
 
 
 def train_theirs(folder, rows, coefficient):
