@@ -249,24 +249,10 @@ Value read_tools(const Json& row, const std::string& column) {
 
 Conversation read_alpaca(const Json& row, const ConversationNames& names) {
   Conversation conversation;
-  const std::string system = text_of(row, names.system, "");
-  if (!system.empty()) append_text(conversation.messages, "system", system);
-  if (has_value(row, names.history)) {
-    const Json history = parsed(row[names.history], "'" + names.history + "'");
-    if (!history.is_array() && !history.is_null())
-      fail("'" + names.history + "' must be a list of pairs");
-    for (const Json& pair : history) {
-      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
-        fail("'" + names.history + "' must be a list of pairs of a question and an answer");
-      }
-      append_text(conversation.messages, "user", pair[0].get<std::string>());
-      append_text(conversation.messages, "assistant", pair[1].get<std::string>());
-    }
+  for (const Json& message : alpaca_question(row, names)) {
+    append_text(conversation.messages, message["role"].get_ref<const std::string&>().c_str(),
+                message["content"].get<std::string>());
   }
-  std::string question = text_of(row, names.prompt, "");
-  const std::string query = text_of(row, names.query, "");
-  if (!query.empty()) question += question.empty() ? query : "\n" + query;
-  append_text(conversation.messages, "user", question);
   conversation.completion = conversation.messages.size();
   append_text(conversation.messages, "assistant", text_of(row, names.response, ""));
   return conversation;
@@ -309,6 +295,32 @@ Shape shape_of(const Json& row, const ConversationNames& names) {
 }
 
 }  // namespace
+
+Json alpaca_question(const Json& row, const ConversationNames& names) {
+  Json messages = Json::array();
+  const auto add = [&](const char* role, std::string text) {
+    messages.push_back({{"role", role}, {"content", std::move(text)}});
+  };
+  const std::string system = text_of(row, names.system, "");
+  if (!system.empty()) add("system", system);
+  if (has_value(row, names.history)) {
+    const Json history = parsed(row[names.history], "'" + names.history + "'");
+    if (!history.is_array() && !history.is_null())
+      fail("'" + names.history + "' must be a list of pairs");
+    for (const Json& pair : history) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
+        fail("'" + names.history + "' must be a list of pairs of a question and an answer");
+      }
+      add("user", pair[0].get<std::string>());
+      add("assistant", pair[1].get<std::string>());
+    }
+  }
+  std::string question = text_of(row, names.prompt, "");
+  const std::string query = text_of(row, names.query, "");
+  if (!query.empty()) question += question.empty() ? query : "\n" + query;
+  add("user", std::move(question));
+  return messages;
+}
 
 std::string conversation_columns(const Json& row, const ConversationNames& names) {
   switch (shape_of(row, names)) {

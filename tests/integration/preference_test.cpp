@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // task: dpo and orpo for users. tests/parity compares what is learned.
 #include <cstring>
-#include <fstream>
 
 #include "finetune/base/hash.h"
+#include "integration/answer_run.h"
 #include "integration/launched.h"
 #include "integration/task_checks.h"
 #include "integration/tiny_run.h"
@@ -13,37 +13,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// 72 pairs of texts, on a new decoder.
-class PreferenceRun : public TinyRun {
+class PreferenceRun : public AnswerRun {
  public:
-  explicit PreferenceRun(const Keys& keys = {}) {
-    std::ifstream answers(kTasks + "answers-train.jsonl");
-    std::string rows;
-    for (std::string line; std::getline(answers, line);) {
-      const Json row = parse_json(line, "");
-      rows += Json{{"prompt", row["question"]},
-                   {"chosen", " " + row["answer"].get<std::string>()},
-                   {"rejected", " " + row["wrong"].get<std::string>()}}
-                  .dump() +
-              "\n";
-    }
-    folder().write("rows.jsonl", rows);
-    Keys all = {{"task", "dpo"},
-                {"model_type", "llama"},
-                {"tokenizer_name", source_dir() + "/tests/fixtures/parity/tasks/llama/tokenizer"},
-                {"config_overrides",
-                 "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, "
-                 "hidden_size: 32, intermediate_size: 64, max_position_embeddings: 64}"},
-                {"max_seq_length", "48"},
-                {"train_file", folder() / "rows.jsonl"},
-                {"validation_file", folder() / "rows.jsonl"},
-                {"max_steps", "12"},
-                {"logging_steps", "3"},
-                {"eval_steps", "6"},
-                {"save_steps", "5"}};
-    for (const auto& [key, value] : keys) all[key] = value;
-    set(all);
-  }
+  explicit PreferenceRun(const Keys& keys = {}) : AnswerRun(row_of, with_task(keys)) {}
 
   // From a trained model.
   static Keys trained() {
@@ -75,6 +47,17 @@ class PreferenceRun : public TinyRun {
     return all;
   }
   void remove_reference() const { std::filesystem::remove_all(folder() / "cache/reference"); }
+
+ private:
+  static Json row_of(const Json& line) {
+    return {{"prompt", line["question"]},
+            {"chosen", " " + line["answer"].get<std::string>()},
+            {"rejected", " " + line["wrong"].get<std::string>()}};
+  }
+  static Keys with_task(Keys keys) {
+    keys.insert({{"task", "dpo"}, {"logging_steps", "3"}});
+    return keys;
+  }
 };
 
 const TinyRun::Keys kWithShards = {{"full_determinism", "true"}};
@@ -296,6 +279,45 @@ TEST(Preference, EvaluationSaysWhenItMeasuresFromAnotherModel) {
   const ProcessResult result = testing::run(finetune_command({"evaluate", moved.config()}));
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("was compared with model"));
+}
+
+// Dropout is a function of a sample's index in the update, whichever micro-batch it is in.
+TEST(Preference, DropoutOfKtoDoesNotDependOnTheMicroBatch) {
+  const auto losses = [](const char* micro_batch) {
+    TinyRun::Keys keys = PreferenceRun::adapter();
+    keys.insert({{"task", "kto"},
+                 {"disable_dropout", "false"},
+                 {"lora_dropout", "0.5"},
+                 {"logging_steps", "1"},
+                 {"max_steps", "6"},
+                 {"eval_strategy", "no"},
+                 {"gradient_accumulation_steps", ""},
+                 {"effective_batch_size", "8"},
+                 {"per_device_train_batch_size", micro_batch}});
+    const PreferenceRun run(keys);
+    const ProcessResult trained = run.train();
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    std::vector<double> values;
+    const Json state = trainer_state(run.out());
+    for (const Json& entry : state["log_history"]) {
+      if (entry.contains("loss")) values.push_back(entry["loss"]);
+    }
+    return values;
+  };
+  const std::vector<double> whole = losses("8");
+  const std::vector<double> cut = losses("2");
+  ASSERT_EQ(whole.size(), 6U);
+  ASSERT_EQ(cut.size(), 6U);
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], cut[i], 1e-5) << i;
+}
+
+// A session that was stopped before its first step leaves its progress alone.
+TEST(Preference, StatusKnowsARunThatComputedItsReference) {
+  const TemporaryFolder folder;
+  folder.write(".finetune.progress.json", R"({"time": 1})");
+  const ProcessResult status = testing::run(finetune_command({"status", folder / ""}));
+  EXPECT_EQ(status.code, 75) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("nothing was saved yet"));
 }
 
 TEST(Preference, VerifyResumeFindsEqualBits) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // task: reward for users. tests/parity compares what is learned.
-#include <fstream>
-
+#include "integration/answer_run.h"
 #include "integration/launched.h"
 #include "integration/task_checks.h"
 #include "integration/tiny_run.h"
@@ -11,36 +10,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// 72 pairs of texts, on a decoder.
-class RewardRun : public TinyRun {
+class RewardRun : public AnswerRun {
  public:
-  explicit RewardRun(const Keys& keys = {}) {
-    std::ifstream answers(kTasks + "answers-train.jsonl");
-    std::string rows;
-    for (std::string line; std::getline(answers, line);) {
-      const Json row = parse_json(line, "");
-      rows += Json{{"prompt", row["question"].get<std::string>() + " "},
-                   {"chosen", row["answer"]},
-                   {"rejected", row["wrong"]}}
-                  .dump() +
-              "\n";
-    }
-    folder().write("rows.jsonl", rows);
-    const std::string llama = source_dir() + "/tests/fixtures/parity/tasks/llama";
-    Keys all = {{"task", "reward"},
-                {"model_type", "llama"},
-                {"tokenizer_name", llama + "/tokenizer"},
-                {"config_overrides",
-                 "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, "
-                 "hidden_size: 32, intermediate_size: 64, max_position_embeddings: 64}"},
-                {"max_seq_length", "48"},
-                {"train_file", folder() / "rows.jsonl"},
-                {"validation_file", folder() / "rows.jsonl"},
-                {"max_steps", "12"},
-                {"eval_steps", "6"},
-                {"save_steps", "5"}};
-    for (const auto& [key, value] : keys) all[key] = value;
-    set(all);
+  explicit RewardRun(const Keys& keys = {}) : AnswerRun(row_of, with_task(keys)) {}
+
+ private:
+  static Json row_of(const Json& line) {
+    return {{"prompt", line["question"].get<std::string>() + " "},
+            {"chosen", line["answer"]},
+            {"rejected", line["wrong"]}};
+  }
+  static Keys with_task(Keys keys) {
+    keys.insert({"task", "reward"});
+    return keys;
   }
 };
 

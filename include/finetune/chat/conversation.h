@@ -71,6 +71,11 @@ struct ConversationNames {
 [[nodiscard]] Conversation read_conversation(const nlohmann::ordered_json& row,
                                              const ConversationNames& names = {});
 
+// Returns what an Alpaca row asks, as messages (role, content): system, history, and instruction
+// with input. Throws Error(kData) as read_conversation does.
+[[nodiscard]] nlohmann::ordered_json alpaca_question(const nlohmann::ordered_json& row,
+                                                     const ConversationNames& names = {});
+
 // Returns the columns that such a row is read from, or empty text if the row has no such shape.
 [[nodiscard]] std::string conversation_columns(const nlohmann::ordered_json& row,
                                                const ConversationNames& names = {});

@@ -7,8 +7,8 @@ namespace finetune {
 
 class FieldList;
 
-// Training on preferred and rejected answers; names and defaults are those of TRL's DPOConfig and
-// ORPOConfig. describe() documents the keys.
+// Training on preferred and rejected answers; names and defaults are those of TRL's DPOConfig,
+// ORPOConfig, CPOConfig and KTOConfig. describe() documents the keys.
 struct PreferenceArgs {
   std::optional<double> beta;
   double label_smoothing = 0.0;

@@ -19,15 +19,14 @@ struct PairOptions : ChatOptions {
 // How many rows had what.
 struct PairCounts {
   int64_t rows = 0;
-  int64_t truncated = 0;       // pairs with a sequence that is cut to max_seq_length
-  int64_t same_answers = 0;    // rows left out: chosen is rejected, as far as it is read
-  int64_t empty_answers = 0;   // rows left out: a side has nothing after the prompt
-  int64_t long_prompts = 0;    // rows left out: the prompt fills max_seq_length
-  int64_t bad = 0;             // rows left out: they cannot be read or rendered
-  int64_t prompt_differs = 0;  // pairs whose prompt has other last tokens with an answer
-  int64_t has_questions = 0;   // pairs with a message of the user after the prompt
-  std::string
-      first_difference;  // of the first pair that prompt_differs counts: the end of its prompt
+  int64_t truncated = 0;         // pairs with a sequence that is cut to max_seq_length
+  int64_t same_answers = 0;      // rows left out: chosen is rejected, as far as it is read
+  int64_t empty_answers = 0;     // rows left out: a side has nothing after the prompt
+  int64_t long_prompts = 0;      // rows left out: the prompt fills max_seq_length
+  int64_t bad = 0;               // rows left out: they cannot be read or rendered
+  int64_t prompt_differs = 0;    // pairs whose prompt has other last tokens with an answer
+  int64_t has_questions = 0;     // pairs with a message of the user after the prompt
+  std::string first_difference;  // the end of the first such prompt
 };
 
 // Pairs of a prompt with the chosen and with the rejected answer: samples of two sequences with
@@ -38,9 +37,8 @@ class PairDataset final : public KeptSamples {
 
   [[nodiscard]] const PairCounts& counts() const { return counts_; }
   void set_first_difference(std::string text) { counts_.first_difference = std::move(text); }
-  [[nodiscard]] int64_t first_differing() const {
-    return first_differing_;
-  }  // row, from 1; 0: none
+  // The first row that prompt_differs counts, from 1; 0: there is none.
+  [[nodiscard]] int64_t first_differing() const { return first_differing_; }
 
  private:
   PairCounts counts_;

@@ -26,9 +26,7 @@ void PreferenceArgs::describe(FieldList& field) {
         {.range = {.min = 0, .above_min = true}, .resume = ResumePolicy::kFixed});
   field("disable_dropout", &PreferenceArgs::disable_dropout,
         "Of dpo, kto and orpo: train without dropout, lora_dropout included, so that an answer's "
-        "probability "
-        "does "
-        "not depend on chance.",
+        "probability does not depend on chance.",
         {.resume = ResumePolicy::kFixed});
   field("precompute_ref_log_probs", &PreferenceArgs::precompute_ref_log_probs,
         "dpo: compute what the starting model says of each pair once, before the first step, and "

@@ -117,13 +117,7 @@ class ChatEncoder {
       sample = sample_of(Row(block, row));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
-      if (!options_.skip_bad_rows) {
-        const std::string why = error.what();
-        throw Error(error.kind(),
-                    format_text("{}{}, or set skip_bad_rows: true to leave such rows "
-                                "out",
-                                why, why.ends_with("correct the row") ? "" : "; correct the row"));
-      }
+      if (!options_.skip_bad_rows) throw with_skip_advice(error);
       sample = {};
       sample.flags = kBad;
     }

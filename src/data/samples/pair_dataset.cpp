@@ -122,30 +122,25 @@ Json message(const char* role, std::string text) {
 
 // The messages before an answer of a row of LLaMA-Factory's; null: the row has other columns.
 Json messages_before(const Row& row) {
-  Json messages = Json::array();
-  if (has(row, "system")) messages.push_back(message("system", row.text("system")));
   for (const char* column : {"conversations", "messages"}) {
     if (!has(row, column)) continue;
+    Json messages = Json::array();
+    if (has(row, "system")) messages.push_back(message("system", row.text("system")));
     const Json list = text_or_messages(row, column);
     if (!list.is_array()) row.fail(std::string("column '") + column + "' is a list of messages");
     for (const Json& one : list) messages.push_back(one);
     return messages;
   }
   if (!has(row, "instruction")) return nullptr;
-  if (has(row, "history")) {
-    for (const Json& pair : row.list("history")) {
-      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) {
-        row.fail("'history' is a list of pairs of a question and an answer");
-      }
-      messages.push_back(message("user", pair[0].get<std::string>()));
-      messages.push_back(message("assistant", pair[1].get<std::string>()));
-    }
+  Json columns;  // in their usual spelling
+  for (const char* column : {"system", "history", "instruction", "input"}) {
+    if (has(row, column)) columns[column] = row.at(column);
   }
-  std::string question = row.text("instruction");
-  const std::string input = has(row, "input") ? row.text("input") : "";
-  if (!input.empty()) question += question.empty() ? input : "\n" + input;
-  messages.push_back(message("user", std::move(question)));
-  return messages;
+  try {
+    return chat::alpaca_question(columns);
+  } catch (const Error& error) {
+    row.fail(error.what());
+  }
 }
 
 Json as_messages(Json side) {
@@ -221,10 +216,7 @@ class AnswerEncoder {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
       if (options_.skip_bad_rows) return false;
-      const std::string why = error.what();
-      throw Error(error.kind(),
-                  format_text("{}{}, or set skip_bad_rows: true to leave such rows out", why,
-                              why.ends_with("correct the row") ? "" : "; correct the row"));
+      throw with_skip_advice(error);
     }
   }
 
@@ -243,10 +235,8 @@ class AnswerEncoder {
   }
 
   void add_sequence(TokenContent& content, const ChatSample& sample, const Row& row) const {
-    for (const int32_t id : sample.ids) check_token(id, row.position(), options_.vocabulary_limit);
-    content.ids.insert(content.ids.end(), sample.ids.begin(), sample.ids.end());
+    add_ids(content, sample.ids, row.position(), options_.vocabulary_limit);
     content.labels.insert(content.labels.end(), sample.labels.begin(), sample.labels.end());
-    content.offsets.push_back(std::ssize(content.ids));
   }
 
   // Cuts a sequence whose answer begins at `prompt`, and sets its labels. Returns what happened.

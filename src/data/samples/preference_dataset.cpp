@@ -39,9 +39,7 @@ class PreferenceEncoder {
         continue;
       }
       for (const std::vector<int32_t>* ids : {&chosen, &rejected}) {
-        for (const int32_t id : *ids) check_token(id, row.position(), options_.vocabulary_limit);
-        content.ids.insert(content.ids.end(), ids->begin(), ids->end());
-        content.offsets.push_back(std::ssize(content.ids));
+        add_ids(content, *ids, row.position(), options_.vocabulary_limit);
       }
       if (has_margin_) content.values.push_back(number_of(row.at(kMargin), row, kMargin));
     }

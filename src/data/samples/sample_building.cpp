@@ -48,10 +48,21 @@ ModelText SequenceMaker::make(std::span<const int32_t> first,
 
 void SequenceMaker::add(TokenContent& content, const ModelText& text,
                         const std::string& position) const {
-  for (const int32_t id : text.ids) check_token(id, position, vocabulary_);
-  content.ids.insert(content.ids.end(), text.ids.begin(), text.ids.end());
+  add_ids(content, text.ids, position, vocabulary_);
   content.types.insert(content.types.end(), text.token_types.begin(), text.token_types.end());
-  content.offsets.push_back(static_cast<int64_t>(content.ids.size()));
+}
+
+void add_ids(TokenContent& content, std::span<const int32_t> ids, const std::string& position,
+             int64_t vocabulary) {
+  for (const int32_t id : ids) check_token(id, position, vocabulary);
+  content.ids.insert(content.ids.end(), ids.begin(), ids.end());
+  content.offsets.push_back(std::ssize(content.ids));
+}
+
+Error with_skip_advice(const Error& error) {
+  const std::string why = error.what();
+  return {error.kind(), format_text("{}{}, or set skip_bad_rows: true to leave such rows out", why,
+                                    why.ends_with("correct the row") ? "" : "; correct the row")};
 }
 
 void append(TokenContent& to, const TokenContent& from) {

@@ -12,6 +12,7 @@
 #include "data/cache/token_block.h"
 #include "data/columns/row.h"
 #include "data/samples/block_stream.h"
+#include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/data/token_dataset.h"
 #include "finetune/tokenizer/tokenizer.h"
@@ -38,6 +39,13 @@ class SequenceMaker {
   int64_t vocabulary_;
   bool truncate_left_;
 };
+
+// Adds a sequence of these ids. Throws Error(kData) with `position` for an id outside the
+// vocabulary (0: no limit).
+void add_ids(TokenContent& content, std::span<const int32_t> ids, const std::string& position,
+             int64_t vocabulary);
+// The error of a bad row, with what else can be done.
+[[nodiscard]] Error with_skip_advice(const Error& error);
 
 // Appends the samples of `from` to `to`. Requires: the same kind of samples.
 void append(TokenContent& to, const TokenContent& from);

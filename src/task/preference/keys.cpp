@@ -42,7 +42,7 @@ undesirable_weight: 1.0
 
 constexpr double kLearningRate = 1e-6;  // TRL's default for all
 
-// Keys of all tasks.
+// Keys of all tasks. Their metrics are the measures of their losses, in that order.
 std::vector<std::string_view> with_common(std::vector<std::string_view> keys) {
   for (const char* key :
        {"beta", "disable_dropout", "chat_template_path", "chat_template_kwargs",
@@ -61,7 +61,7 @@ const TaskKeys& dpo_keys() {
       .yaml = kDpoYaml,
       .keys =
           with_common({"loss_type", "label_smoothing", "simpo_gamma", "precompute_ref_log_probs"}),
-      .metric_names = {"rewards/accuracies", "rewards/chosen", "rewards/rejected",
+      .metric_names = {"rewards/chosen", "rewards/rejected", "rewards/accuracies",
                        "rewards/margins", "logps/chosen", "logps/rejected"},
       .metrics_depend_on_data = false,
       .learning_rate = kLearningRate,
@@ -91,7 +91,7 @@ const TaskKeys& orpo_keys() {
       .title = "Teaches a model answers and to prefer them to others, by ORPO.",
       .yaml = kOrpoYaml,
       .keys = with_common({}),
-      .metric_names = {"rewards/accuracies", "rewards/chosen", "rewards/rejected",
+      .metric_names = {"rewards/chosen", "rewards/rejected", "rewards/accuracies",
                        "rewards/margins", "logps/chosen", "logps/rejected", "nll_loss",
                        "log_odds_ratio", "log_odds_chosen"},
       .metrics_depend_on_data = false,

@@ -3,7 +3,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
@@ -22,8 +21,7 @@ Batch rows_of_samples(const Batch& batch, int64_t which) {
   rows.rows = batch.size();
   rows.length = batch.length;
   rows.full_rows = batch.full_rows / batch.choices;
-  rows.first_position = batch.first_position;
-  rows.samples = batch.samples;
+  rows.first_position = batch.first_position / batch.choices;
   const auto take = [&](const auto& from, auto& to) {
     for (int64_t sample = 0; sample < batch.size() && !from.empty(); ++sample) {
       const auto begin = from.begin() + (sample * batch.choices + which) * batch.length;
@@ -41,10 +39,9 @@ Batch rows_of_samples(const Batch& batch, int64_t which) {
 class Kto final : public PairTask {
  public:
   Kto(Model& model, c10::Device device, const KtoOptions& options)
-      : PairTask(model, device, options.drops), options_(options) {}
+      : PairTask(kto_keys(), model, device, options.drops), options_(options) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
-  [[nodiscard]] std::vector<std::string> measures() const override { return kto_measures(); }
   [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
     const int64_t desirable = std::ranges::count(batch.classes, 1);
     const int64_t others = batch.size() - desirable;
@@ -70,30 +67,23 @@ class Kto final : public PairTask {
       divergence_ = divergence_of(first_pass(batch, pass));
       is_whole_ = false;
     }
-    return sums_of(batch, log_ratios(batch, 0, pass.dropout), divergence_);
-  }
-
-  // In one pass; the divergence is that of the batch.
-  Outputs evaluate(const Batch& batch) override {
-    const c10::NoGradGuard no_grad;
-    const Tensor ratios = scores_of(batch, std::nullopt).answers.log_probs - reference_of(batch);
-    const double divergence = has_first_pass() ? divergence_of(ratios) : 0.0;
-    const std::vector<Tensor> sums = sums_of(batch, ratios.select(1, 0), divergence);
-    const std::vector<int64_t> counts = count_targets(batch);
-    Outputs outputs;
-    outputs.targets = batch.size();
-    outputs.loss = mean_of(sums[0], batch.size()).mean;
-    for (size_t i = 1; i < sums.size(); ++i) {
-      outputs.measures.push_back(mean_of(sums[i], counts[i]));
-    }
-    return outputs;
+    return sums_with(divergence_, log_ratios(batch, 0, pass.dropout), batch);
   }
 
  private:
+  // Of an evaluation: in one pass, with the divergence of the batch.
+  [[nodiscard]] std::vector<Tensor> sums_of(const Batch& batch,
+                                            const std::optional<DropoutStream>& dropout) override {
+    const Tensor ratios = scores_of(batch, dropout).answers.log_probs - reference_of(batch);
+    return sums_with(has_first_pass() ? divergence_of(ratios) : 0.0, ratios.select(1, 0), batch);
+  }
+
   // Of one of the rows of each sample to the reference, [samples].
   [[nodiscard]] Tensor log_ratios(const Batch& batch, int64_t which,
                                   const std::optional<DropoutStream>& dropout) {
-    return log_probs_of(rows_of_samples(batch, which), dropout) -
+    std::optional<DropoutStream> stream = dropout;  // of rows that are one of each sample
+    if (stream) stream->first_position /= batch.choices;
+    return log_probs_of(rows_of_samples(batch, which), stream) -
            reference_of(batch).select(1, which);
   }
 
@@ -110,8 +100,8 @@ class Kto final : public PairTask {
   }
 
   // `ratios`: of the answers, [samples].
-  [[nodiscard]] std::vector<Tensor> sums_of(const Batch& batch, const Tensor& ratios,
-                                            double divergence) const {
+  [[nodiscard]] std::vector<Tensor> sums_with(double divergence, const Tensor& ratios,
+                                              const Batch& batch) const {
     std::vector<float> labels(batch.classes.begin(), batch.classes.end());
     const Tensor is_desirable = to_device(labels, device());
     const Tensor others = 1.0 - is_desirable;
@@ -138,12 +128,6 @@ class Kto final : public PairTask {
 };
 
 }  // namespace
-
-const std::vector<std::string>& kto_measures() {
-  static const std::vector<std::string> names = {"rewards/chosen", "rewards/rejected",
-                                                 "logps/chosen", "logps/rejected", "kl"};
-  return names;
-}
 
 std::unique_ptr<Task> make_kto_task(Model& model, c10::Device device, const KtoOptions& options) {
   return std::make_unique<Kto>(model, device, options);

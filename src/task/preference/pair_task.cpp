@@ -22,6 +22,22 @@ struct PairTask::RowScores {
   Tensor tokens;          // labels of answers, float32
 };
 
+Outputs PairTask::evaluate(const Batch& batch) {
+  const c10::NoGradGuard no_grad;
+  const std::vector<Tensor> sums = sums_of(batch, std::nullopt);
+  const std::vector<int64_t> counts = count_targets(batch);
+  Outputs outputs;
+  outputs.targets = batch.size();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const double mean =
+        counts[i] > 0 ? sums[i].item<double>() / static_cast<double>(counts[i]) : 0.0;
+    const bool is_term = i < static_cast<size_t>(terms());
+    if (is_term) outputs.loss += mean;
+    (is_term ? outputs.terms : outputs.measures).push_back({.mean = mean, .targets = counts[i]});
+  }
+  return outputs;
+}
+
 Tensor PairTask::reference(const Batch& batch, bool without_adapter) {
   const c10::NoGradGuard no_grad;
   ModelInput input = make_model_input(batch, device_, std::nullopt);
@@ -87,11 +103,6 @@ PairTask::RowScores PairTask::rows_of(const Batch& batch, const ModelInput& inpu
   scores.whole = answers == whole ? scores.answers : sum_rows(whole);
   scores.tokens = to_device(counts, device_);
   return scores;
-}
-
-Outputs::TermMean mean_of(const Tensor& sum, int64_t targets) {
-  const double mean = targets > 0 ? sum.item<double>() / static_cast<double>(targets) : 0.0;
-  return {.mean = mean, .targets = targets};
 }
 
 }  // namespace finetune

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "finetune/model/model.h"
 #include "finetune/task/task.h"
@@ -12,13 +14,24 @@ namespace finetune {
 // What tasks of preferences have in common: the log probabilities of a batch's labels, by row.
 class PairTask : public Task {
  public:
-  // `model` must outlive the task.
-  PairTask(Model& model, c10::Device device, bool drops)
-      : model_(model), device_(device), drops_(drops) {}
+  // `model` must outlive the task, `keys` name its measures.
+  PairTask(const TaskKeys& keys, Model& model, c10::Device device, bool drops)
+      : keys_(keys), model_(model), device_(device), drops_(drops) {}
 
+  [[nodiscard]] std::vector<std::string> measures() const override {
+    return {keys_.metric_names.begin(), keys_.metric_names.end()};
+  }
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+    return sums_of(batch, pass.dropout);
+  }
+  Outputs evaluate(const Batch& batch) final;
   [[nodiscard]] Tensor reference(const Batch& batch, bool without_adapter) override;
 
  protected:
+  // The sums of terms and measures, as loss_sums() returns them.
+  [[nodiscard]] virtual std::vector<Tensor> sums_of(
+      const Batch& batch, const std::optional<DropoutStream>& dropout) = 0;
+
   struct BatchScores {
     PairScores answers;
     Tensor chosen;  // [pairs]: of all labels of the chosen rows
@@ -46,12 +59,10 @@ class PairTask : public Task {
   [[nodiscard]] ModelInput input_of(const Batch& batch,
                                     const std::optional<DropoutStream>& dropout) const;
 
+  const TaskKeys& keys_;
   Model& model_;
   c10::Device device_;
   bool drops_;
 };
-
-// A mean with its targets, 0 without any.
-[[nodiscard]] Outputs::TermMean mean_of(const Tensor& sum, int64_t targets);
 
 }  // namespace finetune

@@ -3,7 +3,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/log_sigmoid.h>
-#include <c10/core/GradMode.h>
 
 #include <algorithm>
 
@@ -16,7 +15,7 @@ namespace finetune {
 namespace {
 
 // Sums over pairs of rewards [pairs, 2] and log probabilities [pairs, 2], in the order of
-// dpo_measures().
+// the measures of dpo.
 std::vector<Tensor> pair_measures(const Tensor& rewards, const Tensor& log_probs) {
   const Tensor chosen = rewards.select(1, 0).detach();
   const Tensor rejected = rewards.select(1, 1).detach();
@@ -32,17 +31,18 @@ std::vector<Tensor> pair_measures(const Tensor& rewards, const Tensor& log_probs
 class Dpo final : public PairTask {
  public:
   Dpo(Model& model, c10::Device device, const DpoOptions& options)
-      : PairTask(model, device, options.drops), options_(options) {}
+      : PairTask(dpo_keys(), model, device, options.drops), options_(options) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
-  [[nodiscard]] std::vector<std::string> measures() const override { return dpo_measures(); }
   [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
-    return std::vector<int64_t>(1 + dpo_measures().size(), batch.size());
+    return std::vector<int64_t>(1 + dpo_keys().metric_names.size(), batch.size());
   }
 
-  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+ private:
+  [[nodiscard]] std::vector<Tensor> sums_of(const Batch& batch,
+                                            const std::optional<DropoutStream>& dropout) override {
     const Tensor reference = reference_of(batch);
-    const PairScores scores = scores_of(batch, pass.dropout).answers;
+    const PairScores scores = scores_of(batch, dropout).answers;
     const Tensor losses = dpo_losses(scores, reference, options_);
     report_faults(losses, batch);
     std::vector<Tensor> sums = {losses.sum()};
@@ -50,20 +50,6 @@ class Dpo final : public PairTask {
     return sums;
   }
 
-  Outputs evaluate(const Batch& batch) override {
-    const c10::NoGradGuard no_grad;
-    const Tensor reference = reference_of(batch);
-    const PairScores scores = scores_of(batch, std::nullopt).answers;
-    Outputs outputs;
-    outputs.targets = batch.size();
-    outputs.loss = mean_of(dpo_losses(scores, reference, options_).sum(), batch.size()).mean;
-    for (const Tensor& sum : measures_of(scores, reference)) {
-      outputs.measures.push_back(mean_of(sum, batch.size()));
-    }
-    return outputs;
-  }
-
- private:
   // Before the model's own pass, so that what that keeps is not kept meanwhile.
   [[nodiscard]] Tensor reference_of(const Batch& batch) {
     if (!has_reference(options_.loss)) return {};
@@ -86,19 +72,20 @@ class Dpo final : public PairTask {
 class Orpo final : public PairTask {
  public:
   Orpo(Model& model, c10::Device device, const OrpoOptions& options)
-      : PairTask(model, device, options.drops), options_(options) {}
+      : PairTask(orpo_keys(), model, device, options.drops), options_(options) {}
 
   [[nodiscard]] int64_t terms() const override { return 2; }
-  [[nodiscard]] std::vector<std::string> measures() const override { return orpo_measures(); }
   [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
-    std::vector<int64_t> counts(2 + orpo_measures().size(), batch.size());
+    std::vector<int64_t> counts(2 + orpo_keys().metric_names.size(), batch.size());
     counts[0] = chosen_tokens(batch);
     counts[2 + kNll] = counts[0];
     return counts;
   }
 
-  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
-    const BatchScores scores = scores_of(batch, pass.dropout);
+ private:
+  [[nodiscard]] std::vector<Tensor> sums_of(const Batch& batch,
+                                            const std::optional<DropoutStream>& dropout) override {
+    const BatchScores scores = scores_of(batch, dropout);
     const Tensor odds = log_odds(scores.answers);
     report_faults(odds, batch);
     std::vector<Tensor> sums = {-scores.chosen.sum(), -options_.beta * at::log_sigmoid(odds).sum()};
@@ -106,24 +93,7 @@ class Orpo final : public PairTask {
     return sums;
   }
 
-  Outputs evaluate(const Batch& batch) override {
-    const c10::NoGradGuard no_grad;
-    const BatchScores scores = scores_of(batch, std::nullopt);
-    const Tensor odds = log_odds(scores.answers);
-    Outputs outputs;
-    outputs.targets = batch.size();
-    outputs.terms = {mean_of(-scores.chosen.sum(), chosen_tokens(batch)),
-                     mean_of(-options_.beta * at::log_sigmoid(odds).sum(), batch.size())};
-    outputs.loss = outputs.terms[0].mean + outputs.terms[1].mean;
-    const std::vector<Tensor> sums = measures_of(scores, odds);
-    for (size_t i = 0; i < sums.size(); ++i) {
-      outputs.measures.push_back(mean_of(sums[i], i == kNll ? chosen_tokens(batch) : batch.size()));
-    }
-    return outputs;
-  }
-
- private:
-  static constexpr size_t kNll = 6;  // in orpo_measures()
+  static constexpr size_t kNll = 6;  // the measure nll_loss
 
   [[nodiscard]] int64_t first_label(const Batch& batch, int64_t pair) const override {
     return static_cast<int64_t>(batch.values[static_cast<size_t>(pair)]) - 1;
@@ -155,8 +125,8 @@ class Orpo final : public PairTask {
 
 class MeasureMetrics final : public Metrics {
  public:
-  explicit MeasureMetrics(std::vector<std::string> names)
-      : names_(std::move(names)), means_(names_.size()) {}
+  explicit MeasureMetrics(const TaskKeys& keys)
+      : names_(keys.metric_names.begin(), keys.metric_names.end()), means_(names_.size()) {}
 
   void add(const Batch& /*batch*/, const Outputs& outputs) override {
     for (size_t i = 0; i < means_.size(); ++i) {
@@ -196,24 +166,6 @@ TaskDescriptor descriptor_of(const TaskKeys& keys,
 
 }  // namespace
 
-const std::vector<std::string>& dpo_measures() {
-  static const std::vector<std::string> names = {"rewards/chosen",     "rewards/rejected",
-                                                 "rewards/accuracies", "rewards/margins",
-                                                 "logps/chosen",       "logps/rejected"};
-  return names;
-}
-
-const std::vector<std::string>& orpo_measures() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = dpo_measures();
-    for (const char* name : {"nll_loss", "log_odds_ratio", "log_odds_chosen"}) {
-      all.emplace_back(name);
-    }
-    return all;
-  }();
-  return names;
-}
-
 std::unique_ptr<Task> make_dpo_task(Model& model, c10::Device device, const DpoOptions& options) {
   return std::make_unique<Dpo>(model, device, options);
 }
@@ -222,8 +174,8 @@ std::unique_ptr<Task> make_orpo_task(Model& model, c10::Device device, const Orp
   return std::make_unique<Orpo>(model, device, options);
 }
 
-std::unique_ptr<Metrics> make_measure_metrics(std::vector<std::string> names) {
-  return std::make_unique<MeasureMetrics>(std::move(names));
+std::unique_ptr<Metrics> make_measure_metrics(const TaskKeys& keys) {
+  return std::make_unique<MeasureMetrics>(keys);
 }
 
 const TaskDescriptor& dpo_descriptor() {

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "finetune/task/metrics.h"
 #include "finetune/task/setup.h"
@@ -101,12 +99,7 @@ struct PairScores {
 [[nodiscard]] std::unique_ptr<Task> make_kto_task(Model& model, c10::Device device,
                                                   const KtoOptions& options);
 
-// Means of Task::measures(), under these names.
-[[nodiscard]] std::unique_ptr<Metrics> make_measure_metrics(std::vector<std::string> names);
-
-// Task::measures() of the tasks.
-[[nodiscard]] const std::vector<std::string>& kto_measures();
-[[nodiscard]] const std::vector<std::string>& dpo_measures();
-[[nodiscard]] const std::vector<std::string>& orpo_measures();
+// Means of Task::measures(), which are the task's metrics.
+[[nodiscard]] std::unique_ptr<Metrics> make_measure_metrics(const TaskKeys& keys);
 
 }  // namespace finetune

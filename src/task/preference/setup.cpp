@@ -110,7 +110,7 @@ class DpoSetup final : public PairSetup {
   }
 
   [[nodiscard]] Results make_results(Split /*split*/) const override {
-    return {make_measure_metrics(dpo_measures()), nullptr};
+    return {make_measure_metrics(dpo_keys()), nullptr};
   }
 
  private:
@@ -181,7 +181,7 @@ class KtoSetup final : public PairSetup {
   [[nodiscard]] bool needs_reference() const override { return true; }
 
   [[nodiscard]] Results make_results(Split /*split*/) const override {
-    return {make_measure_metrics(kto_measures()), nullptr};
+    return {make_measure_metrics(kto_keys()), nullptr};
   }
 
  private:
@@ -231,7 +231,7 @@ class OrpoSetup final : public PairSetup {
   }
 
   [[nodiscard]] Results make_results(Split /*split*/) const override {
-    return {make_measure_metrics(orpo_measures()), nullptr};
+    return {make_measure_metrics(orpo_keys()), nullptr};
   }
 
  private:

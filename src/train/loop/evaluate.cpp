@@ -18,6 +18,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/loop/outputs_exchange.h"
+#include "train/save/agreement.h"
 
 namespace finetune {
 
@@ -75,12 +76,8 @@ class MeanLoss {
 // Returns how many batches each process computes per round, equal in all processes; 1 if all
 // threads compute each batch.
 int64_t agreed_batches_at_once(const Parts& parts) {
-  int64_t least = std::max<int64_t>(1, parts.batches_at_once);
-  if (parts.batches_at_once == 0 || parts.world->size() == 1) return least;
-  for (const std::string& one : parts.world->gather(std::to_string(least))) {
-    least = std::min<int64_t>(least, std::stoll(one));
-  }
-  return least;
+  if (parts.batches_at_once == 0) return 1;
+  return least(*parts.world, parts.batches_at_once);
 }
 
 std::vector<Outputs> compute_outputs(const Parts& parts, std::span<const Batch> batches) {

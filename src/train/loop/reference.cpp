@@ -21,6 +21,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/loop/outputs_exchange.h"
+#include "train/save/agreement.h"
 #include "train/setup/weights_hash.h"
 
 namespace finetune {
@@ -194,10 +195,7 @@ void Reference::compute(const std::shared_ptr<const Dataset>& data, const std::s
   const OutputsExchange outputs(world, /*best_alone=*/false);
   EvaluationLoader loader(data, start_.collator, /*batch_size=*/1);
   // All processes compute as many at once: those of one with fewer threads.
-  int64_t at_once = is_cpu && exchange == nullptr ? num_threads() : 1;
-  for (const std::string& one : world.gather(std::to_string(at_once))) {
-    at_once = std::min<int64_t>(at_once, std::stoll(one));
-  }
+  int64_t at_once = least(world, is_cpu && exchange == nullptr ? num_threads() : 1);
   std::vector<Batch> own;
   const auto compute_own = [&] {
     if (exchange != nullptr) exchange->begin_pass(ParameterExchange::Pass::kForward);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/save/agreement.h"
 
+#include <algorithm>
 #include <array>
 
 #include "finetune/base/interrupt.h"
@@ -45,6 +46,14 @@ double broadcast(World& world, double value) {
   double shared = world.is_first() ? value : 0.0;
   world.sum(std::span(&shared, 1));
   return world.size() > 1 ? shared : value;
+}
+
+int64_t least(World& world, int64_t value) {
+  if (world.size() == 1) return value;
+  for (const std::string& one : world.gather(std::to_string(value))) {
+    value = std::min<int64_t>(value, std::stoll(one));
+  }
+  return value;
 }
 
 SharedNorm share_norm(World& world, double norm) {

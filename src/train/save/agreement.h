@@ -22,6 +22,9 @@ void note_stop();
 // Returns rank 0's value on every rank.
 [[nodiscard]] double broadcast(World& world, double value);
 
+// Returns the least of the ranks' values.
+[[nodiscard]] int64_t least(World& world, int64_t value);
+
 // Rank 0's norm of the gradients, and whether any rank was asked to stop in the meantime.
 struct SharedNorm {
   double norm = 0.0;
