@@ -45,6 +45,7 @@ void describe(State& s, Visitor&& field) {
   field("max_steps", s.max_steps);
   field("window_loss", s.window_loss);
   field("window_measures", s.window_measures);
+  field("window_measured", s.window_measured);
   field("window_first_step", s.window_first_step);
   field("total_loss", s.total_loss);
   field("total_flos", s.total_flos);
@@ -119,7 +120,8 @@ constexpr std::string_view kCameLater[] = {"memory",
                                            "chat_date",
                                            "identity_chat_template",
                                            "identity_guides",
-                                           "window_measures"};
+                                           "window_measures",
+                                           "window_measured"};
 
 constexpr size_t kLongestList = 1 << 20;
 

@@ -56,6 +56,17 @@ const TaskDescriptor* find_task(std::string_view name) {
   return nullptr;
 }
 
+void add_differences(const std::vector<MeasureDifference>& differences, MeasureMeans& means) {
+  const auto mean = [&](const std::string& name) {
+    const auto found = std::ranges::find(means, name, &MeasureMeans::value_type::first);
+    FT_CHECK(found != means.end(), "a difference is of measures: " + name);
+    return found->second;
+  };
+  for (const MeasureDifference& one : differences) {
+    means.emplace_back(one.name, mean(one.first) - mean(one.second));
+  }
+}
+
 Tensor Task::first_pass(const Batch& /*batch*/, const TrainingPass& /*pass*/) {
   FT_CHECK(false, "a task with one pass");
 }

@@ -47,30 +47,46 @@ std::string first_change(const std::map<std::string, std::string>& before,
 
 std::vector<Change> changes_of(const FaultRun& run) {
   const std::string data = source_dir() + "/tests/fixtures/checkpoints/v1/float32/";
-  const std::string text = file_content(data + "train.txt");
-  const std::string longer = run.folder().write("longer.txt", text + "one more line\n");
+  const bool has_pairs = !run.settings().data.empty();
+  const std::string text = file_content(has_pairs ? run.settings().data : data + "train.txt");
+  const std::string more =
+      has_pairs ? R"({"prompt": "one", "chosen": " more", "rejected": " line"})" : "one more line";
+  const std::string end = has_pairs ? ".jsonl" : ".txt";
+  const std::string longer = run.folder().write("longer" + end, text + more + "\n");
   std::string one_byte = text;
-  one_byte[one_byte.size() / 2] = one_byte[one_byte.size() / 2] == 'e' ? 'a' : 'e';
-  const std::string changed = run.folder().write("changed.txt", one_byte);
+  const size_t at = text.find("the", text.size() / 2) + 2;
+  FT_CHECK(at < text.size(), "a word to change");
+  one_byte[at] = 'a';
+  const std::string changed = run.folder().write("changed" + end, one_byte);
   const std::string tokenizer = run.folder() / "tokenizer";
   fs::create_directory(tokenizer);
   for (const auto& entry : fs::directory_iterator(data + "tokenizer")) {
     const std::string name = entry.path().filename().string();
     run.folder().write("tokenizer/" + name, file_content(entry.path().string()) + "\n");
   }
-  return {{{"--seed", "7"}, {"seed is 7", "began with 42"}},
-          {{"--data_seed", "7"}, {"data_seed is 7", "began with null"}},
-          {{"--max_seq_length", "8"}, {"max_seq_length is 8", "began with 12"}},
-          {{"--line_by_line", "false"}, {"line_by_line is false", "began with true"}},
-          {{"--mlm_probability", "0.2"}, {"mlm_probability is 0.2", "began with 0.3"}},
-          {{"--max_train_samples", "5"}, {"max_train_samples is 5", "began with null"}},
-          {{"--packing", "true"}, {"packing is true", "began with false"}},
-          {{"--model_type", "roberta"}, {"model_type is roberta", "began with bert"}},
-          {{"--config_overrides", "num_hidden_layers=2"}, {"config_overrides is", "began with"}},
-          {{"--train_file", longer}, {"content hash"}},
-          {{"--train_file", changed}, {"content hash"}},
-          {{"--max_steps", "20", "--train_file", changed}, {"content hash"}},
-          {{"--tokenizer_name", tokenizer}, {"vocab_size was 62", "is now 63"}}};
+  std::vector<Change> changes = {
+      {{"--seed", "7"}, {"seed is 7", "began with 42"}},
+      {{"--data_seed", "7"}, {"data_seed is 7", "began with null"}},
+      {{"--max_seq_length", "8"}, {"max_seq_length is 8", "began with"}},
+      {{"--max_train_samples", "5"}, {"max_train_samples is 5", "began with null"}},
+      {{"--config_overrides", "num_hidden_layers=2"}, {"config_overrides is", "began with"}},
+      {{"--train_file", longer}, {"content hash"}},
+      {{"--train_file", changed}, {"content hash"}},
+      {{"--max_steps", "20", "--train_file", changed}, {"content hash"}},
+      {{"--tokenizer_name", tokenizer}, {"vocab_size was 62", "is now 63"}}};
+  const std::vector<Change> of_task =
+      has_pairs
+          ? std::vector<Change>{{{"--beta", "0.5"}, {"beta is 0.5", "began with null"}},
+                                {{"--loss_type", "hinge"}, {"loss_type is hinge", "began with"}},
+                                {{"--disable_dropout", "false"}, {"disable_dropout is false"}},
+                                {{"--model_type", "gemma"}, {"is gemma", "began with llama"}}}
+          : std::vector<Change>{
+                {{"--line_by_line", "false"}, {"line_by_line is false", "began with true"}},
+                {{"--mlm_probability", "0.2"}, {"mlm_probability is 0.2", "began with 0.3"}},
+                {{"--packing", "true"}, {"packing is true", "began with false"}},
+                {{"--model_type", "roberta"}, {"model_type is roberta", "began with bert"}}};
+  changes.insert(changes.end(), of_task.begin(), of_task.end());
+  return changes;
 }
 
 // Starts another experiment; its cache is deleted afterwards.

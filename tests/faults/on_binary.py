@@ -71,8 +71,18 @@ class Run:
             "report_to": "none",
             **keys,
         }
+        if os.environ.get("FINETUNE_FAULTS_RUN") == "pairs" and "task" not in keys:
+            self.compare_pairs()
         self.config.write_text(json.dumps(self.keys))
         self.out.mkdir()
+
+    def compare_pairs(self):
+        """Makes this a run of pairs of answers."""
+        pairs = str(ROOT / "tests" / "faults" / "pairs.jsonl")
+        self.keys.update(task="dpo", model_type="llama", train_file=pairs, validation_file=pairs, max_seq_length=24)
+        self.keys["config_overrides"].update(num_key_value_heads=1, max_position_embeddings=24)
+        for key in ("line_by_line", "mlm_probability"):
+            del self.keys[key]
 
     def begin_anew(self):
         remove(self.out)
@@ -234,6 +244,7 @@ def unbroken(kind):
 
 class Row:
     def __init__(self, name):
+        name = " ".join(filter(None, [name, os.environ.get("FINETUNE_FAULTS_RUN")]))
         self.name, self.cases, self.failures = name, 0, 0
         self.started = time.monotonic()
 

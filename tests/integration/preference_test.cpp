@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // task: dpo and orpo for users. tests/parity compares what is learned.
 #include <cstring>
+#include <map>
+#include <numeric>
 
 #include "finetune/base/hash.h"
 #include "integration/answer_run.h"
@@ -311,6 +313,69 @@ TEST(Preference, DropoutOfKtoDoesNotDependOnTheMicroBatch) {
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], cut[i], 1e-5) << i;
 }
 
+// With the reference that each update computes, too.
+TEST(Preference, KtoComparesWithTheSameReferenceHoweverItIsComputed) {
+  const auto log = [](const char* precompute) {
+    TinyRun::Keys keys = PreferenceRun::adapter();
+    keys.insert({{"task", "kto"}, {"precompute_ref_log_probs", precompute}});
+    keys["logging_steps"] = "1";
+    const PreferenceRun run(keys);
+    const ProcessResult trained = run.train();
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    EXPECT_EQ(std::filesystem::exists(run.folder() / "cache/reference"),
+              std::string(precompute) == "true");
+    return trainer_state(run.out())["log_history"];
+  };
+  const Json before = log("true");
+  const Json each = log("false");
+  ASSERT_EQ(before.size(), each.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    for (const auto& [name, value] : before[i].items()) {
+      if (!value.is_number() || name.find("runtime") != std::string::npos ||
+          name.find("per_second") != std::string::npos) {
+        continue;
+      }
+      ASSERT_TRUE(each[i].contains(name)) << name;
+      // float32 sums of another number of rows.
+      EXPECT_NEAR(value.get<double>(), each[i][name].get<double>(), 1e-4) << i << " " << name;
+    }
+  }
+}
+
+// With one answer an update there is only one kind in each.
+TEST(Preference, KtoLogsNothingOfAnswersThatAreNotThere) {
+  TinyRun::Keys keys = {{"task", "kto"},
+                        {"logging_steps", "1"},
+                        {"gradient_accumulation_steps", ""},
+                        {"per_device_train_batch_size", "1"}};
+  const auto log_of = [](const TinyRun::Keys& all) {
+    const PreferenceRun run(all);
+    const ProcessResult trained = run.train();
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    return trainer_state(run.out())["log_history"];
+  };
+  const Json single = log_of(keys);
+  keys["logging_steps"] = "6";
+  const Json window = log_of(keys);
+  std::map<std::string, std::vector<double>> values;
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_NE(single[i].contains("rewards/chosen"), single[i].contains("rewards/rejected")) << i;
+    EXPECT_FALSE(single[i].contains("rewards/margins")) << i;
+    for (const char* name : {"logps/chosen", "logps/rejected", "rewards/chosen"}) {
+      if (single[i].contains(name)) values[name].push_back(single[i][name]);
+    }
+  }
+  for (const auto& [name, each] : values) {
+    const double mean =
+        std::accumulate(each.begin(), each.end(), 0.0) / static_cast<double>(each.size());
+    EXPECT_NEAR(window[0][name].get<double>(), mean, 1e-5) << name;
+  }
+  EXPECT_NEAR(
+      window[0]["rewards/margins"].get<double>(),
+      window[0]["rewards/chosen"].get<double>() - window[0]["rewards/rejected"].get<double>(),
+      1e-6);
+}
+
 // A session that was stopped before its first step leaves its progress alone.
 TEST(Preference, StatusKnowsARunThatComputedItsReference) {
   const TemporaryFolder folder;
@@ -336,6 +401,15 @@ TEST(Preference, RefusesRowsAndKeysThatDoNotFit) {
        {{"task", "kto"}, {"loss_type", "sigmoid"}},
        2,
        {"apo_zero_unpaired"}},
+      {R"({"chosen": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}], )"
+       R"("rejected": [{"role": "user", "content": "z"}, {"role": "assistant", "content": "y"}]})",
+       {{"task", "kto"}},
+       1,
+       {"train.jsonl:1", "begin with different messages"}},
+      {R"({"prompt": "x", "completion": "y", "label": true})",
+       {{"task", "kto"}, {"precompute_ref_log_probs", "false"}},
+       2,
+       {"precompute_ref_log_probs", "use_peft"}},
       {R"({"chosen": 3, "rejected": "y"})", {}, 1, {"train.jsonl:1", "'chosen'"}},
       {R"({"prompt": "a", "chosen": " b", "rejected": " b"})", {}, 2, {"the answers are the same"}},
       {R"({"chosen": [{"role": "user", "content": "x"}], "rejected": "y"})",

@@ -253,7 +253,7 @@ class Preference(ParityTest):
         )  # fmt: skip
         values, measured = train_theirs(trainer, count)
         self.assert_same_losses(run, values, LOSS)
-        names = ["rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"]
+        names = ["rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected", "kl"]
         self.check_measures(run, measured, names)
         self.assert_same_weights(weights(run), trainer.model.state_dict(), WEIGHT)
 

@@ -60,10 +60,11 @@ struct RunState {
   int64_t shard_threads = 0;  // threads that compute one shard; 0: all of environment's
   int64_t max_steps = 0;      // of the planned run
 
-  double window_loss = 0.0;                  // sum of the losses since the last log
-  std::vector<double> window_measures = {};  // the same of Task::measures()
-  int64_t window_first_step = 0;             // step of the last log
-  double total_loss = 0.0;                   // of all steps before window_first_step
+  double window_loss = 0.0;                   // sum of the losses since the last log
+  std::vector<double> window_measures = {};   // the same of Task::measures()
+  std::vector<int64_t> window_measured = {};  // updates that had targets of each
+  int64_t window_first_step = 0;              // step of the last log
+  double total_loss = 0.0;                    // of all steps before window_first_step
   double total_flos = 0.0;
   int64_t tokens_seen = 0;
   double last_grad_norm = 0.0;

@@ -48,6 +48,17 @@ struct TrainingPass {
   [[nodiscard]] double scale(size_t term) const { return scales.empty() ? 1.0 : scales[term]; }
 };
 
+// A measure whose value is the mean of one measure less that of another.
+struct MeasureDifference {
+  std::string name, first, second;
+};
+
+// Names and means of measures; NaN: without a target.
+using MeasureMeans = std::vector<std::pair<std::string, double>>;
+
+// Adds the differences, NaN where one of both is.
+void add_differences(const std::vector<MeasureDifference>& differences, MeasureMeans& means);
+
 // The training objective: a list of terms. Each is a sum of losses whose denominator, the number of
 // targets, is counted over all micro-batches and ranks of an update before the division, so that
 // gradient accumulation equals one large batch. Masked language modelling has one term.
@@ -59,6 +70,8 @@ class Task {
   // Names of further terms, which follow those of the loss: their means over an update are logged
   // with the loss and not learned.
   [[nodiscard]] virtual std::vector<std::string> measures() const { return {}; }
+  // Logged after them.
+  [[nodiscard]] virtual std::vector<MeasureDifference> measure_differences() const { return {}; }
   // Counts the targets of each term on the host, without touching a device. With class weights a
   // target counts as its weight in fixed-point units, so that sums are exact in any order.
   [[nodiscard]] virtual std::vector<int64_t> count_targets(const Batch& batch) const = 0;

@@ -29,9 +29,9 @@ void PreferenceArgs::describe(FieldList& field) {
         "probability does not depend on chance.",
         {.resume = ResumePolicy::kFixed});
   field("precompute_ref_log_probs", &PreferenceArgs::precompute_ref_log_probs,
-        "dpo: compute what the starting model says of each pair once, before the first step, and "
-        "keep it in cache_dir; false (with use_peft): compute it in each update without the "
-        "adapter.",
+        "Of dpo and kto: compute what the starting model says of each answer once, before the "
+        "first step, and keep it in cache_dir; false (with use_peft): compute it in each update "
+        "without the adapter.",
         {.resume = ResumePolicy::kFixed});
 }
 

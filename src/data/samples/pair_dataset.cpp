@@ -172,6 +172,22 @@ Pair pair_of(const Row& row) {
   return pair;
 }
 
+// Answers to different questions do not compare. Returns what else there is to say of the pair.
+int32_t check_prompts(const Pair& pair, const Row& row) {
+  int32_t flags = 0;
+  for (const Json* side : {&pair.chosen, &pair.rejected}) {
+    if (!side->is_array() || side->empty()) continue;
+    if (asks(side->front())) {
+      row.fail(
+          "'chosen' and 'rejected' answer different prompts: after the messages that both "
+          "begin with, the next is of '" +
+          role_of(side->front()) + "', not an answer");
+    }
+    if (std::any_of(side->begin(), side->end(), asks)) flags |= kHasQuestions;
+  }
+  return flags;
+}
+
 // Whether an answer has no text and no tool call, so that it would teach to end at once.
 bool is_empty(const Json& answer) {
   if (answer.is_string()) return answer.get_ref<const std::string&>().empty();
@@ -281,7 +297,7 @@ class PairEncoder : AnswerEncoder {
       encoded.flags = kSameAnswers;
     }
     if (encoded.flags != 0) return encoded;
-    check_prompts(pair, row, encoded);
+    encoded.flags |= check_prompts(pair, row);
     encoded.chosen = sample_of(row, pair.prompt, pair.chosen, "chosen");
     encoded.rejected = sample_of(row, pair.prompt, pair.rejected, "rejected");
     encoded.prompt = std::min(prompt_tokens(encoded.chosen), prompt_tokens(encoded.rejected));
@@ -303,26 +319,13 @@ class PairEncoder : AnswerEncoder {
     content.classes.push_back(pair.flags);
     if (options().learns_chosen) content.values.push_back(static_cast<float>(pair.prompt));
   }
-
-  // Answers to different questions do not compare.
-  static void check_prompts(const Pair& pair, const Row& row, EncodedPair& encoded) {
-    for (const Json* side : {&pair.chosen, &pair.rejected}) {
-      if (!side->is_array()) continue;
-      if (asks(side->front())) {
-        row.fail(
-            "'chosen' and 'rejected' answer different prompts: after the messages that both "
-            "begin with, the next is of '" +
-            role_of(side->front()) + "', not an answer");
-      }
-      if (std::any_of(side->begin(), side->end(), asks)) encoded.flags |= kHasQuestions;
-    }
-  }
 };
 
 // A prompt with an answer and its label.
 struct Answer {
   Json prompt, text;
   bool is_desirable = false;
+  int32_t flags = 0;
 };
 
 bool label_of(const Row& row) {
@@ -342,7 +345,8 @@ bool label_of(const Row& row) {
 std::vector<Answer> answers_of(const Row& row) {
   if (has(row, "chosen") && has(row, "rejected")) {
     const Pair pair = pair_of(row);
-    return {{pair.prompt, pair.chosen, true}, {pair.prompt, pair.rejected, false}};
+    const int32_t flags = check_prompts(pair, row);
+    return {{pair.prompt, pair.chosen, true, flags}, {pair.prompt, pair.rejected, false, flags}};
   }
   Answer answer{.prompt = nullptr, .text = nullptr, .is_desirable = label_of(row)};
   if (has(row, "completion")) {
@@ -389,12 +393,16 @@ class LabelledEncoder : AnswerEncoder {
   void add(TokenContent& content, const Answer& answer, const Row& row) const {
     ChatSample sample;
     int64_t prompt = 0;
-    int32_t flags = is_empty(answer.text) ? kNoAnswer : 0;
-    const bool is_good = flags != 0 || encode_row([&] {
-                           sample = sample_of(row, answer.prompt, answer.text, "completion");
-                           prompt = prompt_tokens(sample);
-                           flags = finish(sample, prompt, /*learns_all=*/false);
-                         });
+    int32_t flags = answer.flags;
+    const bool is_good = encode_row([&] {
+      if (is_empty(answer.text)) {
+        flags |= kNoAnswer;
+        return;
+      }
+      sample = sample_of(row, answer.prompt, answer.text, "completion");
+      prompt = prompt_tokens(sample);
+      flags |= finish(sample, prompt, /*learns_all=*/false);
+    });
     if (!is_good) flags = kBadPair;
     if (answer.is_desirable) flags |= kDesirable;
     add(content, (flags & kNoPair) != 0 ? ChatSample() : sample, flags, prompt, row);
@@ -529,7 +537,7 @@ std::shared_ptr<const AnswerDataset> build_answer_dataset(const std::vector<std:
   const auto rows =
       build_samples({.files = files,
                      .tokenizer = tokenizer,
-                     .cache_options = cache_key(options, "labelled answers"),
+                     .cache_options = cache_key(options, "answers with labels"),
                      .limits = {.labels = options.vocabulary_limit, .classes = kPairFlagLimit},
                      .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
                     options);

@@ -75,9 +75,10 @@ const TaskKeys& kto_keys() {
       .name = "kto",
       .title = "Teaches a model from answers that are good or bad, by KTO.",
       .yaml = kKtoYaml,
-      .keys = with_common({"loss_type", "desirable_weight", "undesirable_weight"}),
-      .metric_names = {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected",
-                       "kl"},
+      .keys = with_common(
+          {"loss_type", "desirable_weight", "undesirable_weight", "precompute_ref_log_probs"}),
+      .metric_names = {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl",
+                       "rewards/margins"},
       .metrics_depend_on_data = false,
       .learning_rate = kLearningRate,
       .row_is_sample = false,

@@ -42,6 +42,14 @@ class Kto final : public PairTask {
       : PairTask(kto_keys(), model, device, options.drops), options_(options) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
+  [[nodiscard]] std::vector<std::string> measures() const override {
+    std::vector<std::string> names = PairTask::measures();
+    for (const MeasureDifference& one : kto_differences()) std::erase(names, one.name);
+    return names;
+  }
+  [[nodiscard]] std::vector<MeasureDifference> measure_differences() const override {
+    return kto_differences();
+  }
   [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
     const int64_t desirable = std::ranges::count(batch.classes, 1);
     const int64_t others = batch.size() - desirable;
@@ -52,7 +60,7 @@ class Kto final : public PairTask {
 
   // [rows, 1]: of each sample's second row the log ratio to the reference.
   [[nodiscard]] Tensor first_pass(const Batch& batch, const TrainingPass& pass) override {
-    const Tensor ratios = log_ratios(batch, 1, pass.dropout);
+    const Tensor ratios = compared(batch, 1, pass.dropout).ratios();
     return at::stack({at::zeros_like(ratios), ratios}, 1).view({batch.rows, 1});
   }
 
@@ -67,28 +75,45 @@ class Kto final : public PairTask {
       divergence_ = divergence_of(first_pass(batch, pass));
       is_whole_ = false;
     }
-    return sums_with(divergence_, log_ratios(batch, 0, pass.dropout), batch);
+    return sums_with(divergence_, compared(batch, 0, pass.dropout), batch);
   }
 
  private:
   // Of an evaluation: in one pass, with the divergence of the batch.
   [[nodiscard]] std::vector<Tensor> sums_of(const Batch& batch,
                                             const std::optional<DropoutStream>& dropout) override {
-    const Tensor ratios = scores_of(batch, dropout).answers.log_probs - reference_of(batch);
-    return sums_with(has_first_pass() ? divergence_of(ratios) : 0.0, ratios.select(1, 0), batch);
+    const Tensor reference = reference_of(batch);
+    const Tensor log_probs = scores_of(batch, dropout).answers.log_probs;
+    const double divergence = has_first_pass() ? divergence_of(log_probs - reference) : 0.0;
+    return sums_with(divergence,
+                     {.log_probs = log_probs.select(1, 0), .reference = reference.select(1, 0)},
+                     batch);
   }
 
-  // Of one of the rows of each sample to the reference, [samples].
-  [[nodiscard]] Tensor log_ratios(const Batch& batch, int64_t which,
+  // Log probabilities of one row of each sample, [samples].
+  struct Compared {
+    Tensor log_probs, reference;
+    [[nodiscard]] Tensor ratios() const { return log_probs - reference; }
+  };
+
+  [[nodiscard]] Compared compared(const Batch& batch, int64_t which,
                                   const std::optional<DropoutStream>& dropout) {
     std::optional<DropoutStream> stream = dropout;  // of rows that are one of each sample
     if (stream) stream->first_position /= batch.choices;
-    return log_probs_of(rows_of_samples(batch, which), stream) -
-           reference_of(batch).select(1, which);
+    const Batch rows = rows_of_samples(batch, which);
+    // Before the model's own pass, so that what that keeps is not kept meanwhile.
+    Tensor reference_of_rows = options_.computes_reference ? base_of(rows).view({-1})
+                                                           : reference_of(batch).select(1, which);
+    return {.log_probs = log_probs_of(rows, stream), .reference = std::move(reference_of_rows)};
+  }
+
+  [[nodiscard]] Tensor base_of(const Batch& batch) {
+    return reference(batch, /*without_adapter=*/true).to(device());
   }
 
   // The log probabilities of both rows, [samples, 2].
-  [[nodiscard]] Tensor reference_of(const Batch& batch) const {
+  [[nodiscard]] Tensor reference_of(const Batch& batch) {
+    if (options_.computes_reference) return base_of(batch);
     FT_CHECK(std::ssize(batch.values) == 2 * batch.size(),
              "each answer has the reference's values");
     return to_device(batch.values, device()).view({batch.size(), 2});
@@ -99,13 +124,13 @@ class Kto final : public PairTask {
     return std::max(0.0, rows.view({-1, 2}).select(1, 1).mean().item<double>());
   }
 
-  // `ratios`: of the answers, [samples].
-  [[nodiscard]] std::vector<Tensor> sums_with(double divergence, const Tensor& ratios,
+  // `answers`: the first row of each sample.
+  [[nodiscard]] std::vector<Tensor> sums_with(double divergence, const Compared& answers,
                                               const Batch& batch) const {
     std::vector<float> labels(batch.classes.begin(), batch.classes.end());
     const Tensor is_desirable = to_device(labels, device());
     const Tensor others = 1.0 - is_desirable;
-    const Tensor rewards = options_.beta * ratios;
+    const Tensor rewards = options_.beta * answers.ratios();
     // 1 - sigmoid(beta (ratio - KL)), and with the other sign (eqs. 7 and 8).
     const Tensor sides = (2.0 * is_desirable - 1.0) * (rewards - options_.beta * divergence);
     const Tensor weights =
@@ -113,7 +138,7 @@ class Kto final : public PairTask {
     const Tensor losses = weights * (1.0 - at::sigmoid(sides));
     report_faults(losses, batch);
     const Tensor own = rewards.detach();
-    const Tensor log_probs = ratios.detach() + reference_of(batch).select(1, 0);
+    const Tensor log_probs = answers.log_probs.detach();
     return {losses.sum(),
             (own * is_desirable).sum(),
             (own * others).sum(),
@@ -128,6 +153,10 @@ class Kto final : public PairTask {
 };
 
 }  // namespace
+
+std::vector<MeasureDifference> kto_differences() {
+  return {{.name = "rewards/margins", .first = "rewards/chosen", .second = "rewards/rejected"}};
+}
 
 std::unique_ptr<Task> make_kto_task(Model& model, c10::Device device, const KtoOptions& options) {
   return std::make_unique<Kto>(model, device, options);

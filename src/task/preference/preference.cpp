@@ -125,8 +125,12 @@ class Orpo final : public PairTask {
 
 class MeasureMetrics final : public Metrics {
  public:
-  explicit MeasureMetrics(const TaskKeys& keys)
-      : names_(keys.metric_names.begin(), keys.metric_names.end()), means_(names_.size()) {}
+  MeasureMetrics(const TaskKeys& keys, std::vector<MeasureDifference> differences)
+      : names_(keys.metric_names.begin(), keys.metric_names.end()),
+        differences_(std::move(differences)) {
+    for (const MeasureDifference& one : differences_) std::erase(names_, one.name);
+    means_.resize(names_.size());
+  }
 
   void add(const Batch& /*batch*/, const Outputs& outputs) override {
     for (size_t i = 0; i < means_.size(); ++i) {
@@ -137,15 +141,17 @@ class MeasureMetrics final : public Metrics {
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
-    std::vector<std::pair<std::string, double>> metrics;
+    MeasureMeans metrics;
     for (size_t i = 0; i < means_.size(); ++i) {
       metrics.emplace_back(names_[i], means_[i].mean / static_cast<double>(means_[i].targets));
     }
+    add_differences(differences_, metrics);
     return metrics;
   }
 
  private:
-  std::vector<std::string> names_;
+  std::vector<std::string> names_;  // of measures
+  std::vector<MeasureDifference> differences_;
   std::vector<Outputs::TermMean> means_;
 };
 
@@ -174,8 +180,9 @@ std::unique_ptr<Task> make_orpo_task(Model& model, c10::Device device, const Orp
   return std::make_unique<Orpo>(model, device, options);
 }
 
-std::unique_ptr<Metrics> make_measure_metrics(const TaskKeys& keys) {
-  return std::make_unique<MeasureMetrics>(keys);
+std::unique_ptr<Metrics> make_measure_metrics(const TaskKeys& keys,
+                                              std::vector<MeasureDifference> differences) {
+  return std::make_unique<MeasureMetrics>(keys, std::move(differences));
 }
 
 const TaskDescriptor& dpo_descriptor() {

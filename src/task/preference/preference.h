@@ -64,6 +64,7 @@ struct KtoOptions {
   // The KL divergence from the reference is estimated and taken off (eqs. 7 and 8); false: APO's
   // loss without it (apo_zero_unpaired: D'Oosterlinck et al. 2024, eq. 7).
   bool estimates_divergence = true;
+  bool computes_reference = false;  // as DpoOptions
 };
 
 // Log probabilities of the rows of pairs: sums over their answers' tokens, and numbers of tokens.
@@ -95,11 +96,14 @@ struct PairScores {
 // One term, over samples of two rows: a prompt with its answer, and with the answer of another
 // sample, whose log ratio to the reference, averaged over the update, is the divergence. Therefore
 // the task has two passes. Batch::classes are 1 for a desirable answer, Batch::values the
-// reference's log probabilities of both rows.
+// reference's log probabilities of both rows, unless it is computed with each batch.
 [[nodiscard]] std::unique_ptr<Task> make_kto_task(Model& model, c10::Device device,
                                                   const KtoOptions& options);
 
-// Means of Task::measures(), which are the task's metrics.
-[[nodiscard]] std::unique_ptr<Metrics> make_measure_metrics(const TaskKeys& keys);
+// Means of Task::measures() and their differences, which are the task's metrics.
+[[nodiscard]] std::unique_ptr<Metrics> make_measure_metrics(
+    const TaskKeys& keys, std::vector<MeasureDifference> differences = {});
+// rewards/margins of answers that are not in pairs.
+[[nodiscard]] std::vector<MeasureDifference> kto_differences();
 
 }  // namespace finetune

@@ -40,6 +40,27 @@ class PairSetup : public ChatSetup {
     return options;
   }
   [[nodiscard]] virtual bool learns_chosen() const { return false; }
+  // Whether each update computes the reference, without the adapter.
+  static bool computes_reference(const TaskOptions& args) { return !args.precompute_ref_log_probs; }
+  // Throws Error(kConfig) unless the base without the adapter is the reference.
+  static void check_base(const SetupContext& context) {
+    const KeyLocations& locations = context.options.locations;
+    if (!context.model.lora) {
+      refuse_key(locations, "precompute_ref_log_probs",
+                 "false computes the reference without the adapter, and all weights are trained; "
+                 "leave it out, or set use_peft: true");
+    }
+    if (!context.model.lora->modules_to_save.empty() || context.model.lora->bias != "none") {
+      refuse_key(locations, "precompute_ref_log_probs",
+                 "false computes the reference without the adapter, but other weights are trained, "
+                 "too (lora_modules_to_save, lora_bias); leave it out");
+    }
+    if (locations.is_set("adapter_name_or_path")) {
+      refuse_key(locations, "precompute_ref_log_probs",
+                 "false computes the reference without the adapter, but the run starts from one "
+                 "(adapter_name_or_path), which is the reference; leave it out");
+    }
+  }
   [[nodiscard]] double beta() const { return args().beta.value_or(kBeta); }
   [[nodiscard]] std::unique_ptr<Model> make_decoder(const ModelConfig& config, c10::Device device,
                                                     const ModelOptions& options) const {
@@ -134,26 +155,7 @@ class DpoSetup final : public PairSetup {
             .label_smoothing = args.label_smoothing,
             .simpo_gamma = args.simpo_gamma,
             .drops = !args.disable_dropout,
-            .computes_reference = has_reference(loss) && !args.precompute_ref_log_probs};
-  }
-
-  static void check_base(const SetupContext& context) {
-    const KeyLocations& locations = context.options.locations;
-    if (!context.model.lora) {
-      refuse_key(locations, "precompute_ref_log_probs",
-                 "false computes the reference without the adapter, and all weights are trained; "
-                 "leave it out, or set use_peft: true");
-    }
-    if (!context.model.lora->modules_to_save.empty() || context.model.lora->bias != "none") {
-      refuse_key(locations, "precompute_ref_log_probs",
-                 "false computes the reference without the adapter, but other weights are trained, "
-                 "too (lora_modules_to_save, lora_bias); leave it out");
-    }
-    if (locations.is_set("adapter_name_or_path")) {
-      refuse_key(locations, "precompute_ref_log_probs",
-                 "false computes the reference without the adapter, but the run starts from one "
-                 "(adapter_name_or_path), which is the reference; leave it out");
-    }
+            .computes_reference = has_reference(loss) && computes_reference(args)};
   }
 
   DpoOptions options_;
@@ -162,7 +164,9 @@ class DpoSetup final : public PairSetup {
 class KtoSetup final : public PairSetup {
  public:
   explicit KtoSetup(const SetupContext& context)
-      : PairSetup(context), options_(options_of(context.options)) {}
+      : PairSetup(context), options_(options_of(context.options)) {
+    if (options_.computes_reference && context.trains) check_base(context);
+  }
 
   std::shared_ptr<const Dataset> read(Split split) override {
     const auto data = read_rows(split, pair_options(), build_answer_dataset, "answers");
@@ -178,10 +182,10 @@ class KtoSetup final : public PairSetup {
     return {std::move(model), std::move(task)};
   }
 
-  [[nodiscard]] bool needs_reference() const override { return true; }
+  [[nodiscard]] bool needs_reference() const override { return !options_.computes_reference; }
 
   [[nodiscard]] Results make_results(Split /*split*/) const override {
-    return {make_measure_metrics(kto_keys()), nullptr};
+    return {make_measure_metrics(kto_keys(), kto_differences()), nullptr};
   }
 
  private:
@@ -195,7 +199,8 @@ class KtoSetup final : public PairSetup {
             .desirable_weight = args.desirable_weight,
             .undesirable_weight = args.undesirable_weight,
             .drops = !args.disable_dropout,
-            .estimates_divergence = loss == "kto"};
+            .estimates_divergence = loss == "kto",
+            .computes_reference = computes_reference(args)};
   }
 
   // The paper's eq. 8.

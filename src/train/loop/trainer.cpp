@@ -159,11 +159,9 @@ void Trainer::accept(const StepReport& report) {
 
 void Trainer::count_loss(const StepReport& report) {
   RunState& state = run_.state;
-  const size_t measures = run_.parts.task->measures().size();
-  state.window_measures.resize(measures, 0.0);
   if (!report.fault && !report.left_out) {
     state.window_loss += report.loss;
-    for (size_t i = 0; i < measures; ++i) state.window_measures[i] += report.measures[i];
+    count_measures(report);
     return;
   }
   ++state.divergence.skipped_updates;
@@ -171,7 +169,18 @@ void Trainer::count_loss(const StepReport& report) {
   const int64_t others = state.step - 1 - state.window_first_step;
   if (others == 0) return;
   state.window_loss += state.window_loss / static_cast<double>(others);
-  for (double& sum : state.window_measures) sum += sum / static_cast<double>(others);
+}
+
+void Trainer::count_measures(const StepReport& report) {
+  RunState& state = run_.state;
+  const size_t measures = report.measures.size();
+  state.window_measures.resize(measures, 0.0);
+  state.window_measured.resize(measures, 0);
+  for (size_t i = 0; i < measures; ++i) {
+    if (!report.is_measured[i]) continue;
+    state.window_measures[i] += report.measures[i];
+    ++state.window_measured[i];
+  }
 }
 
 // A stop during the evaluation leaves it pending; the next session starts with it.

@@ -53,6 +53,7 @@ class Trainer {
   // Counts a step whose update was applied or skipped.
   void accept(const StepReport& report);
   void count_loss(const StepReport& report);
+  void count_measures(const StepReport& report);
   // Runs logging, evaluation and saving that are due after a step, in transformers' order.
   Outcome finish_step();
   // Restores the newest checkpoint in the same process, with the result of a restart.

@@ -89,6 +89,10 @@ StepReport UpdateStep::run() {
   if (summed.stopped) return {.interrupted = true};
   report.loss = summed.loss;
   report.measures = summed.measures;
+  const size_t terms = targets.all.size() - report.measures.size();
+  for (size_t i = 0; i < report.measures.size(); ++i) {
+    report.is_measured.push_back(targets.all[terms + i] > 0);
+  }
   report.tokens = targets.tokens;
   report.padded_tokens = targets.padded_tokens;
   apply(report);

@@ -16,7 +16,8 @@ namespace finetune {
 // The result of an update.
 struct StepReport {
   double loss = 0.0;
-  std::vector<double> measures = {};  // of Task::measures()
+  std::vector<double> measures = {};   // of Task::measures()
+  std::vector<bool> is_measured = {};  // which of them had targets
   double grad_norm = 0.0;
   double learning_rate = 0.0;
   int64_t tokens = 0;

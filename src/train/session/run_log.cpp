@@ -88,9 +88,8 @@ void RunLog::log_window() {
   values["loss"] = loss;
   values["grad_norm"] = state.last_grad_norm;
   values["learning_rate"] = state.last_learning_rate;
-  const std::vector<std::string> measures = run_.parts.task->measures();
-  for (size_t i = 0; i < std::min(measures.size(), state.window_measures.size()); ++i) {
-    values[measures[i]] = state.window_measures[i] / steps;
+  for (const auto& [name, mean] : window_measures()) {
+    if (!std::isnan(mean)) values[name] = mean;
   }
   close_window();
   log(std::move(values));
@@ -103,11 +102,27 @@ void RunLog::log_window() {
                                  .next_save = run_.next_save()});
 }
 
+MeasureMeans RunLog::window_measures() const {
+  const RunState& state = run_.state;
+  const Task& task = *run_.parts.task;
+  const std::vector<std::string> names = task.measures();
+  MeasureMeans means;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool is_measured = i < state.window_measured.size() && state.window_measured[i] > 0;
+    means.emplace_back(names[i], is_measured ? state.window_measures[i] /
+                                                   static_cast<double>(state.window_measured[i])
+                                             : std::nan(""));
+  }
+  add_differences(task.measure_differences(), means);
+  return means;
+}
+
 void RunLog::close_window() {
   RunState& state = run_.state;
   state.total_loss += state.window_loss;
   state.window_loss = 0.0;
   state.window_measures.clear();
+  state.window_measured.clear();
   state.window_first_step = state.step;
 }
 

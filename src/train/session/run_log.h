@@ -33,6 +33,7 @@ class RunLog {
   void close_window();
 
  private:
+  [[nodiscard]] MeasureMeans window_measures() const;
   void open_events();
   void restore_metrics();
 
