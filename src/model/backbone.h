@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "finetune/model/model.h"
@@ -25,14 +26,10 @@ class Backbone {
     return {};
   }
   [[nodiscard]] virtual const Weight& word_embedding() const = 0;  // [V, C]
-  // Whether it reads ModelInput::read_positions.
-  [[nodiscard]] virtual bool reads_positions() const { return false; }
+  // The layer that ends with the tokens that are read alone (PassOptions::read), if those are
+  // fewer; nullopt: it computes all.
+  [[nodiscard]] virtual std::optional<int64_t> last_layer() const { return std::nullopt; }
 };
-
-// The layout of the tokens at `positions` [N], each b * length + t, for dropout: by sample and
-// position in it, so that it does not depend on how a batch is split.
-[[nodiscard]] std::shared_ptr<const TokenLayout> layout_of_positions(const Tensor& positions,
-                                                                     int64_t length);
 
 // The layers of a model, under the names scope.0, scope.1, ...
 template <typename Layer, typename... More>

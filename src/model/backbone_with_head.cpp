@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/floor_divide.h>
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/searchsorted.h>
@@ -15,6 +16,7 @@
 #include <set>
 
 #include "finetune/base/error.h"
+#include "finetune/kernels/dry_device.h"
 #include "finetune/model/adapter.h"
 #include "finetune/model/frozen.h"
 #include "finetune/model/parameter_shapes.h"
@@ -202,6 +204,7 @@ ModelConfig config_for(std::optional<Head> head, const ModelConfig& config) {
 }
 
 Tensor Encoded::padded() const {
+  FT_CHECK(!read.defined(), "all tokens are read");
   if (!layout) return hidden.to(at::kFloat);
   const Tensor tokens = hidden[0].to(at::kFloat);
   return at::zeros({rows * length, tokens.size(1)}, tokens.options())
@@ -211,13 +214,19 @@ Tensor Encoded::padded() const {
 
 Tensor Encoded::tokens_at(const Tensor& positions) const {
   const MemoryUseScope use(MemoryUse::kHead);
-  const Tensor tokens = layout ? at::searchsorted(layout->cells, positions) : positions;
+  if (read.defined() && positions.is_same(read)) return hidden.flatten(0, 1).to(at::kFloat);
+  const bool is_dry = positions.is_meta();
+  const Tensor tokens = is_dry           ? positions
+                        : read.defined() ? at::searchsorted(read, positions)
+                        : layout         ? at::searchsorted(layout->cells, positions)
+                                         : positions;
   return hidden.flatten(0, 1).index_select(0, tokens).to(at::kFloat);
 }
 
 Tensor Encoded::first_tokens() const {
-  if (!layout) return hidden.slice(1, 0, 1).to(at::kFloat);
-  return tokens_at(at::arange(rows, layout->cells.options()) * length).unsqueeze(1);
+  if (!layout && !read.defined()) return hidden.slice(1, 0, 1).to(at::kFloat);
+  const Tensor& like = read.defined() ? read : layout->cells;
+  return tokens_at(at::arange(rows, like.options()) * length).unsqueeze(1);
 }
 
 BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head> head,
@@ -245,12 +254,12 @@ std::string BackboneWithHead::architecture() const {
 
 Tensor BackboneWithHead::logits(const ModelInput& given, const Tensor& positions) {
   ModelInput input = parts_.head->prepare(given);
-  const bool are_read = positions.defined() && parts_.backbone->reads_positions();
-  if (are_read) input.read_positions = positions;
+  // One token of each row, or those at the positions.
+  input.read_positions = positions.defined() ? positions : parts_.head->read_positions(input);
   const Encoded encoded = encode(input);
-  if (are_read) return head_logits(input, encoded.hidden.flatten(0, 1).to(at::kFloat), {});
-  return head_logits(input, positions.defined() ? encoded.tokens_at(positions) : encoded.padded(),
-                     {});
+  if (positions.defined()) return head_logits(input, encoded.tokens_at(positions), {});
+  if (!encoded.read.defined()) return head_logits(input, encoded.padded(), {});
+  return head_logits(input, encoded.tokens_at(input.read_positions).unsqueeze(1), {});
 }
 
 template <typename HeadType>
@@ -273,6 +282,10 @@ Tensor BackboneWithHead::in_head(const ModelInput& input, const Tensor& hidden,
   return layout ? result.squeeze(0) : result;
 }
 
+namespace {
+
+// The layout of the tokens at `positions` [N], each b * length + t, for dropout: by sample and
+// position in it, so that it does not depend on how a batch is split.
 std::shared_ptr<const TokenLayout> layout_of_positions(const Tensor& positions, int64_t length) {
   auto layout = std::make_shared<TokenLayout>();
   layout->offsets = {0, positions.numel()};
@@ -282,6 +295,8 @@ std::shared_ptr<const TokenLayout> layout_of_positions(const Tensor& positions, 
   layout->positions = at::remainder(positions, length);
   return layout;
 }
+
+}  // namespace
 
 // Of the tokens at `positions`, for an adapter's dropout as in the layers below.
 std::shared_ptr<const TokenLayout> BackboneWithHead::target_layout(const ModelInput& input,
@@ -318,7 +333,7 @@ Tensor BackboneWithHead::next_sentence(const ModelInput& input, const Encoded& e
 
 std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
     const ModelInput& input, Precision precision, const std::shared_ptr<const TokenLayout>& layout,
-    std::vector<nn::Rotation> rotations) const {
+    std::vector<nn::Rotation> rotations, std::shared_ptr<const nn::ReadTokens> read) const {
   nn::Mode mode = nn::Mode::kPlain;
   const bool records = c10::GradMode::is_enabled() && !input.without_adapter;
   if (options_.fused) mode = records ? nn::Mode::kTrain : nn::Mode::kEval;
@@ -328,6 +343,7 @@ std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
                           .precision = precision,
                           .checkpointing = options_.checkpointing};
   options.cache = input.cache;
+  options.read = std::move(read);
   options.without_adapter = input.without_adapter;
   options.int8_products = options_.int8_products && mode == nn::Mode::kEval;
   if (layout) {
@@ -344,12 +360,68 @@ bool BackboneWithHead::has_base() const {
          });
 }
 
+namespace {
+
+// Libraries for the CPU generate code for each size of a product, so that there should be few:
+// tokens that nobody reads are added up to a multiple of a 32nd of all. Returns the tokens' indices
+// in all [0, tokens), ascending; `index` is ascending, too.
+Tensor with_few_sizes(const Tensor& index, int64_t tokens) {
+  constexpr int64_t kSizes = 32;
+  const int64_t step = (tokens + kSizes - 1) / kSizes;
+  const int64_t count = (index.size(0) + step - 1) / step * step;
+  if (index.is_meta()) return at::empty({count}, index.options());
+  const Tensor padded = at::empty({count}, index.options());
+  const int64_t* const given = index.const_data_ptr<int64_t>();
+  auto* const all = padded.mutable_data_ptr<int64_t>();
+  int64_t fillers = count - index.size(0);
+  int64_t written = 0, taken = 0;
+  for (int64_t token = 0; token < tokens && written < count; ++token) {
+    const bool is_read = taken < index.size(0) && given[taken] == token;
+    if (!is_read && fillers == 0) continue;
+    taken += is_read ? 1 : 0;
+    fillers -= is_read ? 0 : 1;
+    all[written++] = token;
+  }
+  FT_CHECK(written == count, "positions are ascending, each of them a token");
+  return padded;
+}
+
+}  // namespace
+
+std::optional<BackboneWithHead::Read> BackboneWithHead::read_tokens(
+    const ModelInput& input, const std::shared_ptr<const TokenLayout>& layout) const {
+  Tensor positions = input.read_positions;
+  const std::optional<int64_t> last = parts_.backbone->last_layer();
+  // As an export in int8, whose steps are as wide as the values of all tokens ask for.
+  const bool rounds_all = options_.int8_products;
+  if (!positions.defined() || !last || !options_.fused || rounds_all) return std::nullopt;
+  const c10::Device device = positions.device();
+  const kernels::DryDevice& dry = kernels::dry_device();
+  // A device that compiles operators for shapes has positions more than once.
+  if (device.is_meta() ? dry.computes_all_tokens : compiles_shapes(device)) return std::nullopt;
+  const int64_t tokens = layout ? layout->cells.size(0) : input.input_ids.numel();
+  // Where most are read, copying them costs what the others would.
+  constexpr int64_t kMost = 3, kOf = 4;
+  if (positions.size(0) * kOf > tokens * kMost) return std::nullopt;
+  Tensor index = layout ? at::searchsorted(layout->cells, positions) : positions;
+  if (device.is_cpu() || (device.is_meta() && dry.table == kernels::KernelTable::kCpu)) {
+    index = with_few_sizes(index, tokens);
+    positions = layout ? layout->cells.index_select(0, index) : index;
+  }
+  const auto of_read = layout_of_positions(positions, input.input_ids.size(1));
+  return Read{.tokens = std::make_shared<const nn::ReadTokens>(
+                  nn::ReadTokens{.layer = *last, .index = index, .layout = of_read}),
+              .positions = positions};
+}
+
 Encoded BackboneWithHead::encode(const ModelInput& input) {
   FT_CHECK(!input.without_adapter || has_base(),
            "a base is there where an adapter leaves it as it was");
   const auto layout = leaves_out_padding(input) ? input.layout : nullptr;
-  const auto pass = make_pass(input, precision_of(input), layout,
-                              parts_.backbone->rotations(input, layout.get()));
+  const auto read = read_tokens(input, layout);
+  const auto pass =
+      make_pass(input, precision_of(input), layout, parts_.backbone->rotations(input, layout.get()),
+                read ? read->tokens : nullptr);
   FT_CHECK(input.cache == nullptr || (architecture_.is_causal() && input.input_ids.size(0) == 1),
            "a cache of keys and values is one text's of a causal model");
   Encoded encoded = {.hidden = nn::run(pass, {},
@@ -358,7 +430,8 @@ Encoded BackboneWithHead::encode(const ModelInput& input) {
                                        }),
                      .layout = layout,
                      .rows = input.input_ids.size(0),
-                     .length = input.input_ids.size(1)};
+                     .length = input.input_ids.size(1),
+                     .read = read ? read->positions : Tensor()};
   if (input.cache != nullptr) input.cache->length += encoded.length;
   return encoded;
 }

@@ -72,7 +72,15 @@ class BackboneWithHead final : public Model {
   [[nodiscard]] std::shared_ptr<nn::Pass> make_pass(
       const ModelInput& input, Precision precision,
       const std::shared_ptr<const TokenLayout>& layout = {},
-      std::vector<nn::Rotation> rotations = {}) const;  // which no head needs
+      std::vector<nn::Rotation> rotations = {},  // which no head needs
+      std::shared_ptr<const nn::ReadTokens> read = {}) const;
+  struct Read {
+    std::shared_ptr<const nn::ReadTokens> tokens;
+    Tensor positions;  // of these tokens [N], each b * T + t
+  };
+  // Nullopt: the pass computes all tokens to its end.
+  [[nodiscard]] std::optional<Read> read_tokens(
+      const ModelInput& input, const std::shared_ptr<const TokenLayout>& layout) const;
   [[nodiscard]] bool leaves_out_padding(const ModelInput& input) const;
 
   const Architecture& architecture_;

@@ -67,6 +67,7 @@ class BertEncoder {
   nn::Value operator()(nn::Value x, nn::Pass& p);
   [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
                                                     const TokenLayout* layout) const;
+  [[nodiscard]] int64_t last_layer() const { return std::ssize(layers_) - 1; }
 
  private:
   void announce_attention(int64_t tokens);  // logs once which kind a big_bird uses
@@ -131,6 +132,7 @@ class EncoderModel final : public Backbone {
   [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_->word_embedding();
   }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override { return encoder_.last_layer(); }
 
  private:
   std::unique_ptr<Embeddings> embeddings_;

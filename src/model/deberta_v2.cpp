@@ -80,6 +80,9 @@ class DebertaModel final : public Backbone {
   [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_.word_embedding();
   }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override {
+    return std::ssize(layers_) - 1;
+  }
 
  private:
   static nn::DistanceTable make_table(const nn::Scope& scope, const ModelConfig& config) {

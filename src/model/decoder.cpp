@@ -259,8 +259,10 @@ nn::Value DecoderAttention::operator()(const nn::Value& x, LayerValues& shared, 
   nn::Value attended =
       nn::attend(std::move(all), attention_, p,
                  keys_of_ == attention_.layer ? std::nullopt : std::optional(keys_of_), sinks_);
-  if (gate)
-    attended = nn::gated(std::move(*gate), std::move(attended), find_activation("sigmoid"), p);
+  if (gate) {
+    attended = nn::gated(nn::read_tokens(std::move(*gate), attention_.layer, p),
+                         std::move(attended), find_activation("sigmoid"), p);
+  }
   return (*output_)(std::move(attended), p);
 }
 
@@ -295,7 +297,7 @@ nn::Value DecoderLayer::attended(nn::Value x, LayerValues& values, nn::Pass& p) 
     if constexpr (std::is_same_v<std::decay_t<decltype(own)>, DecoderAttention>) {
       return own(std::exchange(x, {}), values, p);
     } else {
-      return own(std::exchange(x, {}), p);
+      return nn::read_tokens(own(std::exchange(x, {}), p), layer_, p);
     }
   };
   nn::Value y = std::visit(mix, *mixer_);
@@ -312,9 +314,10 @@ nn::Value DecoderLayer::fed_forward(nn::Value x, nn::Pass& p) const {
 nn::Residual DecoderLayer::operator()(nn::Residual x, const std::shared_ptr<LayerValues>& values,
                                       nn::Pass& p) const {
   auto [start, to_attention] = normed(std::move(x), before_attention_, p);
+  start = nn::read_tokens(std::move(start), layer_, p);
   if (is_parallel_) {
-    nn::Value to_feed_forward =
-        before_feed_forward_ ? normed(start, before_feed_forward_, p) : to_attention;
+    nn::Value to_feed_forward = before_feed_forward_ ? normed(start, before_feed_forward_, p)
+                                                     : nn::read_tokens(to_attention, layer_, p);
     nn::Value branch = attended(std::move(to_attention), *values, p);
     nn::Value fed = fed_forward(std::move(to_feed_forward), p);
     return {std::move(start), nn::add({std::move(branch), std::move(fed)}, p)};
@@ -329,7 +332,8 @@ nn::Residual DecoderLayer::operator()(nn::Residual x, const std::shared_ptr<Laye
 nn::Value DecoderLayer::with_input(nn::Residual x, const LayerValues& values, nn::Pass& p) const {
   nn::Value sum = nn::whole(std::move(x), p);
   if (input_) {
-    nn::Value own = (*input_)(sum, values.inputs[static_cast<size_t>(layer_)], p);
+    nn::Value own =
+        (*input_)(sum, nn::read_tokens(values.inputs[static_cast<size_t>(layer_)], layer_, p), p);
     sum = nn::add({std::move(sum), std::move(own)}, p);
   }
   return scale_.defined() ? nn::scaled_by(std::move(sum), scale_, p) : sum;

@@ -243,6 +243,9 @@ class Decoder final : public Backbone {
   [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
                                                     const TokenLayout* layout) const override;
   [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override {
+    return std::ssize(layers_) - 1;
+  }
 
  private:
   ModelConfig config_;

@@ -19,6 +19,7 @@ class EuroBertModel final : public Backbone {
     return layers_.rotations(input, layout);
   }
   [[nodiscard]] const Weight& word_embedding() const override { return layers_.word_embedding(); }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override { return layers_.last_layer(); }
 
  private:
   Decoder layers_;

@@ -38,7 +38,7 @@ class Gpt2Layer {
                                  p);
     attended = nn::dropout(std::move(attended),
                            {dropout_, attention_.layer, DropoutSite::kAttentionOutput}, p);
-    const nn::Value h = nn::add({x, std::move(attended)}, p);
+    const nn::Value h = nn::add({nn::read_tokens(x, attention_.layer, p), std::move(attended)}, p);
     nn::Value fed =
         down_(nn::activate(up_(nn::to_precision(norm2_(h, p), p), p), activation_, p), p);
     fed = nn::dropout(std::move(fed), {dropout_, attention_.layer, DropoutSite::kFeedForwardOutput},
@@ -82,6 +82,9 @@ class Gpt2Backbone final : public Backbone {
     return nn::sequence(layers_, nn::dropout(std::move(x), {.p = dropout_}, p), p);
   }
   [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override {
+    return std::ssize(layers_) - 1;
+  }
 
  private:
   double dropout_;

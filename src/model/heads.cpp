@@ -11,6 +11,42 @@
 #include "finetune/nn/elementwise.h"
 
 namespace finetune {
+namespace {
+
+// The last token of each row that is not padding, [B]: by its id, as in transformers, or by the
+// mask where no id is known.
+Tensor last_tokens(const ModelInput& input, const std::optional<int64_t>& padding) {
+  const Tensor& ids = input.input_ids;
+  const Tensor positions = at::arange(ids.size(1), ids.options());
+  if (padding) return at::argmax(positions * ids.ne(*padding), -1);
+  if (input.attention_mask.defined()) return at::argmax(positions * input.attention_mask, -1);
+  return at::full({ids.size(0)}, ids.size(1) - 1, ids.options());
+}
+
+Tensor first_tokens(const ModelInput& input) {
+  return at::zeros({input.input_ids.size(0)}, input.input_ids.options());
+}
+
+// As above, but of rows that may begin with padding.
+Tensor first_real_tokens(const ModelInput& input) {
+  if (!input.attention_mask.defined()) return first_tokens(input);
+  return at::argmax(input.attention_mask.to(at::kInt), -1);
+}
+
+// Of `tokens` [B], one of each row, each b * T + t.
+Tensor positions_of(const Tensor& tokens, const ModelInput& input) {
+  if (!tokens.defined()) return {};
+  const Tensor& ids = input.input_ids;
+  return at::arange(ids.size(0), ids.options()) * ids.size(1) + tokens;
+}
+
+// [B, C]: the token of each row, of all or of what was read.
+nn::Value token_of(const HeadInput& in, const Tensor& tokens, nn::Pass& p) {
+  if (in.hidden.tensor.size(1) == 1) return nn::first_token(in.hidden, p);
+  return nn::token_at(in.hidden, tokens, p);
+}
+
+}  // namespace
 
 PooledClassifier::PooledClassifier(const nn::Scope& scope, const ModelConfig& config,
                                    int64_t outputs, double dropout)
@@ -19,6 +55,10 @@ PooledClassifier::PooledClassifier(const nn::Scope& scope, const ModelConfig& co
 nn::Value PooledClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
   const nn::Value pooled = in.backbone.pool(in.hidden, p);
   return project_(nn::dropout(pooled, {dropout_, 0, DropoutSite::kPooledOutput}, p), p);
+}
+
+Tensor PooledClassifier::read_positions(const ModelInput& input) const {
+  return positions_of(first_tokens(input), input);
 }
 
 TokenClassifier::TokenClassifier(const nn::Scope& scope, const ModelConfig& config, int64_t outputs,
@@ -48,36 +88,32 @@ DenseClassifier::DenseClassifier(HeadTransform transform, const nn::Scope& scope
       transform_(std::move(transform)),
       classifier_(scope, transform_.size(), options.outputs, options.has_bias) {}
 
-namespace {
-
-// The last token of each row that is not padding, [B]: by its id, as in transformers, or by the
-// mask where no id is known.
-Tensor last_tokens(const ModelInput& input, const std::optional<int64_t>& padding) {
-  const Tensor& ids = input.input_ids;
-  const Tensor positions = at::arange(ids.size(1), ids.options());
-  if (padding) return at::argmax(positions * ids.ne(*padding), -1);
-  if (input.attention_mask.defined()) return at::argmax(positions * input.attention_mask, -1);
-  return at::full({ids.size(0)}, ids.size(1) - 1, ids.options());
-}
-
-}  // namespace
-
-nn::Value DenseClassifier::read(const HeadInput& in, nn::Pass& p) const {
-  const Tensor& mask = in.input.attention_mask;
+Tensor DenseClassifier::token_of_rows(const ModelInput& input) const {
   switch (options_.tokens) {
     case TokensRead::kAll:
-      return in.hidden;
     case TokensRead::kMean:
-      return nn::mean_of_tokens(in.hidden, mask, p);
+      return {};
     case TokensRead::kFirstReal:
-      if (mask.defined()) return nn::token_at(in.hidden, at::argmax(mask.to(at::kInt), -1), p);
-      break;
+      return first_real_tokens(input);
     case TokensRead::kLast:
-      return nn::token_at(in.hidden, last_tokens(in.input, options_.padding), p);
+      return last_tokens(input, options_.padding);
     case TokensRead::kFirst:
       break;
   }
-  return nn::first_token(in.hidden, p);
+  return first_tokens(input);
+}
+
+Tensor DenseClassifier::read_positions(const ModelInput& input) const {
+  return positions_of(token_of_rows(input), input);
+}
+
+nn::Value DenseClassifier::read(const HeadInput& in, nn::Pass& p) const {
+  if (options_.tokens == TokensRead::kAll) return in.hidden;
+  if (options_.tokens == TokensRead::kMean) {
+    return nn::mean_of_tokens(in.hidden, in.input.attention_mask, p);
+  }
+  if (options_.tokens == TokensRead::kFirst) return nn::first_token(in.hidden, p);
+  return token_of(in, token_of_rows(in.input), p);
 }
 
 nn::Value DenseClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
@@ -188,9 +224,13 @@ DecoderClassifier::DecoderClassifier(DecoderNorm norm, const nn::Scope& scope,
 
 nn::Value DecoderClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
   nn::Value x = in.hidden;
-  if (!of_tokens_) x = nn::token_at(std::move(x), last_tokens(in.input, padding_), p);
+  if (!of_tokens_) x = token_of(in, last_tokens(in.input, padding_), p);
   x = nn::dropout(normed(norm_, x, p), {dropout_, 0, DropoutSite::kTokenOutput}, p);
   return score_(std::move(x), p);
+}
+
+Tensor DecoderClassifier::read_positions(const ModelInput& input) const {
+  return of_tokens_ ? Tensor() : positions_of(last_tokens(input, padding_), input);
 }
 
 EmbeddingHead::EmbeddingHead(std::optional<DecoderNorm> norm, const nn::Scope& root,
@@ -211,20 +251,23 @@ nn::Value EmbeddingHead::operator()(const HeadInput& in, nn::Pass& p) const {
   return normalizes_ ? nn::normalized(std::move(vectors), p) : vectors;
 }
 
+Tensor EmbeddingHead::token_of_rows(const ModelInput& input) const {
+  if (pooling_mode_ == "lasttoken") return last_tokens(input, std::nullopt);
+  return pooling_mode_ == "cls" ? first_real_tokens(input) : Tensor();
+}
+
+Tensor EmbeddingHead::read_positions(const ModelInput& input) const {
+  return positions_of(token_of_rows(input), input);
+}
+
 // As sentence-transformers' Pooling does it.
 nn::Value EmbeddingHead::pooled(const HeadInput& in, nn::Pass& p) const {
   const Tensor& ids = in.input.input_ids;
   const Tensor& pooled = in.input.pooled_tokens;
   const Tensor mask = pooled.defined() ? pooled : in.input.attention_mask;
-  const auto of_token = [&](const Tensor& index) {
-    const nn::Value token = nn::token_at(in.hidden, index, p);
+  if (const Tensor tokens = token_of_rows(in.input); tokens.defined()) {
+    const nn::Value token = token_of(in, tokens, p);
     return norm_ ? normed(*norm_, token, p) : token;
-  };
-  if (pooling_mode_ == "lasttoken") return of_token(last_tokens(in.input, std::nullopt));
-  if (pooling_mode_ == "cls") {
-    const bool may_be_padding = in.input.attention_mask.defined();
-    return of_token(may_be_padding ? at::argmax(in.input.attention_mask.to(at::kInt), -1)
-                                   : at::zeros({ids.size(0)}, ids.options()));
   }
   const nn::Value hidden = norm_ ? normed(*norm_, in.hidden, p) : in.hidden;
   if (pooling_mode_ != "weightedmean") return nn::mean_of_tokens(hidden, mask, p);

@@ -11,7 +11,8 @@ namespace finetune {
 struct HeadInput {
   const Backbone& backbone;
   const ModelInput& input;  // as prepare() returned it
-  const nn::Value& hidden;  // [B, T, C]; for a masked LM [N, C]; float32
+  // [B, T, C], or [B, 1, C] of the tokens at read_positions(); for a masked LM [N, C]; float32
+  const nn::Value& hidden;
 };
 
 // Computes logits from the backbone's output. It is the model's other child, under its own name in
@@ -22,6 +23,8 @@ class ModelHead {
   // Returns the input for the encoder; a head may add to it.
   [[nodiscard]] virtual ModelInput prepare(const ModelInput& input) const { return input; }
   virtual nn::Value operator()(const HeadInput& in, nn::Pass& p) const = 0;  // -> logits
+  // The token of each row that it reads, [B] int64, each b * T + t; undefined: it reads all.
+  [[nodiscard]] virtual Tensor read_positions(const ModelInput& /*input*/) const { return {}; }
 };
 
 // logits = W Dropout(pooled) + b, [B, outputs]
@@ -30,6 +33,7 @@ class PooledClassifier final : public ModelHead {
   PooledClassifier(const nn::Scope& scope, const ModelConfig& config, int64_t outputs,
                    double dropout);
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+  [[nodiscard]] Tensor read_positions(const ModelInput& input) const override;
 
  private:
   double dropout_;
@@ -84,8 +88,11 @@ class DenseClassifier final : public ModelHead {
   DenseClassifier(HeadTransform transform, const nn::Scope& scope,
                   const DenseClassifierOptions& options);
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+  [[nodiscard]] Tensor read_positions(const ModelInput& input) const override;
 
  private:
+  // The token of each row, [B]; undefined: all.
+  [[nodiscard]] Tensor token_of_rows(const ModelInput& input) const;
   [[nodiscard]] nn::Value read(const HeadInput& in, nn::Pass& p) const;
 
   DenseClassifierOptions options_;
@@ -183,6 +190,7 @@ class DecoderClassifier final : public ModelHead {
   DecoderClassifier(DecoderNorm norm, const nn::Scope& scope, const ModelConfig& config,
                     bool of_tokens);
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+  [[nodiscard]] Tensor read_positions(const ModelInput& input) const override;
 
  private:
   DecoderNorm norm_;
@@ -198,8 +206,11 @@ class EmbeddingHead final : public ModelHead {
  public:
   EmbeddingHead(std::optional<DecoderNorm> norm, const nn::Scope& root, const ModelConfig& config);
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
+  [[nodiscard]] Tensor read_positions(const ModelInput& input) const override;
 
  private:
+  // The token of each row, [B]; undefined: all.
+  [[nodiscard]] Tensor token_of_rows(const ModelInput& input) const;
   [[nodiscard]] nn::Value pooled(const HeadInput& in, nn::Pass& p) const;
 
   std::optional<DecoderNorm> norm_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "model/laya.h"
 
-#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -35,46 +34,30 @@ LayaLayer::LayaLayer(const nn::Scope& scope, const ModelConfig& config, int64_t 
       attention_norm_(scope / "norm1", config.hidden_size, kEpsilon),
       feed_forward_norm_(scope / "norm2", config.hidden_size, kEpsilon) {}
 
-nn::Value LayaLayer::dropped(nn::Value x, DropoutSite site, const Read* read, nn::Pass& p) const {
-  nn::DropoutPoint point{.p = attention_.dropout, .layer = attention_.layer, .site = site};
-  if (read != nullptr) point.tokens = read->layout;
-  return nn::dropout(std::move(x), point, p);
+nn::Value LayaLayer::dropped(nn::Value x, DropoutSite site, nn::Pass& p) const {
+  return nn::dropout(std::move(x), {attention_.dropout, attention_.layer, site}, p);
 }
 
-nn::Value LayaLayer::attended(const nn::Value& x, const Read* read, nn::Pass& p) const {
+nn::Value LayaLayer::operator()(const nn::Value& x, nn::Pass& p) const {
   nn::Projections all = projections_(nn::to_precision(attention_norm_(x, p), p), p);
-  nn::Value values = nn::attend(std::move(all), attention_, p);
-  if (read != nullptr) values = nn::tokens_at(std::move(values), read->index, p);
-  return dropped(output_(std::move(values), p), DropoutSite::kAttentionOutput, read, p);
-}
-
-nn::Value LayaLayer::fed_forward(const nn::Value& x, const Read* read, nn::Pass& p) const {
-  nn::Value hidden = up_(nn::to_precision(feed_forward_norm_(x, p), p), p);
-  hidden = dropped(std::move(hidden), DropoutSite::kFeedForwardHidden, read, p);
-  return dropped(down_(std::move(hidden), p), DropoutSite::kFeedForwardOutput, read, p);
-}
-
-nn::Value LayaLayer::run(const nn::Value& x, const Read* read, nn::Pass& p) const {
-  const nn::Value of_attention = attended(x, read, p);
-  const nn::Value h =
-      nn::add({read != nullptr ? nn::tokens_at(x, read->index, p) : x, of_attention}, p);
-  return nn::add({h, fed_forward(h, read, p)}, p);
+  nn::Value attended = dropped(output_(nn::attend(std::move(all), attention_, p), p),
+                               DropoutSite::kAttentionOutput, p);
+  const nn::Value h = nn::add({nn::read_tokens(x, attention_.layer, p), std::move(attended)}, p);
+  nn::Value hidden = up_(nn::to_precision(feed_forward_norm_(h, p), p), p);
+  hidden = dropped(std::move(hidden), DropoutSite::kFeedForwardHidden, p);
+  return nn::add({h, dropped(down_(std::move(hidden), p), DropoutSite::kFeedForwardOutput, p)}, p);
 }
 
 LayaBackbone::LayaBackbone(std::unique_ptr<Backbone> encoder, const nn::Scope& root,
                            const ModelConfig& config)
     : encoder_(std::move(encoder)),
+      first_layer_(config.num_hidden_layers),
       layers_([&] {
         std::vector<LayaLayer> layers;
-        for (int64_t layer = 0; layer + 1 < config.laya->head_layers; ++layer) {
+        for (int64_t layer = 0; layer < config.laya->head_layers; ++layer) {
           layers.emplace_back(root / "head" / "layers" / layer, config, layer);
         }
         return layers;
-      }()),
-      last_([&]() -> std::optional<LayaLayer> {
-        const int64_t last = config.laya->head_layers - 1;
-        if (last < 0) return std::nullopt;
-        return LayaLayer(root / "head" / "layers" / last, config, last);
       }()),
       types_(root / "type_emb", kTypes, config.hidden_size) {}
 
@@ -84,19 +67,12 @@ nn::Value LayaBackbone::operator()(const ModelInput& input, nn::Pass& p) {
                                                       : at::zeros({1, 1}, ids.options());
   const nn::Value hidden = (*encoder_)(input, p);
   const nn::Value type = types_(without_padding(types.expand_as(ids), p), p);
-  nn::Value x = nn::sequence(layers_, nn::add({hidden, type}, p), p);
-  if (!last_) return x;
-  const Tensor& positions = input.read_positions;
-  const auto last = [this, positions, length = ids.size(1)](const nn::Value& y, nn::Pass& pass) {
-    if (!positions.defined()) return (*last_)(y, pass);
-    const auto& layout = pass.layout();
-    return last_->of_read(y,
-                          {.index = layout ? at::searchsorted(layout->cells, positions) : positions,
-                           .layout = layout_of_positions(positions, length)},
-                          pass);
-  };
-  const bool runs_again = p.records() && p.options().checkpointing.group() > 0;
-  return runs_again ? p.checkpoint(std::move(x), last) : last(x, p);
+  return nn::sequence(layers_, nn::add({hidden, type}, p), p);
+}
+
+std::optional<int64_t> LayaBackbone::last_layer() const {
+  if (layers_.empty()) return std::nullopt;
+  return first_layer_ + std::ssize(layers_) - 1;
 }
 
 LayaHead::LayaHead(const nn::Scope& root, const ModelConfig& config)

@@ -26,27 +26,12 @@ inline constexpr char kLayaEncoder[] = "encoder";
 // = h + W2 relu(W1 LN(h)), with dropout before each sum and after the activation.
 class LayaLayer {
  public:
-  // The tokens that are read of the last layer.
-  struct Read {
-    Tensor index;  // [N] in all tokens of the pass
-    std::shared_ptr<const TokenLayout> layout;
-  };
-
   // `layer` is its index in the head.
   LayaLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer);
-  nn::Value operator()(const nn::Value& x, nn::Pass& p) const { return run(x, nullptr, p); }
-  // All tokens are keys and values, and what follows is computed for those that are read, [1, N,
-  // C].
-  [[nodiscard]] nn::Value of_read(const nn::Value& x, const Read& read, nn::Pass& p) const {
-    return run(x, &read, p);
-  }
+  nn::Value operator()(const nn::Value& x, nn::Pass& p) const;
 
  private:
-  [[nodiscard]] nn::Value run(const nn::Value& x, const Read* read, nn::Pass& p) const;
-  [[nodiscard]] nn::Value attended(const nn::Value& x, const Read* read, nn::Pass& p) const;
-  [[nodiscard]] nn::Value fed_forward(const nn::Value& x, const Read* read, nn::Pass& p) const;
-  [[nodiscard]] nn::Value dropped(nn::Value x, DropoutSite site, const Read* read,
-                                  nn::Pass& p) const;
+  [[nodiscard]] nn::Value dropped(nn::Value x, DropoutSite site, nn::Pass& p) const;
 
   nn::AttentionOptions attention_;
   nn::FusedProjections projections_;
@@ -68,12 +53,12 @@ class LayaBackbone final : public Backbone {
     return encoder_->rotations(input, layout);
   }
   [[nodiscard]] const Weight& word_embedding() const override { return encoder_->word_embedding(); }
-  [[nodiscard]] bool reads_positions() const override { return last_.has_value(); }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override;
 
  private:
   std::unique_ptr<Backbone> encoder_;
-  std::vector<LayaLayer> layers_;  // before the last one
-  std::optional<LayaLayer> last_;
+  int64_t first_layer_;  // the number of the head's first one
+  std::vector<LayaLayer> layers_;
   nn::Embedding types_;
 };
 

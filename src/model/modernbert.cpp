@@ -66,7 +66,9 @@ class ModernBertLayer {
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
     nn::Value normed = attention_norm_ ? (*attention_norm_)(x, p) : x;
-    const nn::Value h = nn::add({x, attended(std::move(normed), p)}, p);
+    nn::Value of_attention = attended(std::move(normed), p);
+    const nn::Value h =
+        nn::add({nn::read_tokens(x, attention_.layer, p), std::move(of_attention)}, p);
     nn::Value n = nn::to_precision(feed_forward_norm_(h, p), p);
     return nn::add({h, feed_forward_(std::move(n), p)}, p);
   }
@@ -118,6 +120,9 @@ class ModernBertModel final : public Backbone {
                           config_.hidden_size / config_.num_attention_heads);
   }
   [[nodiscard]] const Weight& word_embedding() const override { return words_.weight(); }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override {
+    return std::ssize(layers_) - 1;
+  }
 
  private:
   ModelConfig config_;

@@ -101,6 +101,9 @@ class MpnetModel final : public Backbone {
   [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_.word_embedding();
   }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override {
+    return std::ssize(layers_) - 1;
+  }
 
  private:
   RobertaEmbeddings embeddings_;

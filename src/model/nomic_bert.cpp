@@ -40,7 +40,8 @@ class NomicBertLayer {
     const int64_t layer = attention_.layer;
     nn::Value attended = nn::dropout(attend(nn::to_precision(x, p), p),
                                      {dropout_, layer, DropoutSite::kAttentionOutput}, p);
-    const nn::Value h = attention_norm_(nn::add({x, std::move(attended)}, p), p);
+    const nn::Value h =
+        attention_norm_(nn::add({nn::read_tokens(x, layer, p), std::move(attended)}, p), p);
     nn::Value fed = nn::dropout(feed_forward_(nn::to_precision(h, p), p),
                                 {dropout_, layer, DropoutSite::kFeedForwardOutput}, p);
     return feed_forward_norm_(nn::add({h, std::move(fed)}, p), p);
@@ -93,6 +94,9 @@ class NomicBertModel final : public Backbone {
   }
   [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_.word_embedding();
+  }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override {
+    return std::ssize(layers_) - 1;
   }
 
  private:

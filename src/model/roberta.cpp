@@ -96,7 +96,7 @@ class PreNormLayer {
                 p);
     attended = nn::dropout(std::move(attended),
                            {dropout_, attention_.layer, DropoutSite::kAttentionOutput}, p);
-    const nn::Value h = nn::add({x, std::move(attended)}, p);
+    const nn::Value h = nn::add({nn::read_tokens(x, attention_.layer, p), std::move(attended)}, p);
     return nn::add({h, down_(up_(nn::to_precision(norm_(h, p), p), p), p)}, p);
   }
 
@@ -126,6 +126,9 @@ class PreNormModel final : public Backbone {
   }
   [[nodiscard]] const Weight& word_embedding() const override {
     return embeddings_.word_embedding();
+  }
+  [[nodiscard]] std::optional<int64_t> last_layer() const override {
+    return std::ssize(layers_) - 1;
   }
 
  private:

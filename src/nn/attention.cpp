@@ -169,10 +169,8 @@ Tensor attend_after(const Tensor& query, const AttentionOptions& options, int64_
   return joined(probabilities.matmul(v).reshape({1, options.heads, count, -1}));
 }
 
-}  // namespace
-
-Value attend(Projections projections, AttentionOptions options, Pass& p,
-             std::optional<int64_t> cached, const Weight& sinks) {
+Value attend_all(Projections projections, AttentionOptions options, Pass& p,
+                 std::optional<int64_t> cached, const Weight& sinks) {
   options.sinks = p.is_plain() ? p.leaf(sinks) : p.values(sinks);
   if (KeyValueCache* cache = p.options().cache) {
     FT_CHECK(!p.records() && options.causal, "a cache serves evaluation of causal models");
@@ -212,6 +210,14 @@ Value attend(Projections projections, AttentionOptions options, Pass& p,
     p.complete({sinks});
   });
   return y;
+}
+
+}  // namespace
+
+Value attend(Projections projections, const AttentionOptions& options, Pass& p,
+             std::optional<int64_t> cached, const Weight& sinks) {
+  return read_tokens(attend_all(std::move(projections), options, p, cached, sinks), options.layer,
+                     p);
 }
 
 FusedProjections::FusedProjections(const Scope& scope, int64_t inputs, int64_t queries,

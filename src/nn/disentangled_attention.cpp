@@ -338,13 +338,16 @@ bool is_dry_on_cpu(const Inputs& in) {
 }
 
 // For each head and sequence that are computed at once matrices [T, T] (scores, probabilities,
-// factors, gradients) and [T, 2T] in float32, and the gradients of all distances.
+// factors, gradients) and [T, 2T] in float32, and the gradients of all distances; a table of biases
+// alone has fewer.
 void allocate_parts(const Inputs& in) {
   if (!in.distance_key.defined() && !in.distance_query.defined() && !in.bias.defined()) return;
-  constexpr int64_t kMatrices = 12;
+  const bool has_distances = in.distance_key.defined() || in.distance_query.defined();
+  const int64_t matrices = has_distances ? 12 : 6;
   const int64_t tokens = in.query.size(1);
   const int64_t at_once = std::min(in.options.heads, kernels::dry_device().threads);
-  const int64_t values = at_once * kMatrices * tokens * tokens + 8 * tokens * in.query.size(2);
+  const int64_t rows = has_distances ? 8 * tokens * in.query.size(2) : 0;
+  const int64_t values = at_once * matrices * tokens * tokens + rows;
   (void)at::empty({values}, in.query.options().dtype(at::kFloat));
 }
 
@@ -441,10 +444,8 @@ Tensor plain(const Inputs& in) {
   return probabilities.matmul(by_head(in.value)).transpose(1, 2).flatten(2);
 }
 
-}  // namespace
-
-Value attend(Projections projections, DistanceProjections distances, const Distances& rows,
-             const DisentangledOptions& options, Pass& p) {
+Value attend_all(Projections projections, DistanceProjections distances, const Distances& rows,
+                 const DisentangledOptions& options, Pass& p) {
   Inputs in = {.query = projections.query.tensor,
                .key = projections.key.tensor,
                .value = projections.value.tensor,
@@ -482,6 +483,14 @@ Value attend(Projections projections, DistanceProjections distances, const Dista
     give(v.slot, std::exchange(in.value, {}));
   });
   return y;
+}
+
+}  // namespace
+
+Value attend(Projections projections, DistanceProjections distances, const Distances& rows,
+             const DisentangledOptions& options, Pass& p) {
+  return read_tokens(attend_all(std::move(projections), std::move(distances), rows, options, p),
+                     options.layer, p);
 }
 
 }  // namespace finetune::nn

@@ -29,7 +29,7 @@ kernels::RowDropout row_dropout(const Tensor& x, const DropoutPoint& point, cons
     dropout.rows_of_sample = x.size(0);
   } else if (x.dim() == 3) {
     dropout.rows_of_sample = x.size(1);
-    dropout.layout = point.tokens ? point.tokens.get() : p.layout().get();
+    dropout.layout = p.layout_of(x).get();
   }
   return dropout;
 }
@@ -51,13 +51,16 @@ Value dropout(Value x, const DropoutPoint& point, Pass& p) {
   return y;
 }
 
-Value tokens_at(Value x, const Tensor& index, Pass& p) {
+Value read_tokens(Value x, int64_t layer, Pass& p) {
+  const std::shared_ptr<const ReadTokens>& read = p.options().read;
+  if (!read || layer != read->layer) return x;
+  const Tensor& index = read->index;
   Tensor selected = x.tensor.flatten(0, 1).index_select(0, index).unsqueeze(0);
   const Value y = p.result(std::move(selected), x.slot != nullptr);
   p.record(y, [index, dx = x.slot, like = x.tensor.options(),
                sizes = x.tensor.sizes().vec()](const Tensor& dy) {
     const Tensor all = at::zeros(sizes, like);
-    all.flatten(0, 1).index_copy_(0, index, dy.squeeze(0));
+    all.flatten(0, 1).index_copy_(0, index, dy.squeeze(0).to(like.dtype().toScalarType()));
     dx->give(all);
   });
   return y;

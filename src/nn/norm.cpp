@@ -142,17 +142,17 @@ Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
   const Tensor sums = to_overwrite(std::exchange(product.tensor, {}));
   const bool has_trained_weight = p.trains(norm_.weight()) || p.trains(norm_.bias());
   const bool has_trained_bias = p.trains(dense_.bias());
-  Value y = p.result(
-      kernels::fused_add_norm(sums, p.values(dense_.bias()), residual.tensor, norm(), p.inputs()),
-      has_trained_weight || has_trained_bias || product.slot || residual.slot);
+  Value y = p.result(kernels::fused_add_norm(sums, p.values(dense_.bias()), residual.tensor, norm(),
+                                             p.inputs_of(sums)),
+                     has_trained_weight || has_trained_bias || product.slot || residual.slot);
   if (!y.slot) return y;
   if (p.options().checkpointing.keeps_products())
-    y.rebuild = [&p, norm, sums] { return kernels::fused_norm(sums, norm(), p.inputs()); };
-  p.record(y, [this, &p, norm, sums = sums, of_product = product.slot,
+    y.rebuild = [&p, norm, sums] { return kernels::fused_norm(sums, norm(), p.inputs_of(sums)); };
+  p.record(y, [this, &p, norm, inputs = p.inputs_of(sums), sums = sums, of_product = product.slot,
                of_residual = residual.slot](Tensor gradient) mutable {
     const Tensor dy = to_overwrite(std::move(gradient));
-    const kernels::RowNormGradients gradients = kernels::fused_add_norm_backward(
-        dy, to_overwrite(std::exchange(sums, {})), norm(), p.inputs());
+    const kernels::RowNormGradients gradients =
+        kernels::fused_add_norm_backward(dy, to_overwrite(std::exchange(sums, {})), norm(), inputs);
     p.add(norm_.weight(), gradients.gamma);
     p.add(norm_.bias(), gradients.beta);
     p.add(dense_.bias(), gradients.bias);

@@ -81,6 +81,19 @@ Tensor Kept::take() {
   return std::exchange(tensor_, {});
 }
 
+const std::shared_ptr<const TokenLayout>& Pass::layout_of(const Tensor& x) const {
+  const ReadTokens* const read = options_.read.get();
+  const bool is_read =
+      read != nullptr && x.dim() == 3 && x.size(0) == 1 && x.size(1) == read->index.size(0);
+  return is_read ? read->layout : layout();
+}
+
+kernels::PassInputs Pass::inputs_of(const Tensor& x) const {
+  kernels::PassInputs inputs = options_.inputs;
+  inputs.layout = layout_of(x);
+  return inputs;
+}
+
 Tensor Pass::values(const Weight& parameter) const {
   return parameter.defined() ? options_.parameters->values(parameter) : Tensor();
 }

@@ -18,7 +18,8 @@ PostNormScopes bert_scopes(const Scope& layer) {
 }
 
 PostNorm::PostNorm(const PostNormScopes& scopes, const PostNormOptions& o)
-    : attention_output_(scopes.attention_output, scopes.attention_norm, o.size, o.size,
+    : layer_(o.layer),
+      attention_output_(scopes.attention_output, scopes.attention_norm, o.size, o.size,
                         residual(o, o.attention_output_dropout, DropoutSite::kAttentionOutput)),
       intermediate_(scopes.intermediate, o.size, o.intermediate, o.activation),
       output_(scopes.output, scopes.output_norm, o.intermediate, o.size,

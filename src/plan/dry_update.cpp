@@ -32,7 +32,8 @@ kernels::DryDevice device_of(const MemoryWorkload& work) {
   return {.table = work.is_device ? on_device : kernels::KernelTable::kCpu,
           .threads = work.sums_shards ? 1 : work.threads,
           .has_flash = work.has_flash,
-          .has_tiles = work.has_tiles};
+          .has_tiles = work.has_tiles,
+          .computes_all_tokens = work.compiles || work.computes_all_tokens};
 }
 
 ModelOptions options_of(const MemoryWorkload& work, const MemoryChoices& choices) {
@@ -136,7 +137,7 @@ class DryModel {
 
   // The loss of `samples` without padding.
   [[nodiscard]] Tensor loss(int64_t samples) const {
-    const ModelInput input = input_of(samples, DropoutStream{});
+    ModelInput input = input_of(samples, DropoutStream{});
     if (!predicts_words(work_.head)) return loss_of(model_->logits(input, marks(samples)));
     const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
     const Tensor positions = integers({predicted});
@@ -145,6 +146,8 @@ class DryModel {
       if (work_.computes_reference) compute_reference(samples, positions, labels);
       return token_log_probs(*model_, input, positions, labels).sum();
     }
+    // Those of the words, and for the next sentence the first of each row.
+    input.read_positions = work_.head ? integers({predicted + input.input_ids.size(0)}) : positions;
     const Encoded encoded = model_->encode(input);
     Tensor next;
     if (work_.head) next = loss_of(model_->next_sentence(input, encoded));
@@ -155,7 +158,7 @@ class DryModel {
   // What an evaluation computes at once of `samples`.
   void evaluate(int64_t samples) const {
     const c10::NoGradGuard no_grad;
-    const ModelInput input = input_of(samples, std::nullopt);
+    ModelInput input = input_of(samples, std::nullopt);
     if (!predicts_words(work_.head)) return (void)model_->logits(input, marks(samples));
     const int64_t predicted = predicted_rows(work_, input.input_ids.numel());
     if (work_.compares_sequences) {
@@ -165,7 +168,9 @@ class DryModel {
       return (void)token_log_probs(*model_, input, integers({predicted}), integers({predicted}));
     }
     const int64_t at_once = work_.scores_in_chunks ? std::min(predicted, chunk_) : predicted;
-    (void)loss_of(model_->logits(input, integers({at_once})));
+    input.read_positions = integers({predicted});
+    const Tensor hidden = model_->encode(input).tokens_at(input.read_positions);
+    (void)loss_of(model_->head_logits(input, hidden.narrow(0, 0, at_once)));
   }
 
  private:

@@ -124,6 +124,20 @@ TEST_P(DecoderModel, HasTheReadableModelsLossAndGradientsWithAndWithoutPadding) 
   }
 }
 
+// kTargets are 7 of 44 tokens; an eighth makes a multiple of a 32nd of all.
+TEST_P(DecoderModel, EndsItsLastLayerWithTheTokensThatAreReadAlone) {
+  const auto model =
+      make_model(std::nullopt, golden_config(GetParam()), 7, kDecoderDevice, {.fused = true});
+  const c10::NoGradGuard no_grad;
+  ModelInput input = rows_of_tokens(/*layout=*/false);
+  input.read_positions = kTargets;
+  const Encoded encoded = model->encode(input);
+  // It has several streams of a token, which it joins after its layers.
+  const bool computes_all = GetParam() == "gemma3n_text";
+  EXPECT_EQ(encoded.read.defined(), !computes_all);
+  EXPECT_EQ(encoded.hidden.size(1), computes_all ? 11 : 8);
+}
+
 // With another factor for each token, which is known after the forward pass only.
 TEST_P(DecoderModel, HasTheReadableModelsLogProbabilitiesAndTheirGradients) {
   const ModelConfig config = golden_config(GetParam());

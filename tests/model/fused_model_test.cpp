@@ -168,6 +168,34 @@ TEST_P(FusedModel, HasTheReadableModelsLogits) {
   EXPECT_TRUE(at::allclose(fused, readable, 1e-4, 1e-5));
 }
 
+// kPositions are 6 of 44 tokens, or of the 37 that are no padding.
+TEST_P(FusedModel, EndsItsLastLayerWithTheTokensThatAreReadAlone) {
+  const auto model =
+      make_model(std::nullopt, tiny(GetParam(), 0.0), 7, kFusedDevice, {.fused = true});
+  const c10::NoGradGuard no_grad;
+  const auto encode = [&](ModelInput input, const Tensor& positions) {
+    input.read_positions = positions;
+    return model->encode(input);
+  };
+  const Tensor all = model->encode(input_of(false)).tokens_at(kPositions);
+  const Encoded read = encode(input_of(false), kPositions);
+  EXPECT_EQ(read.hidden.size(1), 6);
+  EXPECT_TRUE(read.tokens_at(kPositions).allclose(all, 1e-4, 1e-5));
+  // Of fewer, some that nobody reads make a multiple of two, a 32nd of all.
+  const Tensor three = kPositions.narrow(0, 1, 3);
+  const Encoded few = encode(input_of(false), three);
+  EXPECT_EQ(few.hidden.size(1), 4);
+  EXPECT_TRUE(few.tokens_at(three).allclose(all.narrow(0, 1, 3), 1e-4, 1e-5));
+  const ModelInput without = unpadded(input_of(false));
+  const Tensor of_layout = model->encode(without).tokens_at(kPositions);
+  const Encoded short_rows = encode(without, kPositions);
+  EXPECT_EQ(short_rows.hidden.size(1), 6);
+  EXPECT_TRUE(short_rows.tokens_at(kPositions).allclose(of_layout, 1e-4, 1e-5));
+  // Most tokens: all are computed.
+  EXPECT_FALSE(encode(input_of(false), at::arange(40, at::kLong)).read.defined());
+  EXPECT_THROW((void)encode(input_of(false), at::tensor({3, 3, 12}, at::kLong)), std::logic_error);
+}
+
 TEST_P(FusedModel, HasTheReadableModelsGradientsUnderEveryHead) {
   for (const Head head : {Head::kSequenceClassification, Head::kMultipleChoice,
                           Head::kTokenClassification, Head::kQuestionAnswering}) {

@@ -105,7 +105,8 @@ TEST(MemoryPlan, KeepsASumForEachRowOfBlockSparseAttention) {
   };
   const MemoryParts sparse = parts("block_sparse");
   const MemoryParts full = parts("original_full");
-  EXPECT_EQ(sparse.activations - full.activations, 6 * 2 * 4096 * 12 * 4);
+  // And the last layer keeps what attention returned, of which the rest reads some tokens.
+  EXPECT_EQ(sparse.activations - full.activations, 6 * 2 * 4096 * 12 * 4 + 2 * 4096 * 768 * 4);
   workload.length = 704;  // short enough for full attention
   EXPECT_EQ(parts("block_sparse").peak(), parts("original_full").peak());
 }
@@ -134,11 +135,14 @@ TEST(MemoryPlan, ActivationsFallWithEveryWayOfComputingAgain) {
   // In addition the position of each token, two values per token of the embeddings' norm, and the
   // token type of each row.
   const int64_t more = 16 * (128 * (8 + 2 * 4) + 8);
-  // The batch itself: ids of all tokens, and the positions and labels of those that are predicted.
-  const int64_t batch = 16 * 128 * 8 + 2 * 343 * 8;
-  EXPECT_NEAR(activations({}), (6 * 16 + 1) * hidden + more, batch);
-  EXPECT_NEAR(activations({.enabled = true, .selective = true}), (6 * 11 + 1) * hidden + more,
-              batch);
+  // The batch itself: ids of all tokens, and of those that are predicted positions, labels and
+  // their layout. The last layer keeps its input, queries, keys and values of all tokens, and the
+  // rest of those that are predicted.
+  const int64_t predicted = 384 * 768 * 4;  // 343 up to a multiple of a 32nd of all
+  const int64_t batch = 16 * 128 * 8 + 5 * 343 * 8;
+  EXPECT_NEAR(activations({}), (5 * 16 + 4 + 1) * hidden + 12 * predicted + more, batch);
+  EXPECT_NEAR(activations({.enabled = true, .selective = true}),
+              (5 * 11 + 4 + 1) * hidden + 7 * predicted + more, batch);
   EXPECT_NEAR(activations({.enabled = true}), (6 + 1) * hidden + more, batch);
   EXPECT_NEAR(activations({.enabled = true, .every_n_layers = 4}), (2 + 1) * hidden + more, batch);
 }

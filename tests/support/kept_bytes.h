@@ -24,8 +24,8 @@ inline ModelConfig with_layers(ModelConfig config, int64_t layers) {
   return config;
 }
 
-// The bytes that a language model keeps for its backward pass over rows of `tokens`, without
-// gradients, by a dry run.
+// The bytes that a language model keeps for its backward pass over rows of `tokens`, all of which
+// are read, without gradients, by a dry run.
 inline int64_t kept_bytes(ModelConfig config, int64_t tokens, ModelOptions options = {},
                           const kernels::DryDevice& device = {}) {
   const kernels::DryRun dry(device);
@@ -37,8 +37,8 @@ inline int64_t kept_bytes(ModelConfig config, int64_t tokens, ModelOptions optio
   const Tensor ids = at::empty({1, tokens}, integers);
   const Tensor one = at::empty({1}, integers);  // position that is predicted
   const MetaMemory memory;
-  const Tensor loss = words_loss(
-      *model, {.input_ids = ids, .attention_mask = {}, .dropout = DropoutStream{}}, one, one, {});
+  const ModelInput input = {.input_ids = ids, .attention_mask = {}, .dropout = DropoutStream{}};
+  const Tensor loss = words_loss(*model, input, model->encode(input), one, one, {});
   int64_t gradients = 0;
   for (const MetaMemory::Event& event : memory.events()) {
     if (event.use == MemoryUse::kGradient) gradients += event.bytes;

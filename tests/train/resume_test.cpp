@@ -75,6 +75,11 @@ TEST(ArithmeticDifference, TellsOfAnotherNumberWhereTheRunComputesWhatChanged) {
   }
   EXPECT_EQ(arithmetic_difference(now, now, args), "");
   EXPECT_GOLDEN(arithmetic_difference(now, then, args));
+  then.arithmetic = 2;
+  now.arithmetic = 3;
+  EXPECT_GOLDEN(arithmetic_difference(then, now, args));
+  args.task = "clm";  // whose loss reads all tokens
+  EXPECT_EQ(arithmetic_difference(then, now, args), "");
 }
 
 // A decision of memory_budget is kept only on the same machine.

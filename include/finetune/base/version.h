@@ -10,6 +10,8 @@ inline constexpr char kVersion[] = "0.1.0";
 //   1: all checkpoints without a number
 //   2: fp16 and bf16 on CPUs without instructions for 16 bits ended in other bits in a build of
 //      2026-11-22 (f46f3c7)
-inline constexpr int kArithmeticVersion = 2;
+//   3: what follows attention in the last layer is computed for the tokens that are read alone
+//      (2026-11-30)
+inline constexpr int kArithmeticVersion = 3;
 
 }  // namespace finetune

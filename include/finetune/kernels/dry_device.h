@@ -21,6 +21,7 @@ struct DryDevice {
   // Of an accelerator with kernels: attention that keeps no scores, torch's and its own in tiles.
   bool has_flash = false;
   bool has_tiles = false;
+  bool computes_all_tokens = false;  // to the end of the last layer, whatever is read
 };
 
 // While it exists, this thread's operations on the meta device are those of `device`. One at a

@@ -38,9 +38,8 @@ struct ModelInput {
   // [B] int64: the types of the rows' questions in Laya's order, of a model with its head;
   // undefined: all 0, choices.
   Tensor question_types = {};
-  // [N] int64, ascending, each b * T + t: the tokens whose hidden states are read, where the
-  // backbone computes the end of its last layer for them alone (a laya model's). It then returns
-  // [1, N, C].
+  // [N] int64, ascending, each b * T + t and at most once: the only tokens whose hidden states are
+  // read, so that the end of the last layer may be computed for them alone; undefined: all are.
   Tensor read_positions = {};
   // For evaluation of a causal model, else null: keys and values of the tokens before input_ids [1,
   // T]; the pass appends its own.
@@ -50,15 +49,17 @@ struct ModelInput {
   bool without_adapter = false;
 };
 
-// The hidden states of a pass over [B, T]: [B, T, C], or [1, N, C] with a layout.
+// The hidden states of a pass over [B, T]: [B, T, C], or [1, N, C] with a layout, or of the tokens
+// that are read.
 struct Encoded {
   Tensor hidden;
   std::shared_ptr<const TokenLayout> layout;
   int64_t rows, length;  // B, T
+  Tensor read;           // positions of the tokens, ascending, if not all are there
 
   // These return float32, which heads read.
   [[nodiscard]] Tensor padded() const;  // [B, T, C], zero at padding that was not computed
-  // [N, C] at positions [N], each b * T + t.
+  // [N, C] at positions [N], each b * T + t, which are among those that are read.
   [[nodiscard]] Tensor tokens_at(const Tensor& positions) const;
   [[nodiscard]] Tensor first_tokens() const;  // [B, 1, C]
 };

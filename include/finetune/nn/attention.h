@@ -30,10 +30,11 @@ class FusedProjections {
 };
 
 // Dropout(softmax(Q K^T / sqrt(D) + mask)) V per head (Vaswani et al. 2017, eq. 1), shaped like
-// query. The memory of the projections is reused for their gradients. `cached`: keys and values are
-// those of this layer, which has put them into the cache. `sinks` [heads]: a further score of each
-// row of a head, to a key that has no value (OpenAI 2025, gpt-oss).
-[[nodiscard]] Value attend(Projections projections, AttentionOptions options, Pass& p,
+// query; in the last layer of the tokens that are read (read_tokens()). The memory of the
+// projections is reused for their gradients. `cached`: keys and values are those of this layer,
+// which has put them into the cache. `sinks` [heads]: a further score of each row of a head, to a
+// key that has no value (OpenAI 2025, gpt-oss).
+[[nodiscard]] Value attend(Projections projections, const AttentionOptions& options, Pass& p,
                            std::optional<int64_t> cached = std::nullopt, const Weight& sinks = {});
 
 // Rotates pairs (i, i + R/2) of each head of queries and keys [B, T, heads * D] (Su et al. 2021, in

@@ -16,11 +16,10 @@ struct DropoutPoint {
   int64_t layer = 0;
   DropoutSite site = DropoutSite::kEmbeddings;
   bool is_table = false;  // [R, C], shared by all samples
-  // Of x [1, N, C], if its tokens are not those of the pass.
-  std::shared_ptr<const TokenLayout> tokens = {};
 };
 // x times its mask, which is a function of the stream, the point and the element; x itself without
-// dropout. x [B, T, C], or rows [B, C] without a token axis. No operation on the tape.
+// dropout. x [B, T, C] or what read_tokens() returns, or rows [B, C] without a token axis. No
+// operation on the tape.
 [[nodiscard]] Tensor masked(const Tensor& x, const DropoutPoint& point, const Pass& p);
 // The same dropout, for kernels that draw it themselves: of the rows of x.
 [[nodiscard]] kernels::RowDropout row_dropout(const Tensor& x, const DropoutPoint& point,
@@ -57,9 +56,9 @@ struct DropoutPoint {
 [[nodiscard]] Value to_factor(Value x, Pass& p);
 // Sets x [B, T, C] to zero at padding tokens.
 [[nodiscard]] Value zero_padding(Value x, Pass& p);
-// Selects tokens of [B, T, C], or [1, N, C] of a layout, by their index in all, each at most once:
-// [1, M, C].
-[[nodiscard]] Value tokens_at(Value x, const Tensor& index, Pass& p);
+// In the last layer of a pass with PassOptions::read, the tokens that are read of x [B, T, C], or
+// [1, N, C] of a layout: [1, M, C]. Else x.
+[[nodiscard]] Value read_tokens(Value x, int64_t layer, Pass& p);
 // [B, T, C] -> [B, C]
 [[nodiscard]] Value first_token(Value x, Pass& p);
 // Averages the tokens of [B, T, C] where mask [B, T] is true (undefined: all) -> [B, C]. Rows

@@ -86,6 +86,14 @@ class Kept {
   std::function<Tensor()> rebuild_;
 };
 
+// The tokens whose hidden states are read, fewer than there are. What follows attention in the last
+// layer is computed for them alone: keys and values are those of all tokens.
+struct ReadTokens {
+  int64_t layer;                              // the last one
+  Tensor index;                               // [N] int64, in all tokens of the pass
+  std::shared_ptr<const TokenLayout> layout;  // of these tokens
+};
+
 struct PassOptions {
   ParameterStore* parameters = nullptr;  // never null in a pass; in dry runs on the meta device
   kernels::PassInputs inputs = {};
@@ -93,8 +101,9 @@ struct PassOptions {
   KeyValueCache* cache = nullptr;        // kEval: attention also reads the tokens in the cache
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
   ActivationCheckpointing checkpointing = {};
-  bool without_adapter = false;  // layers compute as their base does
-  bool int8_products = false;    // kEval: as an export in int8 (int8_products.h)
+  std::shared_ptr<const ReadTokens> read = {};  // null: all
+  bool without_adapter = false;                 // layers compute as their base does
+  bool int8_products = false;                   // kEval: as an export in int8 (int8_products.h)
 };
 
 // One forward and backward pass over one equation: mode, options and, in kTrain, the tape.
@@ -112,6 +121,10 @@ class Pass {
   [[nodiscard]] const std::shared_ptr<const TokenLayout>& layout() const {
     return options_.inputs.layout;
   }
+  // Those of the tokens of x [B, T, C] or [1, N, C]: all, or those that are read, which are fewer
+  // (read_tokens()).
+  [[nodiscard]] const std::shared_ptr<const TokenLayout>& layout_of(const Tensor& x) const;
+  [[nodiscard]] kernels::PassInputs inputs_of(const Tensor& x) const;
 
   // --- called by parts ---
 

@@ -27,12 +27,14 @@ struct PostNormScopes {
 class PostNorm {
  public:
   PostNorm(const PostNormScopes& scopes, const PostNormOptions& options);
+  // `attended`: as attend() returns it.
   Value operator()(Value attended, const Value& x, Pass& p) const {
-    const Value h = attention_output_(std::move(attended), x, p);
+    const Value h = attention_output_(std::move(attended), read_tokens(x, layer_, p), p);
     return output_(intermediate_(h, p), h, p);
   }
 
  private:
+  int64_t layer_;
   AddAndNorm attention_output_;
   DenseActivation intermediate_;
   AddAndNorm output_;

@@ -30,21 +30,22 @@ struct MemoryWorkload {
   BaseFormat base = {};                  // of the frozen base, if the model has an adapter
   // What base.matrices may become to save memory (load_in_4bit: auto).
   std::optional<WeightFormat> four_bits = {};
-  int64_t choices = 1;              // rows per sample
-  int64_t length = 512;             // tokens of the longest row
-  double predicted_share = 0.15;    // share of the tokens that are predicted
-  bool compares_sequences = false;  // the loss takes log probabilities of sequences
-  bool computes_reference = false;  // each update computes them without the adapter, too
-  bool scores_in_chunks = false;    // evaluation makes head_rows_per_chunk logits at a time
-  int64_t effective_batch = 8;      // samples of an update in one process
-  int64_t eval_batch = 0;           // samples evaluated at a time; 0: nothing is evaluated
-  int64_t program = 0;              // libtorch and the program, in addition to all that is planned
-  int64_t start = 0;                // peak of the startup, before the model is made
-  int64_t data = 0;                 // samples and tokenizer, in host memory
-  bool is_device = false;           // weights and everything else are in an accelerator's memory
-  bool has_kernels = false;         // of that device; else torch's operators compute everything
-  bool has_flash = false;           // of causal and long rows; see attention_in_use()
-  bool has_tiles = false;           // of other rows in 16 bits; see has_tiled_attention()
+  int64_t choices = 1;               // rows per sample
+  int64_t length = 512;              // tokens of the longest row
+  double predicted_share = 0.15;     // share of the tokens that are predicted
+  bool compares_sequences = false;   // the loss takes log probabilities of sequences
+  bool computes_all_tokens = false;  // to the end of the last layer, as programs before 2026-12
+  bool computes_reference = false;   // each update computes them without the adapter, too
+  bool scores_in_chunks = false;     // evaluation makes head_rows_per_chunk logits at a time
+  int64_t effective_batch = 8;       // samples of an update in one process
+  int64_t eval_batch = 0;            // samples evaluated at a time; 0: nothing is evaluated
+  int64_t program = 0;               // libtorch and the program, in addition to all that is planned
+  int64_t start = 0;                 // peak of the startup, before the model is made
+  int64_t data = 0;                  // samples and tokenizer, in host memory
+  bool is_device = false;            // weights and everything else are in an accelerator's memory
+  bool has_kernels = false;          // of that device; else torch's operators compute everything
+  bool has_flash = false;            // of causal and long rows; see attention_in_use()
+  bool has_tiles = false;            // of other rows in 16 bits; see has_tiled_attention()
   // Operators are compiled (compiles_shapes()): what one changes in place is there twice meanwhile.
   bool compiles = false;
   int64_t workspace = 0;              // of the device's library of matrix products

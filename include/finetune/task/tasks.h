@@ -62,6 +62,7 @@ struct TaskDescriptor {
   bool learns_words = false;
   bool learns_next_words = false;      // the label of a token is the next token
   bool compares_sequences = false;     // the loss compares the probabilities of whole sequences
+  bool reads_all_tokens = false;       // the loss has a target at (almost) each token
   bool pads = true;                    // samples of unequal length require a pad token
   bool logs_tokens = false;            // the log contains the number of tokens trained on
   bool reports_perplexity = false;     // exp(eval_loss)

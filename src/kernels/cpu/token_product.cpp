@@ -100,8 +100,9 @@ void token_product(const Tensor& target, const Tensor& a, const Tensor& b, Token
 }  // namespace finetune::kernels::cpu
 
 // Samples of one length need 4 MiB of code with matrices of 256 x 1,024, and 20 MiB with 768 x
-// 3,072; samples of all lengths 30 MiB.
+// 3,072; samples of all lengths 30 MiB. The tokens that are read of the last layer have other
+// sizes.
 int64_t finetune::product_code_bytes(int64_t values) {
   if (!kernels::cpu::is_faster_than_mkl()) return 0;
-  return int64_t{values < (int64_t{1} << 20) ? 6 : 24} << 20;
+  return int64_t{values < (int64_t{1} << 20) ? 16 : 28} << 20;
 }

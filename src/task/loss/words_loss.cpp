@@ -17,6 +17,12 @@
 namespace finetune {
 namespace {
 
+// Hidden states of which these positions are read alone.
+Encoded encode_read(Model& model, ModelInput input, const Tensor& positions) {
+  input.read_positions = positions;
+  return model.encode(input);
+}
+
 // Declares the decoder's gradients complete in the backward pass of `tensor`. A tied weight is
 // complete after the embeddings' backward pass only.
 Tensor completing(const Tensor& tensor, const LmDecoder& decoder, ParameterStore& store) {
@@ -31,7 +37,7 @@ Tensor completing(const Tensor& tensor, const LmDecoder& decoder, ParameterStore
 
 Tensor words_loss(Model& model, const ModelInput& input, const Tensor& positions,
                   const Tensor& labels, const WordsLossOptions& options) {
-  return words_loss(model, input, model.encode(input), positions, labels, options);
+  return words_loss(model, input, encode_read(model, input, positions), positions, labels, options);
 }
 
 Tensor words_loss(Model& model, const ModelInput& input, const Encoded& encoded,
@@ -52,7 +58,7 @@ Tensor words_loss(Model& model, const ModelInput& input, const Encoded& encoded,
 
 Tensor token_log_probs(Model& model, const ModelInput& input, const Tensor& positions,
                        const Tensor& labels) {
-  const Tensor hidden = model.encode(input).tokens_at(positions);
+  const Tensor hidden = encode_read(model, input, positions).tokens_at(positions);
   if (!model.options().fused) {
     return at::log_softmax(model.head_logits(input, hidden, positions), -1)
         .gather(1, labels.unsqueeze(1))
@@ -68,7 +74,7 @@ Tensor token_log_probs(Model& model, const ModelInput& input, const Tensor& posi
 
 WordScores score_words(Model& model, const ModelInput& input, const Tensor& positions,
                        const Tensor& labels, const WordScoreOptions& options) {
-  const Tensor hidden = model.encode(input).tokens_at(positions);
+  const Tensor hidden = encode_read(model, input, positions).tokens_at(positions);
   const int64_t rows = hidden.size(0);
   const int64_t rows_per_chunk = model.options().head_rows_per_chunk;
   WordScores scores{.best = at::empty_like(labels)};

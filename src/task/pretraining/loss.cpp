@@ -77,7 +77,7 @@ class Pretraining final : public Task {
     const MaskedWords words(batch, compiles_shapes(device_));
     if (batch.targets == 0) return {Tensor(), Tensor()};
     words.check_labels(model_.config().vocab_size);
-    const ModelInput input = make_model_input(batch, device_, pass.dropout);
+    const ModelInput input = input_of(batch, words, pass.dropout);
     const Encoded encoded = model_.encode(input);
     const Tensor next = model_.next_sentence(input, encoded);
     Tensor of_words;
@@ -94,7 +94,7 @@ class Pretraining final : public Task {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
     const MaskedWords words(batch, compiles_shapes(device_));
-    const ModelInput input = make_model_input(batch, device_, std::nullopt);
+    const ModelInput input = input_of(batch, words, std::nullopt);
     const Encoded encoded = model_.encode(input);
     const Tensor next = model_.next_sentence(input, encoded);
     Outputs outputs{.logits = {},
@@ -121,6 +121,18 @@ class Pretraining final : public Task {
   }
 
  private:
+  // Of which masked words and the first token of each row are read.
+  [[nodiscard]] ModelInput input_of(const Batch& batch, const MaskedWords& words,
+                                    const std::optional<DropoutStream>& dropout) const {
+    ModelInput input = make_model_input(batch, device_, dropout);
+    if (compiles_shapes(device_)) return input;
+    std::vector<int64_t> read = words.positions;
+    for (int64_t row = 0; row < input.input_ids.size(0); ++row) read.push_back(row * batch.length);
+    std::ranges::sort(read);
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    input.read_positions = to_device(read, device_);
+    return input;
+  }
   // Undefined if no sample has a label.
   [[nodiscard]] static Tensor next_loss(const Tensor& logits, const Batch& batch) {
     if (count_known(batch.classes) == 0) return {};

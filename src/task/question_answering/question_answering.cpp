@@ -11,7 +11,8 @@ const TaskDescriptor& question_answering_descriptor() {
       .make_setup = make_question_answering_setup,
       .pipeline = {.name = "question-answering",
                    .class_suffix = "ForQuestionAnswering",
-                   .make_predictor = make_question_answering}};
+                   .make_predictor = make_question_answering},
+      .reads_all_tokens = true};
   return descriptor;
 }
 

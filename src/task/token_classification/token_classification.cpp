@@ -12,7 +12,8 @@ const TaskDescriptor& token_classification_descriptor() {
       .pipeline = {.name = "token-classification",
                    .aliases = {"ner"},
                    .class_suffix = "ForTokenClassification",
-                   .make_predictor = make_token_classification}};
+                   .make_predictor = make_token_classification},
+      .reads_all_tokens = true};
   return descriptor;
 }
 

@@ -12,6 +12,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/memory_status.h"
 #include "finetune/kernels/kernels_in_use.h"
+#include "finetune/kernels/precision.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/gpu.h"
@@ -22,6 +23,8 @@ namespace {
 
 // Memory that the first step allocates and keeps for libraries, threads and buffers; measured.
 constexpr int64_t kFirstStep = int64_t{3} << 20;
+// That libraries generate for products in 16 bits, for each number of rows.
+constexpr int64_t kCodeOf16Bits = int64_t{8} << 20;
 
 // Returns the memory in use at the first step, without memory that only startup needed.
 int64_t resting_memory() {
@@ -110,6 +113,9 @@ MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
   workload.program =
       std::max<int64_t>(0, resting_memory() - workload.data) + kMappedCode + kFirstStep +
       product_code_bytes(parts.model_config.hidden_size * parts.model_config.intermediate_size);
+  if (args.bf16 && parts.device.is_cpu() && has_fast_products(Precision::kBFloat16, at::kCPU)) {
+    workload.program += kCodeOf16Bits;
+  }
   for (const std::string& folder : parts.setup->guides()) {
     for (const std::string& path : weight_paths(folder)) {
       workload.program += static_cast<int64_t>(FileSystem::local().open(path)->size());

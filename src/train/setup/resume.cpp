@@ -14,6 +14,7 @@
 #include "finetune/config/dump.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/model/model_config.h"
+#include "finetune/task/tasks.h"
 
 namespace finetune {
 namespace {
@@ -206,6 +207,10 @@ std::string arithmetic_difference(const Environment& then, const Environment& no
   if (then.arithmetic < 2 && is_emulated) {
     return "an earlier finetune wrote the checkpoint, and fp16 and bf16 on a processor without "
            "16-bit instructions may end in other bits since";
+  }
+  if (then.arithmetic < 3 && now.arithmetic >= 3 && !task_of(args.task).reads_all_tokens) {
+    return "an earlier finetune wrote the checkpoint, which computed the last layer's end for all "
+           "tokens, not for those alone that the loss reads";
   }
   return "";
 }
