@@ -254,8 +254,10 @@ std::string BackboneWithHead::architecture() const {
 
 Tensor BackboneWithHead::logits(const ModelInput& given, const Tensor& positions) {
   ModelInput input = parts_.head->prepare(given);
-  // One token of each row, or those at the positions.
-  input.read_positions = positions.defined() ? positions : parts_.head->read_positions(input);
+  if (!input.read_positions.defined()) {
+    // Those at the positions, or one token of each row.
+    input.read_positions = positions.defined() ? positions : parts_.head->read_positions(input);
+  }
   const Encoded encoded = encode(input);
   if (positions.defined()) return head_logits(input, encoded.tokens_at(positions), {});
   if (!encoded.read.defined()) return head_logits(input, encoded.padded(), {});

@@ -181,7 +181,7 @@ class DryModel {
     input.without_adapter = true;
     (void)token_log_probs(*model_, input, positions, labels);
   }
-  // The tokens that a head for decisions reads; undefined: others read all.
+  // The tokens that a head for decisions reads; undefined: other heads know theirs.
   [[nodiscard]] Tensor marks(int64_t samples) const {
     constexpr int64_t kOptions = 4;  // of a question, about
     return work_.head == Head::kDecision ? integers({kOptions * samples}) : Tensor();
@@ -317,7 +317,10 @@ int64_t kept_of(const Trace& trace) {
 
 }  // namespace
 
-ExchangeScripts exchange_scripts(const MemoryWorkload& work, const MemoryChoices& choices) {
+ExchangeScripts exchange_scripts(const MemoryWorkload& given, const MemoryChoices& choices) {
+  // One token that is read of each row would leave experts out, which other tokens have.
+  MemoryWorkload work = given;
+  work.computes_all_tokens = true;
   const kernels::DryRun dry(device_of(work));
   const DryModel model(work, choices);
   ExchangeScripts scripts;

@@ -72,6 +72,27 @@ TEST(Sharding, GivesTheBitsOfOneProcessForAnyNumberAndStage) {
   EXPECT_TRUE(bits_in(4, 3, {}) == alone);
 }
 
+// Which token of a row asks which expert is not known before.
+TEST(Sharding, OfExpertsWhoseLastLayerReadsOneTokenOfEachRow) {
+  const std::string rows = source_dir() + "/tests/fixtures/tasks/weather-train.jsonl";
+  const TinyRun::Keys keys = {
+      {"task", "sequence_classification"},
+      {"model_type", "qwen3_moe"},
+      {"train_file", rows},
+      {"validation_file", rows},
+      {"max_train_samples", "24"},
+      {"max_eval_samples", "8"},
+      {"mlm_probability", ""},
+      {"line_by_line", ""},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1, head_dim: 64, "
+       "hidden_size: 128, intermediate_size: 256, moe_intermediate_size: 512, num_experts: 8, "
+       "num_experts_per_tok: 2, max_position_embeddings: 64}"}};
+  const std::string alone = bits_in(1, 0, keys);
+  ASSERT_FALSE(alone.empty());
+  EXPECT_TRUE(bits_in(2, 3, keys) == alone);
+}
+
 TEST(Sharding, GivesTheBitsOfOneProcessInNarrowFormats) {
   const std::vector<TinyRun::Keys> formats = {
       {{"param_dtype", "bfloat16"}, {"bf16", "true"}, {"optim", "adamw_8bit"}},

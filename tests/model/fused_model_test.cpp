@@ -395,6 +395,17 @@ TEST_P(FusedModel, EveryUsedParameterIsCompletedOnce) {
   }
 }
 
+// Several questions may be asked at one token.
+TEST(FusedDecision, ReadsATokenSeveralTimes) {
+  const auto model =
+      make_model(Head::kDecision, tiny("eurobert", 0.0), 7, kFusedDevice, {.fused = true});
+  const Tensor repeated = at::tensor({3, 3, 12, 25, 25, 25}, at::kLong);
+  ModelInput input = input_of(false);
+  const Tensor all = model->head_logits(input, model->encode(input).tokens_at(repeated), {});
+  input.read_positions = at::tensor({3, 12, 25}, at::kLong);
+  EXPECT_TRUE(model->logits(input, repeated).allclose(all, 1e-4, 1e-5));
+}
+
 // The layers of a laya head, over an encoder.
 TEST(FusedDecision, HasTheReadableModelsGradientsAndEqualBitsWhenItRunsAgain) {
   for (const char* type : {"modernbert", "bert"}) {

@@ -39,7 +39,8 @@ struct ModelInput {
   // undefined: all 0, choices.
   Tensor question_types = {};
   // [N] int64, ascending, each b * T + t and at most once: the only tokens whose hidden states are
-  // read, so that the end of the last layer may be computed for them alone; undefined: all are.
+  // read, so that the end of the last layer may be computed for them alone; undefined: all are,
+  // or in Model::logits() those that it is asked for.
   Tensor read_positions = {};
   // For evaluation of a causal model, else null: keys and values of the tokens before input_ids [1,
   // T]; the pass appends its own.
@@ -122,7 +123,8 @@ class Model {
 
   // Runs the layers.
   [[nodiscard]] virtual Encoded encode(const ModelInput& input) = 0;
-  // The head's logits. Over the vocabulary: [N, V] at the given positions [N] (int64, b * T + t);
+  // The head's logits. Over the vocabulary: [N, V] at the given positions [N] (int64, b * T + t,
+  // ascending and each at most once, unless the input has read_positions);
   // the head runs on these alone.
   [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions = {}) = 0;
   // The same of hidden states in float32; `positions`: of the hidden states [N, C] in [B, T], if

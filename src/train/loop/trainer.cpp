@@ -174,8 +174,12 @@ void Trainer::count_loss(const StepReport& report) {
 void Trainer::count_measures(const StepReport& report) {
   RunState& state = run_.state;
   const size_t measures = report.measures.size();
-  state.window_measures.resize(measures, 0.0);
-  state.window_measured.resize(measures, 0);
+  if (state.window_measured.size() != measures) {
+    // A state of an earlier version has sums over all updates of the window.
+    const bool has_sums = state.window_measures.size() == measures;
+    state.window_measured.assign(measures, has_sums ? state.step - 1 - state.window_first_step : 0);
+    state.window_measures.resize(measures, 0.0);
+  }
   for (size_t i = 0; i < measures; ++i) {
     if (!report.is_measured[i]) continue;
     state.window_measures[i] += report.measures[i];
