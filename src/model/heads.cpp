@@ -40,10 +40,11 @@ Tensor positions_of(const Tensor& tokens, const ModelInput& input) {
   return at::arange(ids.size(0), ids.options()) * ids.size(1) + tokens;
 }
 
-// [B, C]: the token of each row, of all or of what was read.
-nn::Value token_of(const HeadInput& in, const Tensor& tokens, nn::Pass& p) {
+// [B, C]: the token of each row, of all or of what was read; `tokens` looks for them in all.
+template <typename Tokens>
+nn::Value token_of(const HeadInput& in, const Tokens& tokens, nn::Pass& p) {
   if (in.hidden.tensor.size(1) == 1) return nn::first_token(in.hidden, p);
-  return nn::token_at(in.hidden, tokens, p);
+  return nn::token_at(in.hidden, tokens(), p);
 }
 
 }  // namespace
@@ -113,7 +114,8 @@ nn::Value DenseClassifier::read(const HeadInput& in, nn::Pass& p) const {
     return nn::mean_of_tokens(in.hidden, in.input.attention_mask, p);
   }
   if (options_.tokens == TokensRead::kFirst) return nn::first_token(in.hidden, p);
-  return token_of(in, token_of_rows(in.input), p);
+  return token_of(
+      in, [&] { return token_of_rows(in.input); }, p);
 }
 
 nn::Value DenseClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
@@ -224,7 +226,9 @@ DecoderClassifier::DecoderClassifier(DecoderNorm norm, const nn::Scope& scope,
 
 nn::Value DecoderClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
   nn::Value x = in.hidden;
-  if (!of_tokens_) x = token_of(in, last_tokens(in.input, padding_), p);
+  if (!of_tokens_)
+    x = token_of(
+        in, [&] { return last_tokens(in.input, padding_); }, p);
   x = nn::dropout(normed(norm_, x, p), {dropout_, 0, DropoutSite::kTokenOutput}, p);
   return score_(std::move(x), p);
 }
@@ -251,13 +255,16 @@ nn::Value EmbeddingHead::operator()(const HeadInput& in, nn::Pass& p) const {
   return normalizes_ ? nn::normalized(std::move(vectors), p) : vectors;
 }
 
+bool EmbeddingHead::reads_one_token() const {
+  return pooling_mode_ == "lasttoken" || pooling_mode_ == "cls";
+}
+
 Tensor EmbeddingHead::token_of_rows(const ModelInput& input) const {
-  if (pooling_mode_ == "lasttoken") return last_tokens(input, std::nullopt);
-  return pooling_mode_ == "cls" ? first_real_tokens(input) : Tensor();
+  return pooling_mode_ == "cls" ? first_real_tokens(input) : last_tokens(input, std::nullopt);
 }
 
 Tensor EmbeddingHead::read_positions(const ModelInput& input) const {
-  return positions_of(token_of_rows(input), input);
+  return reads_one_token() ? positions_of(token_of_rows(input), input) : Tensor();
 }
 
 // As sentence-transformers' Pooling does it.
@@ -265,8 +272,9 @@ nn::Value EmbeddingHead::pooled(const HeadInput& in, nn::Pass& p) const {
   const Tensor& ids = in.input.input_ids;
   const Tensor& pooled = in.input.pooled_tokens;
   const Tensor mask = pooled.defined() ? pooled : in.input.attention_mask;
-  if (const Tensor tokens = token_of_rows(in.input); tokens.defined()) {
-    const nn::Value token = token_of(in, tokens, p);
+  if (reads_one_token()) {
+    const nn::Value token = token_of(
+        in, [&] { return token_of_rows(in.input); }, p);
     return norm_ ? normed(*norm_, token, p) : token;
   }
   const nn::Value hidden = norm_ ? normed(*norm_, in.hidden, p) : in.hidden;

@@ -209,7 +209,8 @@ class EmbeddingHead final : public ModelHead {
   [[nodiscard]] Tensor read_positions(const ModelInput& input) const override;
 
  private:
-  // The token of each row, [B]; undefined: all.
+  [[nodiscard]] bool reads_one_token() const;
+  // The token of each row, [B], if it reads one.
   [[nodiscard]] Tensor token_of_rows(const ModelInput& input) const;
   [[nodiscard]] nn::Value pooled(const HeadInput& in, nn::Pass& p) const;
 

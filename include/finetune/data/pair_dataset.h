@@ -37,7 +37,7 @@ class PairDataset final : public KeptSamples {
 
   [[nodiscard]] const PairCounts& counts() const { return counts_; }
   void set_first_difference(std::string text) { counts_.first_difference = std::move(text); }
-  // The first row that prompt_differs counts, from 1; 0: there is none.
+  // The first row that prompt_differs counts, from 1; 0: none.
   [[nodiscard]] int64_t first_differing() const { return first_differing_; }
 
  private:

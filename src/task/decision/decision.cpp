@@ -315,10 +315,7 @@ Tensor decision_scores(Model& model, const ModelInput& input, const BatchGroups&
   ModelInput asked = input;
   if (has_marks) asked.question_types = laya_types(groups, input.input_ids);
   // Marks of several questions may be one token.
-  std::vector<int64_t> read = groups.positions;
-  std::ranges::sort(read);
-  read.erase(std::unique(read.begin(), read.end()), read.end());
-  asked.read_positions = to_device(read, device);
+  asked.read_positions = read_positions(groups.positions, device);
   const Tensor logits = model.logits(asked, to_device(groups.positions, device)).to(at::kFloat);
   const Tensor chosen = to_device(columns, device);
   const Tensor scores = has_marks ? logits.flatten().index_select(0, chosen)

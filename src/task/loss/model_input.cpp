@@ -110,6 +110,12 @@ ModelInput make_model_input(const Batch& batch, c10::Device device,
   return input;
 }
 
+Tensor read_positions(std::vector<int64_t> positions, c10::Device device) {
+  std::ranges::sort(positions);
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+  return to_device(positions, device);
+}
+
 void leave_out_of_pooling(std::span<const int64_t> counts, const Batch& batch, c10::Device device,
                           ModelInput& input) {
   if (counts.empty()) return;

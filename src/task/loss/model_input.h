@@ -17,6 +17,9 @@ namespace finetune {
 [[nodiscard]] Tensor to_device(const std::vector<int64_t>& values, c10::Device device);
 [[nodiscard]] Tensor to_device(const std::vector<float>& values, c10::Device device);
 
+// ModelInput::read_positions of positions in any order, of which some may be given repeatedly.
+[[nodiscard]] Tensor read_positions(std::vector<int64_t> positions, c10::Device device);
+
 // Leaves the first tokens of rows, special ones included, out of the pooling. `counts`: how many,
 // of row r at index r modulo the length of the list; empty: none.
 void leave_out_of_pooling(std::span<const int64_t> counts, const Batch& batch, c10::Device device,

@@ -128,9 +128,7 @@ class Pretraining final : public Task {
     if (compiles_shapes(device_)) return input;
     std::vector<int64_t> read = words.positions;
     for (int64_t row = 0; row < input.input_ids.size(0); ++row) read.push_back(row * batch.length);
-    std::ranges::sort(read);
-    read.erase(std::unique(read.begin(), read.end()), read.end());
-    input.read_positions = to_device(read, device_);
+    input.read_positions = read_positions(std::move(read), device_);
     return input;
   }
   // Undefined if no sample has a label.
