@@ -288,7 +288,7 @@ namespace {
 
 // The layout of the tokens at `positions` [N], each b * length + t, for dropout: by sample and
 // position in it, so that it does not depend on how a batch is split.
-std::shared_ptr<const TokenLayout> layout_of_positions(const Tensor& positions, int64_t length) {
+std::shared_ptr<TokenLayout> layout_of_positions(const Tensor& positions, int64_t length) {
   auto layout = std::make_shared<TokenLayout>();
   layout->offsets = {0, positions.numel()};
   layout->longest = length;
@@ -388,6 +388,20 @@ Tensor with_few_sizes(const Tensor& index, int64_t tokens) {
   return padded;
 }
 
+// Returns where each row's positions begin, as TokenLayout::offsets. Where the host cannot read
+// them, all count as those of the first row: kernels of such devices do not ask.
+std::vector<int64_t> row_offsets(const Tensor& positions, int64_t rows, int64_t length) {
+  std::vector<int64_t> offsets(static_cast<size_t>(rows) + 1, positions.numel());
+  offsets.front() = 0;
+  if (!positions.device().is_cpu()) return offsets;
+  const int64_t* const all = positions.const_data_ptr<int64_t>();
+  for (int64_t row = 1; row < rows; ++row) {
+    const int64_t* const begin = std::lower_bound(all, all + positions.numel(), row * length);
+    offsets[static_cast<size_t>(row)] = begin - all;
+  }
+  return offsets;
+}
+
 }  // namespace
 
 std::optional<BackboneWithHead::Read> BackboneWithHead::read_tokens(
@@ -411,6 +425,7 @@ std::optional<BackboneWithHead::Read> BackboneWithHead::read_tokens(
     positions = layout ? layout->cells.index_select(0, index) : index;
   }
   const auto of_read = layout_of_positions(positions, input.input_ids.size(1));
+  of_read->offsets = row_offsets(positions, input.input_ids.size(0), input.input_ids.size(1));
   return Read{.tokens = std::make_shared<const nn::ReadTokens>(
                   nn::ReadTokens{.layer = *last, .index = index, .layout = of_read}),
               .positions = positions};

@@ -44,7 +44,9 @@ class BertLayer {
             const BertOptions& options);
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
-    nn::Projections all = {.value = value_(x, p), .key = key_(x, p), .query = query_(x, p)};
+    nn::Projections all = {.value = value_(x, p),
+                           .key = key_(x, p),
+                           .query = query_(nn::query_tokens(x, attention_, p), p)};
     if (rotates_) all = rotated(std::move(all), p);
     return post_norm_(attend(std::move(all), attention_, p), x, p);
   }

@@ -196,7 +196,7 @@ nn::Projections DecoderAttention::project(const nn::Value& x, std::optional<nn::
   if (query_key_value_) return (*query_key_value_)(x, p);
   nn::Projections all = {.value = value_ ? (*value_)(x, p) : nn::Value(),
                          .key = key_ ? (*key_)(x, p) : nn::Value(),
-                         .query = (*query_)(x, p)};
+                         .query = (*query_)(nn::query_tokens(x, attention_, p), p)};
   if (!value_) all.value = all.key;
   if (!is_gated_) return all;
   const int64_t queries = all.query.tensor.size(-1) / 2;
@@ -242,7 +242,8 @@ nn::Projections DecoderAttention::rotated(nn::Projections all, nn::Pass& p) cons
   all = rotates_neighbours_ ? nn::rope_of_neighbours(std::move(all), head_size, rotation, p)
                             : nn::rope(std::move(all), head_size, rotation, p);
   if (rotation.query_scale.defined()) {
-    all.query = nn::scaled_tokens(std::move(all.query), rotation.query_scale, p);
+    const Tensor scale = nn::rotation_of(rotation, all.query.tensor, p).query_scale;
+    all.query = nn::scaled_tokens(std::move(all.query), scale, p);
   }
   return all;
 }

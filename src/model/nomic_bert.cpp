@@ -57,7 +57,9 @@ class NomicBertLayer {
   }
 
   [[nodiscard]] nn::Value attend(const nn::Value& x, nn::Pass& p) const {
-    nn::Projections all = {.value = value_(x, p), .key = key_(x, p), .query = query_(x, p)};
+    nn::Projections all = {.value = value_(x, p),
+                           .key = key_(x, p),
+                           .query = query_(nn::query_tokens(x, attention_, p), p)};
     const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
     all = nn::rope(std::move(all), head_size, p.options().rotations.front(), p);
     return output_(nn::attend(std::move(all), attention_, p), p);

@@ -91,7 +91,9 @@ class PreNormLayer {
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
     const nn::Value n = nn::to_precision(attention_norm_(x, p), p);
     nn::Value attended =
-        output_(nn::attend({.value = value_(n, p), .key = key_(n, p), .query = query_(n, p)},
+        output_(nn::attend({.value = value_(n, p),
+                            .key = key_(n, p),
+                            .query = query_(nn::query_tokens(n, attention_, p), p)},
                            attention_, p),
                 p);
     attended = nn::dropout(std::move(attended),

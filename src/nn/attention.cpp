@@ -186,8 +186,10 @@ Value attend_all(Projections projections, AttentionOptions options, Pass& p,
   if (p.is_plain()) {
     return {.tensor = plain_attention(query.tensor, key.tensor, value.tensor, options, p.inputs())};
   }
+  kernels::PassInputs inputs = p.inputs();
+  if (p.is_read(query.tensor)) inputs.queries = p.options().read->layout;
   const kernels::Attended attended =
-      kernels::fused_attention(query.tensor, key.tensor, value.tensor, options, p.inputs());
+      kernels::fused_attention(query.tensor, key.tensor, value.tensor, options, inputs);
   const Value y =
       p.result(attended.context, query.slot || key.slot || value.slot || p.trains(sinks));
   if (!y.slot) {
@@ -196,11 +198,11 @@ Value attend_all(Projections projections, AttentionOptions options, Pass& p,
   }
   kernels::Attended kept = {.context = {}, .log_sum_exp = attended.log_sum_exp};
   if (kept.log_sum_exp.defined()) kept.context = attended.context;
-  p.record(y, [&p, options, kept, sinks, q = std::move(query), k = std::move(key),
+  p.record(y, [&p, options, inputs, kept, sinks, q = std::move(query), k = std::move(key),
                v = std::move(value)](const Tensor& dy) mutable {
     const kernels::AttendedGradients gradients = kernels::fused_attention_backward(
         to_overwrite(std::exchange(q.tensor, {})), to_overwrite(std::exchange(k.tensor, {})),
-        to_overwrite(std::exchange(v.tensor, {})), kept, dy, options, p.inputs());
+        to_overwrite(std::exchange(v.tensor, {})), kept, dy, options, inputs);
     kept = {};
     give(q.slot, gradients.query);
     give(k.slot, gradients.key);
@@ -216,8 +218,16 @@ Value attend_all(Projections projections, AttentionOptions options, Pass& p,
 
 Value attend(Projections projections, const AttentionOptions& options, Pass& p,
              std::optional<int64_t> cached, const Weight& sinks) {
+  projections.query = query_tokens(std::move(projections.query), options, p);
   return read_tokens(attend_all(std::move(projections), options, p, cached, sinks), options.layer,
                      p);
+}
+
+Value query_tokens(Value x, const AttentionOptions& options, Pass& p) {
+  const KeyValueCache* const cache = p.options().cache;
+  const bool is_after = cache != nullptr && cache->length > 0;  // attend_after() takes all
+  if (is_after || !kernels::attends_fewer_queries(x.tensor, options, p.inputs())) return x;
+  return read_tokens(std::move(x), options.layer, p);
 }
 
 FusedProjections::FusedProjections(const Scope& scope, int64_t inputs, int64_t queries,
@@ -277,17 +287,35 @@ struct Turn {
 
 }  // namespace
 
+Rotation rotation_of(const Rotation& all, const Tensor& x, const Pass& p) {
+  if (!p.is_read(x)) return all;
+  const ReadTokens& read = *p.options().read;
+  const Tensor& index = p.layout() ? read.index : read.layout->positions;  // rows of the rotation
+  const Tensor scale =
+      all.query_scale.defined() ? all.query_scale.index_select(0, index) : Tensor();
+  return {.cos = all.cos.index_select(0, index),
+          .sin = all.sin.index_select(0, index),
+          .query_scale = scale};
+}
+
 // Queries and keys are turned together, and so are their gradients: the queries' gradient, which
 // comes first, waits for the keys'.
 Projections rope(Projections all, int64_t head_size, const Rotation& rotation, Pass& p) {
   Value& query = all.query;
   Value& key = all.key;
+  if (key.tensor.defined() && p.is_read(query.tensor)) {
+    Projections of_key = {.value = {}, .key = {}, .query = std::move(key)};
+    key = rope(std::move(of_key), head_size, rotation, p).query;
+    Projections of_query = {.value = {}, .key = {}, .query = std::move(query)};
+    query = rope(std::move(of_query), head_size, rotation, p).query;
+    return all;
+  }
   if (p.is_plain()) {
     query = {.tensor = turned_plainly(query.tensor, head_size, rotation)};
     if (key.tensor.defined()) key = {.tensor = turned_plainly(key.tensor, head_size, rotation)};
     return all;
   }
-  const Turn turn = {head_size, rotation};
+  const Turn turn = {head_size, rotation_of(rotation, query.tensor, p)};
   const std::shared_ptr<Slot> of_query = std::move(query.slot);
   const std::shared_ptr<Slot> of_key = std::move(key.slot);
   std::vector<Tensor> turned =

@@ -53,7 +53,7 @@ Value dropout(Value x, const DropoutPoint& point, Pass& p) {
 
 Value read_tokens(Value x, int64_t layer, Pass& p) {
   const std::shared_ptr<const ReadTokens>& read = p.options().read;
-  if (!read || layer != read->layer) return x;
+  if (!read || layer != read->layer || p.is_read(x.tensor)) return x;
   const Tensor& index = read->index;
   Tensor selected = x.tensor.flatten(0, 1).index_select(0, index).unsqueeze(0);
   const Value y = p.result(std::move(selected), x.slot != nullptr);

@@ -81,11 +81,13 @@ Tensor Kept::take() {
   return std::exchange(tensor_, {});
 }
 
-const std::shared_ptr<const TokenLayout>& Pass::layout_of(const Tensor& x) const {
+bool Pass::is_read(const Tensor& x) const {
   const ReadTokens* const read = options_.read.get();
-  const bool is_read =
-      read != nullptr && x.dim() == 3 && x.size(0) == 1 && x.size(1) == read->index.size(0);
-  return is_read ? read->layout : layout();
+  return read != nullptr && x.dim() == 3 && x.size(0) == 1 && x.size(1) == read->index.size(0);
+}
+
+const std::shared_ptr<const TokenLayout>& Pass::layout_of(const Tensor& x) const {
+  return is_read(x) ? options_.read->layout : layout();
 }
 
 kernels::PassInputs Pass::inputs_of(const Tensor& x) const {

@@ -128,7 +128,7 @@ TEST(Preference, LearnsToPreferTheChosenAnswers) {
   const ProcessResult trained = run.train();
   ASSERT_EQ(trained.code, 0) << trained.err;
   const Json results = parse_json(read_file(run.out("eval_results.json")), "");
-  EXPECT_GT(results["eval_rewards/accuracies"], 0.9);
+  EXPECT_GT(results["eval_rewards/accuracies"], 0.85);
   EXPECT_GT(results["eval_rewards/margins"], 0.1);
   EXPECT_LT(results["eval_loss"], 0.65);
 }
@@ -192,7 +192,7 @@ TEST(Preference, ReferenceGoesOnWhereASessionEnded) {
   write_file(path, bytes + hash_hex(bytes));
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("of 62 pairs of train_file are computed"));
+  EXPECT_THAT(result.err, HasSubstr("of 62 rows of train_file are computed"));
   EXPECT_TRUE(before == run.reference());
 }
 

@@ -10,6 +10,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/randn_like.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -181,6 +182,75 @@ TEST(AttentionWithARule, HasTheValuesAndGradientsOfTensorOperations) {
     EXPECT_TRUE(near(fast.value, slow.value)) << c.kv_heads << c.rule.window;
     if (c.has_sinks) {
       EXPECT_TRUE(near(fast.of_sinks, slow.of_sinks.to(at::kDouble))) << c.rule.window;
+    }
+  }
+}
+
+// Sorted indices of some tokens of a layout, none of its third sequence, and their layout.
+struct SomeTokens {
+  Tensor index;
+  TokenLayout layout;
+};
+
+SomeTokens some_tokens(const TokenLayout& all) {
+  std::vector<int64_t> index;
+  SomeTokens some;
+  some.layout.offsets = {0};
+  for (int64_t row = 0; row < all.rows(); ++row) {
+    const auto first = all.offsets[static_cast<size_t>(row)];
+    for (int64_t t = 0; t < all.length(row); ++t) {
+      if (row != 2 && (t * 7919) % 5 < 2) index.push_back(first + t);
+    }
+    some.layout.offsets.push_back(std::ssize(index));
+  }
+  some.index = at::tensor(index);
+  some.layout.positions = all.positions.index_select(0, some.index);
+  return some;
+}
+
+// Queries of some tokens have the values that they have among all, and so have the gradients,
+// where those of the other tokens' contexts are zero. The same sequences with and without a layout.
+TEST(AttentionOfFewerQueries, HasTheValuesAndGradientsOfTheseTokens) {
+  std::vector<RuleCase> cases = rule_cases();
+  cases.push_back({4, {}, 0.2});
+  cases.push_back({2, {}, 0.0});
+  for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{90, 1, 30, 13}, {50, 50, 50}}) {
+    const auto layout = make_token_layout(lengths, lengths[0], c10::Device(c10::kCPU));
+    const bool is_dense = lengths.size() == 3;
+    const SomeTokens some = some_tokens(*layout);
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      for (const RuleCase& c : cases) {
+        Attention fewer = rule_inputs(c, type, *layout, c.kv_heads == 2);
+        Attention all = rule_inputs(c, at::kDouble, *layout, c.kv_heads == 2);
+        fewer.query = fewer.query.index_select(1, some.index);
+        fewer.queries = &some.layout;
+        if (c.has_sinks) fewer.of_sinks.zero_();
+        if (is_dense) {
+          fewer.layout = nullptr;
+          for (Tensor* x : {&fewer.key, &fewer.value}) *x = x->view({3, 50, -1});
+          if (fewer.mask.defined()) fewer.mask = fewer.mask.view({3, 1, 1, 50});
+        }
+        const Tensor gradient = at::randn_like(fewer.query);
+        const Tensor of_all =
+            at::zeros_like(all.query).index_copy(1, some.index, gradient.to(at::kDouble));
+        for (Tensor* x : {&all.query, &all.key, &all.value}) *x = x->to(type).to(at::kDouble);
+        const Tensor output = attention(fewer);
+        const Tensor expected = plain::attention(all).index_select(1, some.index);
+        attention_backward(fewer, gradient);
+        plain::attention_backward(all, of_all);
+        const double tolerance = type == at::kFloat ? 3e-5 : 3e-2;  // half of bf16's last digit
+        const auto near = [&](const Tensor& a, const Tensor& b) {
+          return at::allclose(a.to(at::kDouble).view_as(b), b, tolerance, tolerance);
+        };
+        EXPECT_TRUE(near(output, expected)) << c.kv_heads << c.rule.window;
+        EXPECT_TRUE(near(fewer.query, all.query.index_select(1, some.index))) << c.rule.window;
+        EXPECT_TRUE(near(fewer.key, all.key)) << c.kv_heads << c.rule.window;
+        EXPECT_TRUE(near(fewer.value, all.value)) << c.kv_heads << c.rule.window;
+        if (c.has_sinks) {
+          const Tensor of_sinks = all.of_sinks.to(at::kDouble);
+          EXPECT_TRUE(near(fewer.of_sinks, of_sinks)) << c.rule.window;
+        }
+      }
     }
   }
 }

@@ -105,8 +105,11 @@ TEST(MemoryPlan, KeepsASumForEachRowOfBlockSparseAttention) {
   };
   const MemoryParts sparse = parts("block_sparse");
   const MemoryParts full = parts("original_full");
-  // And the last layer keeps what attention returned, of which the rest reads some tokens.
-  EXPECT_EQ(sparse.activations - full.activations, 6 * 2 * 4096 * 12 * 4 + 2 * 4096 * 768 * 4);
+  // And the last layer keeps the queries and what attention returned of all tokens, not, as the
+  // input of queries and the queries of full attention, of those that are read.
+  constexpr int64_t kRead = 1536;
+  EXPECT_EQ(sparse.activations - full.activations,
+            6 * 2 * 4096 * 12 * 4 + 2 * (2 * 4096 - kRead) * 768 * 4);
   workload.length = 704;  // short enough for full attention
   EXPECT_EQ(parts("block_sparse").peak(), parts("original_full").peak());
 }
@@ -136,13 +139,13 @@ TEST(MemoryPlan, ActivationsFallWithEveryWayOfComputingAgain) {
   // token type of each row.
   const int64_t more = 16 * (128 * (8 + 2 * 4) + 8);
   // The batch itself: ids of all tokens, and of those that are predicted positions, labels and
-  // their layout. The last layer keeps its input, queries, keys and values of all tokens, and the
-  // rest of those that are predicted.
+  // their layout. The last layer keeps its input, keys and values of all tokens, and the rest, with
+  // the queries and what they are made from, of those that are predicted.
   const int64_t predicted = 384 * 768 * 4;  // 343 up to a multiple of a 32nd of all
   const int64_t batch = 16 * 128 * 8 + 5 * 343 * 8;
-  EXPECT_NEAR(activations({}), (5 * 16 + 4 + 1) * hidden + 12 * predicted + more, batch);
+  EXPECT_NEAR(activations({}), (5 * 16 + 3 + 1) * hidden + 14 * predicted + more, batch);
   EXPECT_NEAR(activations({.enabled = true, .selective = true}),
-              (5 * 11 + 4 + 1) * hidden + 7 * predicted + more, batch);
+              (5 * 11 + 3 + 1) * hidden + 9 * predicted + more, batch);
   EXPECT_NEAR(activations({.enabled = true}), (6 + 1) * hidden + more, batch);
   EXPECT_NEAR(activations({.enabled = true, .every_n_layers = 4}), (2 + 1) * hidden + more, batch);
 }

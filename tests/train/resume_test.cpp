@@ -75,9 +75,13 @@ TEST(ArithmeticDifference, TellsOfAnotherNumberWhereTheRunComputesWhatChanged) {
   }
   EXPECT_EQ(arithmetic_difference(now, now, args), "");
   EXPECT_GOLDEN(arithmetic_difference(now, then, args));
-  then.arithmetic = 2;
-  now.arithmetic = 3;
+  then.arithmetic = 3;
+  now.arithmetic = 4;
   EXPECT_GOLDEN(arithmetic_difference(then, now, args));
+  now.device = "cuda";  // where 4 changed nothing
+  EXPECT_EQ(arithmetic_difference(then, now, args), "");
+  then.arithmetic = 2;
+  EXPECT_NE(arithmetic_difference(then, now, args), "");
   args.task = "clm";  // whose loss reads all tokens
   EXPECT_EQ(arithmetic_difference(then, now, args), "");
 }

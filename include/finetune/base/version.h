@@ -12,6 +12,7 @@ inline constexpr char kVersion[] = "0.1.0";
 //      2026-11-22 (f46f3c7)
 //   3: what follows attention in the last layer is computed for the tokens that are read alone
 //      (2026-11-30)
-inline constexpr int kArithmeticVersion = 3;
+//   4: on the CPU its queries and attention, too (2026-11-30)
+inline constexpr int kArithmeticVersion = 4;
 
 }  // namespace finetune

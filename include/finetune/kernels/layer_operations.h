@@ -22,6 +22,8 @@ struct PassInputs {
   // If not null: hidden states are [1, N, C], the mask is [1, 1, 1, N], and attention is full.
   std::shared_ptr<const TokenLayout> layout = {};
   std::optional<DropoutStream> dropout = {};  // nullopt: no dropout
+  // Attention's, if not null: queries are [1, M, C], those of these tokens alone.
+  std::shared_ptr<const TokenLayout> queries = {};
 };
 
 // y = LN(s), s = residual + Dropout(product + bias).
@@ -180,6 +182,9 @@ struct Attended {
   Tensor log_sum_exp;
 };
 
+// Whether fused_attention() takes queries of some of the tokens x [B, T, C]: PassInputs::queries.
+[[nodiscard]] bool attends_fewer_queries(const Tensor& x, const HeadAttention& attention,
+                                         const PassInputs& pass);
 [[nodiscard]] Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                        const HeadAttention& attention, const PassInputs& pass);
 struct AttendedGradients {

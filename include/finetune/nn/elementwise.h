@@ -57,7 +57,7 @@ struct DropoutPoint {
 // Sets x [B, T, C] to zero at padding tokens.
 [[nodiscard]] Value zero_padding(Value x, Pass& p);
 // In the last layer of a pass with PassOptions::read, the tokens that are read of x [B, T, C], or
-// [1, N, C] of a layout: [1, M, C]. Else x.
+// [1, N, C] of a layout: [1, M, C]. Else x, and x of these tokens already.
 [[nodiscard]] Value read_tokens(Value x, int64_t layer, Pass& p);
 // [B, T, C] -> [B, C]
 [[nodiscard]] Value first_token(Value x, Pass& p);

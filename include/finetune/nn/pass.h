@@ -121,8 +121,10 @@ class Pass {
   [[nodiscard]] const std::shared_ptr<const TokenLayout>& layout() const {
     return options_.inputs.layout;
   }
-  // Those of the tokens of x [B, T, C] or [1, N, C]: all, or those that are read, which are fewer
-  // (read_tokens()).
+  // Whether x [1, M, C] has the tokens that are read alone (read_tokens()), which are fewer than
+  // all.
+  [[nodiscard]] bool is_read(const Tensor& x) const;
+  // Those of the tokens of x [B, T, C] or [1, N, C]: all, or those that are read.
   [[nodiscard]] const std::shared_ptr<const TokenLayout>& layout_of(const Tensor& x) const;
   [[nodiscard]] kernels::PassInputs inputs_of(const Tensor& x) const;
 

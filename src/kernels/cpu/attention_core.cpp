@@ -31,8 +31,11 @@ constexpr int64_t kFewestGroupRows = 16;
 
 // One key head of one sample and the query heads that it serves.
 struct HeadTask {
-  int64_t first;   // first token, counted in the batch
-  int64_t tokens;  // number of tokens of the sample
+  int64_t first;             // first token, counted in the batch
+  int64_t tokens;            // number of tokens of the sample
+  int64_t first_query;       // first row of the queries
+  int64_t queries;           // number of queries of the sample
+  const int64_t* positions;  // [queries] their numbers in the sample; null: all tokens'
   int64_t sample;
   int64_t key_head;
   int64_t keys;                // number of keys up to the last unmasked one
@@ -42,14 +45,23 @@ struct HeadTask {
 HeadTask make_task(const Attention& inputs, int64_t index) {
   const TokenLayout* layout = inputs.layout;
   const int64_t sample = index / inputs.key_heads();
-  const int64_t tokens = layout == nullptr ? inputs.query.size(1) : layout->length(sample);
+  const int64_t tokens = layout == nullptr ? inputs.key.size(1) : layout->length(sample);
   HeadTask task = {
       .first = layout == nullptr ? sample * tokens : layout->offsets[static_cast<size_t>(sample)],
       .tokens = tokens,
+      .first_query = 0,
+      .queries = tokens,
+      .positions = nullptr,
       .sample = sample,
       .key_head = index % inputs.key_heads(),
       .keys = tokens,
       .key_add = {}};
+  task.first_query = task.first;
+  if (const TokenLayout* const read = inputs.queries; read != nullptr) {
+    task.first_query = read->offsets[static_cast<size_t>(sample)];
+    task.queries = read->length(sample);
+    task.positions = read->positions.const_data_ptr<int64_t>() + task.first_query;
+  }
   if (!inputs.mask.defined()) return task;
   const bool* mask = inputs.mask.const_data_ptr<bool>() + task.first;
   while (task.keys > 1 && !mask[task.keys - 1]) --task.keys;
@@ -59,10 +71,6 @@ HeadTask make_task(const Attention& inputs, int64_t index) {
     add = add == 0.0F ? -std::numeric_limits<float>::infinity() : 0.0F;
   }
   return task;
-}
-
-int64_t count_samples(const Attention& inputs) {
-  return inputs.layout == nullptr ? inputs.query.size(0) : inputs.layout->rows();
 }
 
 // Some tokens of one head in a tensor [B, T, H D]. Products of a head are so small that views of
@@ -128,13 +136,14 @@ struct KeyRange {
   int64_t first, count;
 };
 
-KeyRange keys_of_rows(const Attention& inputs, const HeadTask& task, int64_t first_row,
-                      int64_t rows) {
+// `rows`: at least one.
+KeyRange keys_of_rows(const Attention& inputs, const HeadTask& task, int64_t first, int64_t rows) {
   const int64_t window = inputs.rule.window;
   if (!inputs.rule.causal && window == 0) return {0, task.keys};
+  const auto number = [&](int64_t row) { return task.positions ? task.positions[row] : row; };
   const int64_t after = inputs.rule.causal ? 0 : window - 1;
-  const int64_t end = std::min(task.keys, first_row + rows + after);
-  const int64_t begin = window == 0 ? 0 : std::max<int64_t>(0, first_row - window + 1);
+  const int64_t end = std::min(task.keys, number(first + rows - 1) + 1 + after);
+  const int64_t begin = window == 0 ? 0 : std::max<int64_t>(0, number(first) - window + 1);
   return {begin, std::max<int64_t>(0, end - begin)};
 }
 
@@ -186,7 +195,7 @@ struct Scratch {
   }
 };
 
-// The query rows of a tile: `rows` rows of each of `heads` heads, from the sample's row
+// The query rows of a tile: `rows` rows of each of `heads` heads, from the sample's query
 // `first_query` on, one head after the other.
 struct TilePosition {
   int64_t first_head, heads, first_query, rows;
@@ -208,6 +217,7 @@ ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Matrix&
           .sample = task.sample,
           .head = head,
           .first_query = position.first_query,
+          .queries = task.positions ? task.positions + position.first_query : nullptr,
           .first_key = position.keys.first,
           .causal = inputs.rule.causal,
           .window = inputs.rule.window,
@@ -241,8 +251,8 @@ template <typename Function>
 void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch& scratch,
                    const Function& function) {
   const int64_t group = group_of(inputs);
-  for (int64_t first = 0; first < task.tokens; first += scratch.rows) {
-    const int64_t rows = std::min(scratch.rows, task.tokens - first);
+  for (int64_t first = 0; first < task.queries; first += scratch.rows) {
+    const int64_t rows = std::min(scratch.rows, task.queries - first);
     function(TilePosition{.first_head = task.key_head * group,
                           .heads = group,
                           .first_query = first,
@@ -263,7 +273,9 @@ void for_each_head(const TilePosition& position, const Matrix& x, const Function
 class TileRows {
  public:
   TileRows(const Attention& inputs, const HeadTask& task, const TilePosition& position)
-      : size_(inputs.head_size()), first_(task.first + position.first_query), position_(position) {}
+      : size_(inputs.head_size()),
+        first_(task.first_query + position.first_query),
+        position_(position) {}
 
   // Returns [heads * rows, D] in float32: in place for one head of float32, else copied to
   // `memory`.
@@ -290,7 +302,7 @@ class TileRows {
   }
 
   int64_t size_;
-  int64_t first_;  // token of the batch
+  int64_t first_;  // row of the batch
   const TilePosition& position_;
 };
 
@@ -333,8 +345,8 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
   const Matrix of_all_values = Scratch::matrix(scratch.value_gradient, task.keys, size);
   const float scale = score_scale(inputs);
   // Tiles of causal or windowed attention have different keys, and those of several heads add up.
-  const bool adds =
-      inputs.rule.causal || inputs.rule.window != 0 || inputs.heads != inputs.key_heads();
+  const bool adds = inputs.rule.causal || inputs.rule.window != 0 ||
+                    inputs.heads != inputs.key_heads() || task.queries == 0;
   if (adds) {
     std::fill_n(of_all_keys.data, task.keys * size, 0.0F);
     std::fill_n(of_all_values.data, task.keys * size, 0.0F);
@@ -373,15 +385,13 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
 
 template <typename Function>
 void for_each_task(const Attention& inputs, bool backward, const Function& function) {
-  at::parallel_for(0, count_samples(inputs) * inputs.key_heads(), 1,
-                   [&](int64_t begin, int64_t end) {
-                     // New threads start with autograd's dispatch, which costs more than a small
-                     // product.
-                     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-                     const Scratch scratch(inputs, backward);
-                     for (int64_t index = begin; index < end; ++index)
-                       function(make_task(inputs, index), scratch);
-                   });
+  at::parallel_for(0, inputs.samples() * inputs.key_heads(), 1, [&](int64_t begin, int64_t end) {
+    // New threads start with autograd's dispatch, which costs more than a small
+    // product.
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const Scratch scratch(inputs, backward);
+    for (int64_t index = begin; index < end; ++index) function(make_task(inputs, index), scratch);
+  });
 }
 
 }  // namespace

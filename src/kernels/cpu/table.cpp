@@ -17,6 +17,7 @@ constinit const Kernels kKernels = {
 #include "kernels/interface/operations.def"
     .chunk_values = kChunkValues,
     .is_asynchronous = false,
+    .attends_fewer_queries = true,
 };
 
 }  // namespace finetune::kernels::cpu

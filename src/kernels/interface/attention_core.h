@@ -37,10 +37,11 @@ struct Attention {
   Tensor of_sinks = {};
   // Of [1, N, C]: each sequence attends only to itself, and the mask is [1, 1, 1, N].
   const TokenLayout* layout = nullptr;
+  // Not null: queries are [1, M, C], those of these tokens of the sequences alone. Only for kernels
+  // with Kernels::attends_fewer_queries.
+  const TokenLayout* queries = nullptr;
 
-  [[nodiscard]] int64_t samples() const {
-    return layout == nullptr ? query.size(0) : layout->rows();
-  }
+  [[nodiscard]] int64_t samples() const { return layout == nullptr ? key.size(0) : layout->rows(); }
   [[nodiscard]] int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   // Whether there are queries, and keys and values are of their type.
   [[nodiscard]] bool has_one_type() const {
@@ -50,7 +51,7 @@ struct Attention {
   [[nodiscard]] int64_t head_size() const { return query.size(2) / heads; }
   // Tokens of the longest sequence.
   [[nodiscard]] int64_t longest() const {
-    return layout == nullptr ? query.size(1) : layout->longest;
+    return layout == nullptr ? key.size(1) : layout->longest;
   }
   // The factor of scores.
   [[nodiscard]] double scale() const {
@@ -58,7 +59,7 @@ struct Attention {
   }
 };
 
-// Returns [B, T, C]; rows are zero where the mask excludes all tokens of a sample.
+// Returns [B, T, C], like the query; rows are zero where the mask excludes all tokens of a sample.
 [[nodiscard]] Tensor attention(const Attention& inputs);
 
 // `gradient` is that of attention()'s result. Overwrites query, key and value with their gradients,

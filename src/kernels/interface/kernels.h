@@ -144,6 +144,7 @@ struct Kernels {
   // by the host makes it wait. Callers then launch one operation for many tensors and skip checks
   // of values.
   bool is_asynchronous;
+  bool attends_fewer_queries = false;  // attention() takes Attention::queries
   // Null: the device has none.
   const FlashAttention* flash_attention = nullptr;
   const AdapterProducts* adapter_products = nullptr;

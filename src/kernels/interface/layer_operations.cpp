@@ -24,9 +24,9 @@ AddNorm add_norm_of(const RowNorm& norm, const PassInputs& pass) {
           .layout = pass.layout.get()};
 }
 
-bool is_block_sparse(const Tensor& query, const HeadAttention& attention, const PassInputs& pass) {
+bool is_block_sparse(const Tensor& key, const HeadAttention& attention, const PassInputs& pass) {
   return attention.block_sparse && pass.layout == nullptr &&
-         query.size(1) > attention.block_sparse->longest_full();
+         key.size(1) > attention.block_sparse->longest_full();
 }
 
 BlockAttention in_blocks(const Tensor& query, const Tensor& key, const Tensor& value,
@@ -55,7 +55,8 @@ Attention in_full(const Tensor& query, const Tensor& key, const Tensor& value,
                                           DropoutSite::kAttentionProbabilities),
           .sinks = attention.sinks,
           .of_sinks = {},
-          .layout = pass.layout.get()};
+          .layout = pass.layout.get(),
+          .queries = pass.queries.get()};
 }
 
 }  // namespace
@@ -181,9 +182,14 @@ Tensor fused_adapter_backward(const Tensor& of_input, bool adds, const Tensor& x
   return kernels_for(x).adapter_products->backward(of_input, adds, x, low, a, dropout);
 }
 
+bool attends_fewer_queries(const Tensor& x, const HeadAttention& attention,
+                           const PassInputs& pass) {
+  return kernels_for(x).attends_fewer_queries && !is_block_sparse(x, attention, pass);
+}
+
 Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                          const HeadAttention& attention, const PassInputs& pass) {
-  const bool sparse = is_block_sparse(query, attention, pass);
+  const bool sparse = is_block_sparse(key, attention, pass);
   if (!sparse) {
     const Attention full = in_full(query, key, value, attention, pass);
     const FlashAttention* flash = kernels_for(query).flash_attention;
@@ -201,7 +207,7 @@ AttendedGradients fused_attention_backward(const Tensor& query, const Tensor& ke
                                            const Tensor& gradient, const HeadAttention& attention,
                                            const PassInputs& pass) {
   const AttendedGradients overwritten = {.query = query, .key = key, .value = value};
-  if (is_block_sparse(query, attention, pass)) {
+  if (is_block_sparse(key, attention, pass)) {
     block_attention_backward(in_blocks(query, key, value, attention, pass),
                              {.context = forward.context, .log_sum_exp = forward.log_sum_exp},
                              gradient);

@@ -15,10 +15,16 @@ void check_attention(const Attention& inputs) {
            "each head of the keys serves as many heads of the queries");
   FT_CHECK(!inputs.mask.defined() ||
                (inputs.mask.is_contiguous() && inputs.mask.scalar_type() == at::kBool &&
-                inputs.mask.numel() == inputs.query.size(0) * inputs.query.size(1)),
+                inputs.mask.numel() == inputs.key.size(0) * inputs.key.size(1)),
            "the mask of attention is a contiguous bool [B, 1, 1, T]");
-  FT_CHECK(inputs.layout == nullptr || inputs.layout->tokens() == inputs.query.size(1),
+  FT_CHECK(inputs.layout == nullptr || inputs.layout->tokens() == inputs.key.size(1),
            "the layout is that of the tokens");
+  const TokenLayout* const queries = inputs.queries;
+  FT_CHECK(queries == nullptr ? inputs.query.size(1) == inputs.key.size(1)
+                              : kernels_for(inputs.query).attends_fewer_queries &&
+                                    queries->tokens() == inputs.query.size(1) &&
+                                    queries->rows() == inputs.samples(),
+           "queries are those of all tokens, or of the tokens that their layout names");
 }
 
 }  // namespace

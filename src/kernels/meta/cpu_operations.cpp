@@ -240,6 +240,7 @@ constinit const Kernels kCpuKernels = {
 #include "kernels/interface/operations.def"
     .chunk_values = cpu::kChunkValues,
     .is_asynchronous = false,
+    .attends_fewer_queries = true,
 };
 
 }  // namespace finetune::kernels::meta

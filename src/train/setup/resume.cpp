@@ -130,8 +130,10 @@ void check_fixed_keys(const RunState& saved, const LoadedConfig& config, const F
   std::string faults;
   for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
     if (change.policy != ResumePolicy::kFixed || change.is_path) continue;
+    const std::string before =
+        change.old_text == "null" ? "without it, with its default" : "with " + change.old_text;
     faults += (faults.empty() ? "" : "\n") + config.where(change.name) + ": " + change.name +
-              " is " + change.new_text + ", but " + run.folder + " began with " + change.old_text +
+              " is " + change.new_text + ", but " + run.folder + " began " + before +
               "; it may not change within a run: put it back, " + run.way_out;
   }
   if (!faults.empty()) refuse(faults);
@@ -208,9 +210,11 @@ std::string arithmetic_difference(const Environment& then, const Environment& no
     return "an earlier finetune wrote the checkpoint, and fp16 and bf16 on a processor without "
            "16-bit instructions may end in other bits since";
   }
-  if (then.arithmetic < 3 && now.arithmetic >= 3 && !task_of(args.task).reads_all_tokens) {
-    return "an earlier finetune wrote the checkpoint, which computed the last layer's end for all "
-           "tokens, not for those alone that the loss reads";
+  const int since = now.device == "cpu" ? 4 : 3;
+  if (then.arithmetic < since && now.arithmetic >= since && !task_of(args.task).reads_all_tokens) {
+    return "an earlier finetune wrote the checkpoint, which computed more of the last layer for "
+           "the "
+           "tokens that the loss does not read";
   }
   return "";
 }

@@ -11,12 +11,17 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
+// The number of a row's query in the sample.
+FT_INLINE int64_t query_of(const ScoreTile& tile, int64_t row) {
+  return tile.queries == nullptr ? tile.first_query + row : tile.queries[row];
+}
+
 // Writes the row's dropout factors to the start of the scratch memory; returns those of the tile's
 // keys, or null without dropout. Factors depend on the key's index in the sequence, so they are
 // computed from key 0 on.
 FT_INLINE const float* make_factors(const ScoreTile& tile, int64_t row) {
   if (!tile.dropout) return nullptr;
-  dropout_factors({static_cast<uint32_t>(tile.head << 16 | (tile.first_query + row)),
+  dropout_factors({static_cast<uint32_t>(tile.head << 16 | query_of(tile, row)),
                    tile.dropout->first_position + static_cast<uint32_t>(tile.sample),
                    tile.dropout->layer_and_site, tile.dropout->key, tile.dropout->threshold(),
                    tile.dropout->scale()},
@@ -28,7 +33,7 @@ FT_INLINE const float* make_factors(const ScoreTile& tile, int64_t row) {
 FT_INLINE void hide_keys(const ScoreTile& tile, int64_t row_index, float* row) {
   if (!tile.causal && tile.window == 0) return;
   // index of the query among the tile's keys
-  const int64_t query = tile.first_query + row_index - tile.first_key;
+  const int64_t query = query_of(tile, row_index) - tile.first_key;
   const int64_t end = tile.causal ? query + 1 : query + tile.window;
   for (int64_t c = end < 0 ? 0 : end; c < tile.keys; ++c) row[c] = kLowest;
   if (tile.window == 0) return;

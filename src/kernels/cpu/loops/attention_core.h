@@ -21,14 +21,15 @@ struct ScoreTile {
   std::optional<DropoutNumbers> dropout;
   int64_t sample;  // in this batch
   int64_t head;
-  int64_t first_query;  // of the tile
-  int64_t first_key;    // of the tile: keys are numbered from the sample's first
-  bool causal;          // query i attends to keys up to i
-  int64_t window;       // and, where not 0, only to keys at a distance below it
-  float softcap;        // c: a score s becomes c tanh(s / c); 0: no soft-capping
-  const float* sink;    // a further score of each row, to a key without a value; null: none
-  float* of_sink;       // backward: to which the rows' gradients of it are added
-  float* scratch;       // of attention_scratch() values
+  int64_t first_query;     // of the tile
+  const int64_t* queries;  // [rows] numbers of the queries in the sample; null: from first_query on
+  int64_t first_key;       // of the tile: keys are numbered from the sample's first
+  bool causal;             // query i attends to keys up to i
+  int64_t window;          // and, where not 0, only to keys at a distance below it
+  float softcap;           // c: a score s becomes c tanh(s / c); 0: no soft-capping
+  const float* sink;       // a further score of each row, to a key without a value; null: none
+  float* of_sink;          // backward: to which the rows' gradients of it are added
+  float* scratch;          // of attention_scratch() values
 };
 
 // The floats of scratch memory that a thread needs for sequences of `tokens` tokens.
