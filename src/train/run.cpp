@@ -110,6 +110,11 @@ void add_reference(const LoadedConfig& config, const AssemblyRequest& request,
                    const RunState* saved, DataParts& data, ProgressDisplay& progress) {
   Reference reference(config, request, data, saved, progress);
   data.reference = reference.identity();
+  // A run that is going to be refused computes nothing before (check_identity()).
+  const bool is_other = saved != nullptr && data.train_data != nullptr &&
+                        (saved->identity.guides != data.reference ||
+                         saved->identity.data != data.train_data->fingerprint());
+  if (is_other) return;
   data.train_data = reference.add_to(data.train_data, "train_file");
   data.validation_data = reference.add_to(data.validation_data, "validation_file");
   data.test_data = reference.add_to(data.test_data, "test_file");

@@ -111,6 +111,42 @@ TEST_F(PairRows, HavePromptsInManyShapes) {
   }
 }
 
+TEST_F(PairRows, HaveASystemMessageFromItsColumn) {
+  const std::string answers = R"("chosen": "The keeper.", "rejected": "The hour."})";
+  const std::string system = R"({"role": "system", "content": "Be brief."})";
+  const std::string question = R"({"role": "user", "content": "Who?"})";
+  const auto expected = read(R"({"prompt": [)" + system + "," + question + "], " + answers);
+  for (const std::string& prompt :
+       {std::string(R"("question": "Who?", )"), std::string(R"("input": "Who?", )"),
+        std::string(R"("prompt": "Who?", )"), R"("prompt": [)" + question + "], ",
+        R"("prompt": [)" + system + "," + question + "], "}) {
+    const auto data = read(R"({"system": "Be brief.", )" + prompt + answers);
+    EXPECT_EQ(data->fingerprint(), expected->fingerprint()) << prompt;
+  }
+}
+
+TEST_F(PairRows, TellOfPromptsThatAreReadTwiceOrNot) {
+  const std::string sides =
+      R"("chosen": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "a"}], )"
+      R"("rejected": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "b"}]})";
+  EXPECT_EQ(read(R"({"prompt": "Who? ", )" + sides)->counts().unread_prompts, 0);
+  EXPECT_EQ(read(R"({"prompt": "When?", )" + sides)->counts().unread_prompts, 1);
+  const auto twice = read(R"({"prompt": "Q: Who? A:", "chosen": "Q: Who? A: a",)"
+                          R"( "rejected": "Q: Who? A: b"})");
+  EXPECT_EQ(twice->counts().repeated_prompts, 1);
+}
+
+TEST_F(PairRows, NameTheTextsThatNothingReads) {
+  const auto unread = [&](const std::string& more) {
+    return read("{" + more + R"("chosen": "The sea", "rejected": "The hour"})")
+        ->counts()
+        .unread_columns;
+  };
+  EXPECT_EQ(unread(""), "");
+  EXPECT_EQ(unread(R"("source": "a", "score": 3, )"), "the columns \"source\"");
+  EXPECT_EQ(unread(R"("source": "a", "prompt": "Who?", )"), "");
+}
+
 TEST_F(PairRows, HaveTheCommonBeginningAsPrompt) {
   const auto prompt_of = [&](const std::string& chosen, const std::string& rejected) {
     const auto data = read(R"({"chosen": ")" + chosen + R"(", "rejected": ")" + rejected + R"("})");
@@ -183,9 +219,92 @@ TEST_F(PairRows, AreRefusedWithTheirLine) {
       R"({"prompt": [{"role": "user", "content": "Who?"}], )"
       R"("chosen": [{"role": "user", "content": "Now."}], )"
       R"("rejected": [{"role": "assistant", "content": "b"}]})",
-      R"({"prompt": "a", "chosen": " b", "rejected": " b"})"};
+      R"({"prompt": "a", "chosen": " b", "rejected": " b"})",
+      R"({"promt": "a", "chosen": " b", "rejected": " c"})",
+      R"({"prompt": null, "chosen": " b", "rejected": " c"})",
+      R"({"prompt": [{"role": "user", "content": "When?"}], )"
+      R"("chosen": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "a"}], )"
+      R"("rejected": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "b"}]})"};
   std::string messages;
   for (const std::string& row : bad) messages += refusal(row) + "\n";
+  EXPECT_GOLDEN(messages);
+}
+
+// Answers with a label.
+class AnswerRows : public PairRows {
+ protected:
+  [[nodiscard]] std::shared_ptr<const AnswerDataset> answers(const std::string& rows) const {
+    PairOptions with_rows = options();
+    with_rows.json_lines = rows;
+    return build_answer_dataset({}, *tokenizer_, with_rows);
+  }
+  // The answers that are learned, and after a colon those that estimate the divergence.
+  [[nodiscard]] std::string partners(const std::string& rows) const {
+    const auto data = answers(rows);
+    std::string all;
+    for (int64_t i = 0; i < data->size(); ++i) {
+      for (int64_t side = 0; side < 2; ++side) {
+        std::string learned = text(*data, side, true, i);
+        learned.resize(learned.find("</s>"));
+        all += learned + (side == 0 ? ":" : "");
+      }
+    }
+    return all;
+  }
+};
+
+TEST_F(AnswerRows, HaveTheAnswerBeforeThemAsPartner) {
+  const auto answer = [](const std::string& prompt, const std::string& text) {
+    return R"({"prompt": ")" + prompt + R"(", "completion": " )" + text + R"(", "label": )" +
+           (text < "e" ? "true" : "false") + "}\n";
+  };
+  EXPECT_EQ(partners(answer("p", "a") + answer("q", "b") + answer("r", "f")), " a: f b: a f: b");
+}
+
+TEST_F(AnswerRows, OfPairsHaveAPartnerOfTheSameSide) {
+  const auto pair = [](const std::string& prompt, const std::string& a, const std::string& b) {
+    return R"({"prompt": ")" + prompt + R"(", "chosen": " )" + a + R"(", "rejected": " )" + b +
+           "\"}\n";
+  };
+  EXPECT_EQ(partners(pair("p", "a", "b") + pair("q", "c", "d") + pair("r", "e", "f")),
+            " a: e b: f c: a d: b e: c f: d");
+  EXPECT_EQ(partners(pair("p", "a", "b")), " a: b b: a");
+}
+
+TEST_F(AnswerRows, TakeThePromptFromAWholeConversation) {
+  const std::string whole =
+      R"([{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "The keeper."}])";
+  const auto expected = answers(
+      R"({"prompt": [{"role": "user", "content": "Who?"}], "completion": "The keeper.", "label": 1})");
+  for (const std::string& columns :
+       {R"("completion": )" + whole, R"("prompt": "Who?", "completion": )" + whole,
+        R"("prompt": [{"role": "user", "content": "Who?"}], "completion": )" + whole,
+        R"("messages": )" + whole}) {
+    const auto data = answers("{" + columns + R"(, "label": true})");
+    EXPECT_EQ(data->fingerprint(), expected->fingerprint()) << columns;
+    EXPECT_EQ(data->counts().unread_prompts, 0) << columns;
+  }
+}
+
+TEST_F(AnswerRows, AreRefusedWithTheirLine) {
+  std::string messages;
+  for (const char* row : {
+           R"({"prompt": "a", "completion": "b", "label": true, "kto_tag": false})",
+           R"({"prompt": "a", "completion": "b", "label": "good"})",
+           R"({"prompt": null, "completion": "b", "label": true})",
+           R"({"promt": "a", "completion": "b", "label": true})",
+           R"({"messages": [{"role": "user", "content": "a"}], "label": true})",
+           R"({"messages": [{"role": "assistant", "content": "a"}], "label": true})",
+           R"({"prompt": "a", "completion": [{"role": "user", "content": "a"}], "label": true})",
+           R"({"text": "a", "label": true})",
+       }) {
+    try {
+      (void)answers(row);
+      messages += "read\n";
+    } catch (const Error& error) {
+      messages += std::string(error.what()) + "\n";
+    }
+  }
   EXPECT_GOLDEN(messages);
 }
 

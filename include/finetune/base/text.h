@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <span>
@@ -88,6 +89,13 @@ template <class... Arguments>
 [[nodiscard]] std::string join(std::span<const std::string> items,
                                std::string_view separator = ", ");
 [[nodiscard]] std::string join(std::span<const int64_t> items, std::string_view separator = ", ");
+
+// Returns `text` without the spaces, tabs and ends of lines around it.
+[[nodiscard]] inline std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
+  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
+}
 
 // Returns `text` with its ASCII letters in lower case.
 [[nodiscard]] std::string lower_case(std::string text);

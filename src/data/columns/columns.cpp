@@ -210,8 +210,9 @@ class ColumnFinder {
     if (search_.task == RowTask::kText && format.starts_with(kPreference)) {
       row_.refuse(
           "the rows are " + format +
-          ", which no task of this version compares; task: sft learns the preferred answers "
-          "alone, as messages or prompt and completion");
+          ", which task: dpo, orpo and kto learn from; a text to complete or to learn as it is "
+          "has a column 'text', or the one that " +
+          key("text_column") + " names");
     }
     if (search_.task == RowTask::kText && !format.empty()) {
       row_.refuse("the rows are " + format + ": set task: sft, which reads them, or set " +

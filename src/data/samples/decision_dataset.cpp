@@ -58,11 +58,6 @@ std::vector<Order> orders_of(size_t options, int64_t most, uint64_t seed) {
   return orders;
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
-  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
-}
-
 // Lists of options in text: JSON, or separated by bars.
 std::vector<std::string> options_in(const Row& row, const std::string& column) {
   const Json& value = row.at(column);

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "data/columns/json_row.h"
+#include "data/samples/answer_rows.h"
 #include "data/samples/sample_building.h"
 #include "finetune/base/error.h"
-#include "finetune/base/json.h"
 #include "finetune/base/text.h"
 #include "finetune/data/batch.h"
 
@@ -29,174 +29,18 @@ enum PairFlag : int32_t {
   kOtherPrompt = 32,
   kHasQuestions = 64,
   kDesirable = 128,
-  kPairFlagLimit = 256,
+  kUnreadPrompt = 256,
+  kRepeatsPrompt = 512,
+  kOfPair = 1024,
+  kPairFlagLimit = 2048,
 };
 constexpr int32_t kNoPair = kSameAnswers | kNoAnswer | kLongPrompt | kBadPair;
 
-// A prompt with its two answers: texts, or lists of messages.
-struct Pair {
-  Json prompt, chosen, rejected;
-};
-
-bool is_message(const Json& value) {
-  return value.is_object() && (value.contains("role") || value.contains("from"));
-}
-
-// A column's text or messages; of files whose values are all text, also messages as JSON.
-Json text_or_messages(const Row& row, const char* column) {
-  Json value = row.at(column);
-  if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
-    if (text.starts_with("[{")) return parse_json(text, row.position() + ": " + column);
-    return value;
-  }
-  if (is_message(value)) return Json::array({std::move(value)});
-  if (value.is_array() && std::ranges::all_of(value, is_message)) return value;
-  row.fail(std::string("column '") + column + "' holds " + describe(value) +
-           "; it is a text or a list of messages");
-}
-
-std::string role_of(const Json& message) {
-  for (const char* name : {"role", "from"}) {
-    const auto found = message.find(name);
-    if (found != message.end() && found->is_string()) return found->get<std::string>();
-  }
-  return "";
-}
-
-bool asks(const Json& message) {
-  const std::string role = role_of(message);
-  return role == "user" || role == "human" || role == "system";
-}
-
-// The number of characters' bytes that both texts begin with, as TRL's extract_prompt finds it: of
-// a text that the other begins with all but the last character, and no space at the end.
-size_t common_text(std::string_view a, std::string_view b) {
-  const size_t shorter = std::min(a.size(), b.size());
-  size_t common = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-  const bool is_whole = common == shorter;
-  const auto is_inside = [&](size_t at) {
-    return at < a.size() && (static_cast<unsigned char>(a[at]) & 0xC0U) == 0x80U;
-  };
-  if (is_whole && common > 0) --common;
-  while (common > 0 && is_inside(common)) --common;
-  if (!is_whole && common > 0 && a[common - 1] == ' ') --common;
-  return common;
-}
-
-// Takes what both sides begin with from them, as the prompt.
-void extract_prompt(Pair& pair, const Row& row) {
-  if (pair.chosen.is_string()) {
-    const auto chosen = pair.chosen.get<std::string>();
-    const auto rejected = pair.rejected.get<std::string>();
-    const size_t common = common_text(chosen, rejected);
-    pair = {chosen.substr(0, common), chosen.substr(common), rejected.substr(common)};
-    return;
-  }
-  const size_t shorter = std::min(pair.chosen.size(), pair.rejected.size());
-  size_t common = 0;
-  while (common < shorter && pair.chosen[common] == pair.rejected[common]) ++common;
-  if (common == shorter && common > 0) --common;
-  if (common == 0 && shorter > 0) {
-    row.fail(
-        "'chosen' and 'rejected' begin with different messages, so that they have no prompt "
-        "in common");
-  }
-  const auto split = [&](Json& side) {
-    Json rest = Json::array();
-    for (size_t i = common; i < side.size(); ++i) rest.push_back(std::move(side[i]));
-    return rest;
-  };
-  Json prompt = Json::array();
-  for (size_t i = 0; i < common; ++i) prompt.push_back(pair.chosen[i]);
-  pair = {std::move(prompt), split(pair.chosen), split(pair.rejected)};
-}
-
-bool has(const Row& row, const char* column) {
-  return row.find(column) && !row.at(column).is_null();
-}
-
-Json message(const char* role, std::string text) {
-  return {{"role", role}, {"content", std::move(text)}};
-}
-
-// The messages before an answer of a row of LLaMA-Factory's; null: the row has other columns.
-Json messages_before(const Row& row) {
-  for (const char* column : {"conversations", "messages"}) {
-    if (!has(row, column)) continue;
-    Json messages = Json::array();
-    if (has(row, "system")) messages.push_back(message("system", row.text("system")));
-    const Json list = text_or_messages(row, column);
-    if (!list.is_array()) row.fail(std::string("column '") + column + "' is a list of messages");
-    for (const Json& one : list) messages.push_back(one);
-    return messages;
-  }
-  if (!has(row, "instruction")) return nullptr;
-  Json columns;  // in their usual spelling
-  for (const char* column : {"system", "history", "instruction", "input"}) {
-    if (has(row, column)) columns[column] = row.at(column);
-  }
-  try {
-    return chat::alpaca_question(columns);
-  } catch (const Error& error) {
-    row.fail(error.what());
-  }
-}
-
-Json as_messages(Json side) {
-  if (!side.is_string()) return side;
-  return Json::array({message("assistant", side.get<std::string>())});
-}
-
-Pair pair_of(const Row& row) {
-  Pair pair{.prompt = nullptr,
-            .chosen = text_or_messages(row, "chosen"),
-            .rejected = text_or_messages(row, "rejected")};
-  if (has(row, "prompt")) {
-    pair.prompt = text_or_messages(row, "prompt");
-  } else {
-    pair.prompt = messages_before(row);
-  }
-  if (pair.chosen.is_string() != pair.rejected.is_string() || pair.prompt.is_array()) {
-    pair.chosen = as_messages(std::move(pair.chosen));
-    pair.rejected = as_messages(std::move(pair.rejected));
-  }
-  // A prompt as text that whole conversations repeat.
-  if (pair.prompt.is_string() && pair.chosen.is_array()) {
-    const bool has_answers = !pair.chosen.empty() && !pair.rejected.empty() &&
-                             !asks(pair.chosen[0]) && !asks(pair.rejected[0]);
-    pair.prompt = has_answers ? Json::array({message("user", pair.prompt.get<std::string>())})
-                              : Json(nullptr);
-  }
-  if (pair.prompt.is_null()) extract_prompt(pair, row);
-  return pair;
-}
-
-// Answers to different questions do not compare. Returns what else there is to say of the pair.
-int32_t check_prompts(const Pair& pair, const Row& row) {
-  int32_t flags = 0;
-  for (const Json* side : {&pair.chosen, &pair.rejected}) {
-    if (!side->is_array() || side->empty()) continue;
-    if (asks(side->front())) {
-      row.fail(
-          "'chosen' and 'rejected' answer different prompts: after the messages that both "
-          "begin with, the next is of '" +
-          role_of(side->front()) + "', not an answer");
-    }
-    if (std::any_of(side->begin(), side->end(), asks)) flags |= kHasQuestions;
-  }
-  return flags;
-}
-
-// Whether an answer has no text and no tool call, so that it would teach to end at once.
-bool is_empty(const Json& answer) {
-  if (answer.is_string()) return answer.get_ref<const std::string&>().empty();
-  return std::ranges::all_of(answer, [](const Json& message) {
-    return std::ranges::all_of(message.items(), [](const auto& item) {
-      const bool is_text = item.key() != "role" && item.key() != "from";
-      return !is_text || item.value().is_null() || item.value().empty() || item.value() == "";
-    });
-  });
+// What there is to say of a pair or an answer.
+template <typename Answers>
+int32_t flags_of(const Answers& answers) {
+  return (answers.has_questions ? kHasQuestions : 0) |
+         (answers.has_other_prompt ? kUnreadPrompt : 0);
 }
 
 struct EncodedPair {
@@ -290,14 +134,15 @@ class PairEncoder : AnswerEncoder {
   // Throws Error(kData) with the row's position.
   [[nodiscard]] EncodedPair encode(const Row& row) const {
     EncodedPair encoded;
-    const Pair pair = pair_of(row);
-    if (is_empty(pair.chosen) || is_empty(pair.rejected)) {
+    const PreferencePair pair = preference_pair_of(row);
+    if (is_empty_answer(pair.chosen) || is_empty_answer(pair.rejected)) {
       encoded.flags = kNoAnswer;
     } else if (pair.chosen == pair.rejected) {
       encoded.flags = kSameAnswers;
     }
     if (encoded.flags != 0) return encoded;
-    encoded.flags |= check_prompts(pair, row);
+    encoded.flags |= flags_of(pair);
+    if (pair.repeats_prompt) encoded.flags |= kRepeatsPrompt;
     encoded.chosen = sample_of(row, pair.prompt, pair.chosen, "chosen");
     encoded.rejected = sample_of(row, pair.prompt, pair.rejected, "rejected");
     encoded.prompt = std::min(prompt_tokens(encoded.chosen), prompt_tokens(encoded.rejected));
@@ -321,56 +166,6 @@ class PairEncoder : AnswerEncoder {
   }
 };
 
-// A prompt with an answer and its label.
-struct Answer {
-  Json prompt, text;
-  bool is_desirable = false;
-  int32_t flags = 0;
-};
-
-bool label_of(const Row& row) {
-  for (const char* column : {"label", "kto_tag"}) {
-    if (!has(row, column)) continue;
-    const Json& value = row.at(column);
-    if (value.is_boolean()) return value.get<bool>();
-    if (value == 1 || value == "true" || value == "True" || value == "1") return true;
-    if (value == 0 || value == "false" || value == "False" || value == "0") return false;
-    row.fail(std::string("column '") + column + "' holds " + describe(value) +
-             "; it is true for a desirable answer and false for another");
-  }
-  row.fail("there is no column 'label' (true for a desirable answer)");
-}
-
-// The answers of a row: one, or the two of a pair.
-std::vector<Answer> answers_of(const Row& row) {
-  if (has(row, "chosen") && has(row, "rejected")) {
-    const Pair pair = pair_of(row);
-    const int32_t flags = check_prompts(pair, row);
-    return {{pair.prompt, pair.chosen, true, flags}, {pair.prompt, pair.rejected, false, flags}};
-  }
-  Answer answer{.prompt = nullptr, .text = nullptr, .is_desirable = label_of(row)};
-  if (has(row, "completion")) {
-    answer.prompt = has(row, "prompt") ? text_or_messages(row, "prompt") : messages_before(row);
-    answer.text = text_or_messages(row, "completion");
-    if (answer.prompt.is_null()) answer.prompt = answer.text.is_string() ? Json("") : Json::array();
-  } else if (has(row, "output") && has(row, "instruction")) {
-    answer.prompt = messages_before(row);
-    answer.text = text_or_messages(row, "output");
-  } else {
-    answer.prompt = messages_before(row);
-    if (!answer.prompt.is_array() || answer.prompt.size() < 2) {
-      row.fail("there is no column 'completion', and no conversation that ends with an answer");
-    }
-    answer.text = Json::array({answer.prompt.back()});
-    answer.prompt.erase(answer.prompt.size() - 1);
-  }
-  if (answer.prompt.is_array()) answer.text = as_messages(std::move(answer.text));
-  if (answer.prompt.is_string() && answer.text.is_array()) {
-    answer.prompt = Json::array({message("user", answer.prompt.get<std::string>())});
-  }
-  return {std::move(answer)};
-}
-
 // Example::values has the prompt's tokens.
 class LabelledEncoder : AnswerEncoder {
  public:
@@ -382,20 +177,22 @@ class LabelledEncoder : AnswerEncoder {
     content.outputs = 1;
     for (const RowBlock::Row& position : block.rows) {
       const Row row(block, position);
-      std::vector<Answer> answers;
-      if (!encode_row([&] { answers = answers_of(row); })) add(content, {}, kBadPair, 0, row);
-      for (const Answer& answer : answers) add(content, answer, row);
+      std::vector<LabelledAnswer> answers;
+      if (!encode_row([&] { answers = labelled_answers_of(row); })) {
+        add(content, {}, kBadPair, 0, row);
+      }
+      for (const LabelledAnswer& answer : answers) add(content, answer, row);
     }
     return content;
   }
 
  private:
-  void add(TokenContent& content, const Answer& answer, const Row& row) const {
+  void add(TokenContent& content, const LabelledAnswer& answer, const Row& row) const {
     ChatSample sample;
     int64_t prompt = 0;
-    int32_t flags = answer.flags;
+    int32_t flags = flags_of(answer) | (answer.is_of_pair ? kOfPair : 0);
     const bool is_good = encode_row([&] {
-      if (is_empty(answer.text)) {
+      if (is_empty_answer(answer.text)) {
         flags |= kNoAnswer;
         return;
       }
@@ -433,6 +230,22 @@ void add_mismatched(TokenContent& content, const Example& prompt, const Example&
   content.offsets.push_back(std::ssize(content.ids));
 }
 
+// Returns for each of the samples, given by their flags, the one whose answer does not belong to
+// its prompt.
+std::vector<size_t> partners_of(const std::vector<int32_t>& flags) {
+  const auto before = [&](size_t i) { return i == 0 ? flags.size() - 1 : i - 1; };
+  const auto is_other_side = [&](size_t a, size_t b) {
+    return (flags[a] & flags[b] & kOfPair) != 0 && ((flags[a] ^ flags[b]) & kDesirable) != 0;
+  };
+  std::vector<size_t> partners;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    const size_t last = before(i);
+    const bool is_past = is_other_side(i, last) && !is_other_side(i, before(last));
+    partners.push_back(is_past && before(last) != i ? before(last) : last);
+  }
+  return partners;
+}
+
 void count_flags(int32_t flags, PairCounts& counts) {
   const auto count = [&](int64_t& number, int32_t flag) { number += (flags & flag) != 0 ? 1 : 0; };
   ++counts.rows;
@@ -444,6 +257,8 @@ void count_flags(int32_t flags, PairCounts& counts) {
   count(counts.truncated, kCut);
   count(counts.prompt_differs, kOtherPrompt);
   count(counts.has_questions, kHasQuestions);
+  count(counts.unread_prompts, kUnreadPrompt);
+  count(counts.repeated_prompts, kRepeatsPrompt);
 }
 
 Json cache_key(const PairOptions& options, const char* kind) {
@@ -515,11 +330,12 @@ std::shared_ptr<const PairDataset> build_pair_dataset(const std::vector<std::str
   auto data = std::make_shared<PairDataset>(
       build_samples({.files = files,
                      .tokenizer = tokenizer,
-                     .cache_options = cache_key(options, "pairs"),
+                     .cache_options = cache_key(options, "pairs, 2"),
                      .limits = {.labels = options.vocabulary_limit, .classes = kPairFlagLimit},
                      .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
                     options));
   if (data->size() == 0) fail_without_pairs(options, data->counts());
+  if (!options.skip_bad_rows) data->set_unread_columns(unread_texts(first_row(files, options)));
   if (const int64_t first = data->first_differing(); first > 0) {
     PairOptions quiet = options;
     quiet.progress = {};
@@ -537,32 +353,36 @@ std::shared_ptr<const AnswerDataset> build_answer_dataset(const std::vector<std:
   const auto rows =
       build_samples({.files = files,
                      .tokenizer = tokenizer,
-                     .cache_options = cache_key(options, "answers with labels"),
+                     .cache_options = cache_key(options, "answers with labels, 2"),
                      .limits = {.labels = options.vocabulary_limit, .classes = kPairFlagLimit},
                      .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
                     options);
   PairCounts counts;
+  if (!options.skip_bad_rows) counts.unread_columns = unread_texts(first_row(files, options));
   std::vector<int64_t> kept;
+  std::vector<int32_t> kept_flags;
   std::vector<int32_t> classes;
   for (int64_t i = 0; i < rows->size(); ++i) {
     const auto flags = static_cast<int32_t>(rows->get(i).label.value_or(0));
     count_flags(flags, counts);
     if ((flags & kNoPair) != 0) continue;
     kept.push_back(i);
+    kept_flags.push_back(flags);
     classes.push_back((flags & kDesirable) != 0 ? 1 : 0);
   }
   if (kept.empty()) fail_without_pairs(options, counts);
+  const std::vector<size_t> partners = partners_of(kept_flags);
   TokenContent content;
   content.choices = 2;
   for (size_t i = 0; i < kept.size(); ++i) {
     const Example own = rows->get(kept[i]);
-    const Example before = rows->get(kept[i == 0 ? kept.size() - 1 : i - 1]);
+    const Example other = rows->get(kept[partners[i]]);
     for (size_t t = 0; t < own.labels.size(); ++t) {
       content.ids.push_back(static_cast<int32_t>(own.input_ids[t]));
       content.labels.push_back(own.labels[t]);
     }
     content.offsets.push_back(std::ssize(content.ids));
-    add_mismatched(content, own, before, options.max_seq_length);
+    add_mismatched(content, own, other, options.max_seq_length);
   }
   content.classes = classes;
   return std::make_shared<const AnswerDataset>(

@@ -25,7 +25,7 @@ class PairSetup : public ChatSetup {
 
   std::shared_ptr<const Dataset> read(Split split) override {
     const auto data = read_rows(split, pair_options(), build_pair_dataset, "pairs");
-    report(data->counts());
+    report(data->counts(), "pairs");
     return data;
   }
 
@@ -67,29 +67,47 @@ class PairSetup : public ChatSetup {
     return make_model(std::nullopt, config, seed(), device, options);
   }
 
-  void report(const PairCounts& counts) const {
-    // "1 pair is left out: ..." and "2 pairs are left out: ...".
+  // `samples`: "pairs" or "answers".
+  void report(const PairCounts& counts, const std::string& samples) const {
+    // "1 of 3 pairs is left out: ..." and "2 of 3 pairs are left out: ...".
     const auto warn = [&](int64_t number, const std::string& one, const std::string& several,
                           const std::string& why) {
       if (number == 0) return;
-      log::warning(
-          format_text("{} of {} {}{}", number, counts.rows, number == 1 ? one : several, why));
+      log::warning(format_text("{} of {} {} {}{}", number, counts.rows, samples,
+                               number == 1 ? one : several, why));
     };
     const std::string limit = "max_seq_length " + std::to_string(max_seq_length());
     const auto leave_out = [&](int64_t number, const std::string& why) {
-      warn(number, "pairs is left out: ", "pairs are left out: ", why);
+      warn(number, "is left out: ", "are left out: ", why);
     };
     leave_out(counts.same_answers, "chosen and rejected are the same, as far as they are read");
-    leave_out(counts.empty_answers, "a side has nothing after the prompt");
+    leave_out(counts.empty_answers, samples == "pairs" ? "a side has nothing after the prompt"
+                                                       : "there is nothing after the prompt");
     leave_out(counts.long_prompts, "the prompt alone fills " + limit);
     leave_out(counts.bad, "they cannot be read, or the chat template refuses them");
-    warn(counts.truncated, "pairs has an answer that is cut to ",
-         "pairs have an answer that is cut to ", limit);
-    warn(counts.has_questions, "pairs has messages of the user after the prompt",
-         "pairs have messages of the user after the prompt",
+    if (samples == "pairs") {
+      warn(counts.truncated, "has an answer that is cut to ", "have an answer that is cut to ",
+           limit);
+    } else {
+      warn(counts.truncated, "is cut to ", "are cut to ", limit);
+    }
+    warn(counts.has_questions, "has messages of the user after the prompt",
+         "have messages of the user after the prompt",
          "; they are compared with the answers, as in TRL");
+    warn(counts.unread_prompts, "has a column 'prompt'", "have a column 'prompt'",
+         " that is not in the conversations that are compared; these alone are read");
+    warn(counts.repeated_prompts, "has answers that repeat the prompt",
+         "have answers that repeat the prompt",
+         ", which is read twice, as in TRL: leave out the column 'prompt' or its text in the "
+         "answers");
+    if (!counts.unread_columns.empty()) {
+      log::warning(format_text(
+          "rows without a column 'prompt': {}; not read: {}",
+          samples == "pairs" ? "it is what both texts begin with" : "answers are to no prompt",
+          counts.unread_columns));
+    }
     if (counts.prompt_differs == 0) return;
-    warn(counts.prompt_differs, "pairs has a prompt", "pairs have a prompt",
+    warn(counts.prompt_differs, "has a prompt", "have a prompt",
          " whose end has other tokens when an answer follows" +
              (counts.first_difference.empty()
                   ? std::string()
@@ -170,7 +188,7 @@ class KtoSetup final : public PairSetup {
 
   std::shared_ptr<const Dataset> read(Split split) override {
     const auto data = read_rows(split, pair_options(), build_answer_dataset, "answers");
-    report(data->counts());
+    report(data->counts(), "answers");
     if (split == Split::kTrain) report_balance(data->desirable(), data->size());
     return data;
   }

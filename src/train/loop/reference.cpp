@@ -51,7 +51,9 @@ Reference::Reference(const LoadedConfig& config, const AssemblyRequest& request,
                      const DataParts& start, const RunState* saved, ProgressDisplay& progress)
     : config_(config), request_(request), start_(start), progress_(progress) {
   const TrainingArgs& args = config.args;
-  is_there_ = !start.is_stand_in && (!args.adapter_name_or_path || !start.adapter.empty());
+  const bool has_adapter = !args.adapter_name_or_path ||
+                           (!start.adapter.empty() && FileSystem::local().exists(start.adapter));
+  is_there_ = !start.is_stand_in && has_adapter;
   if (!is_there_ && saved != nullptr) {
     identity_ = saved->identity.guides;
     return;
@@ -75,22 +77,24 @@ std::shared_ptr<const Dataset> Reference::add_to(const std::shared_ptr<const Dat
   const int64_t kept = values.done;
   if (kept < data->size()) {
     if (!is_there_) {
-      throw Error(ErrorKind::kConfig,
-                  config_.where("model_name_or_path") +
-                      ": model_name_or_path: what the starting model says of the pairs of " + what +
-                      " is not in cache_dir, and the model is gone, so that it cannot be computed "
-                      "again; put the model back");
+      const std::string key = start_.is_stand_in ? "model_name_or_path" : "adapter_name_or_path";
+      const std::string what_is_gone = start_.is_stand_in ? "the model" : "the adapter";
+      throw Error(ErrorKind::kConfig, config_.where(key) + ": " + key +
+                                          ": what the starting model says of the rows of " + what +
+                                          " is not in cache_dir, and " + what_is_gone +
+                                          " is gone, so that it cannot be computed again; put " +
+                                          what_is_gone + " back");
     }
     const auto begin = std::chrono::steady_clock::now();
     compute(data, entry, values);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     log::info(
-        format_text("reference: the starting model's log probabilities of {} pairs of {} "
+        format_text("reference: the starting model's log probabilities of {} rows of {} "
                     "are computed, once, in {} s",
                     data->size() - kept, what, format_number("%.1f", seconds.count())));
   } else {
     log::info(
-        format_text("reference: the starting model's log probabilities of {} pairs of {} "
+        format_text("reference: the starting model's log probabilities of {} rows of {} "
                     "are those computed before",
                     data->size(), what));
   }
