@@ -88,12 +88,12 @@ TEST(FinishedFolder, RefusesEveryOtherExperimentWithBothValues) {
   const TinyRun run(kShort);
   ASSERT_EQ(run.train().code, 0);
   expect_refused(run, {"--seed", "7"}, {"seed is 7", "began with 42", "--restart"});
-  expect_refused(run, {"--data_seed", "7"}, {"data_seed is 7", "began with null"});
+  expect_refused(run, {"--data_seed", "7"}, {"data_seed is 7", "began without it"});
   expect_refused(run, {"--task", "sequence_classification"},
                  {"task is sequence_classification", "began with mlm"});
   expect_refused(run, {"--max_seq_length", "16"}, {"max_seq_length is 16", "began with 32"});
   expect_refused(run, {"--line_by_line", "true"}, {"line_by_line is true", "began with false"});
-  expect_refused(run, {"--max_train_samples", "9"}, {"max_train_samples is 9", "began with null"});
+  expect_refused(run, {"--max_train_samples", "9"}, {"max_train_samples is 9", "began without it"});
   expect_refused(run, {"--validation_split_percentage", "9"},
                  {"validation_split_percentage is 9", "began with 5"});
   expect_refused(run, {"--model_type", "bert"}, {"model_type is bert", "began with roberta"});
