@@ -78,11 +78,7 @@ TEST(ArithmeticDifference, TellsOfAnotherNumberWhereTheRunComputesWhatChanged) {
   then.arithmetic = 3;
   now.arithmetic = 4;
   EXPECT_GOLDEN(arithmetic_difference(then, now, args));
-  now.device = "cuda";  // where 4 changed nothing
-  EXPECT_EQ(arithmetic_difference(then, now, args), "");
-  then.arithmetic = 2;
-  EXPECT_NE(arithmetic_difference(then, now, args), "");
-  args.task = "clm";  // whose loss reads all tokens
+  args.task = "token_classification";  // whose loss reads all tokens
   EXPECT_EQ(arithmetic_difference(then, now, args), "");
 }
 

@@ -12,7 +12,8 @@ inline constexpr char kVersion[] = "0.1.0";
 //      2026-11-22 (f46f3c7)
 //   3: what follows attention in the last layer is computed for the tokens that are read alone
 //      (2026-11-30)
-//   4: on the CPU its queries and attention, too (2026-11-30)
+//   4: on the CPU its queries and attention, too; in decoders no token after a row's last label
+//      (2026-12-01)
 inline constexpr int kArithmeticVersion = 4;
 
 }  // namespace finetune

@@ -113,9 +113,11 @@ struct LossOptions {
 
 // Returns the model's input for a batch, moved to `device`; without a mask if nothing is padded,
 // without token types if all are 0. Where the device compiles operators for shapes, the last row is
-// repeated until the batch is full: real_rows() leaves those out of the outputs.
+// repeated until the batch is full: real_rows() leaves those out of the outputs. `is_causal`:
+// tokens after a row's last label are not computed, because nothing reads them.
 [[nodiscard]] ModelInput make_model_input(const Batch& batch, c10::Device device,
-                                          const std::optional<DropoutStream>& dropout);
+                                          const std::optional<DropoutStream>& dropout,
+                                          bool is_causal = false);
 [[nodiscard]] Tensor real_rows(const Tensor& outputs, const Batch& batch);
 
 }  // namespace finetune

@@ -14,7 +14,6 @@ const TaskDescriptor& causal_lm_descriptor() {
       .pipeline = text_generation_pipeline(),
       .learns_words = true,
       .learns_next_words = true,
-      .reads_all_tokens = true,
       .pads = false,
       .logs_tokens = true,
       .reports_perplexity = true};

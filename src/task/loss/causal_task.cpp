@@ -33,8 +33,8 @@ class CausalLm final : public Task {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
     const MaskedWords words(batch, compiles_shapes(device_));
-    const WordScores scores = score_words(model_, make_model_input(batch, device_, std::nullopt),
-                                          to_device(words.positions, device_),
+    const ModelInput input = make_model_input(batch, device_, std::nullopt, /*is_causal=*/true);
+    const WordScores scores = score_words(model_, input, to_device(words.positions, device_),
                                           to_device(words.labels, device_), score_options_);
     return {.logits = {},
             .best = scores.best,

@@ -30,28 +30,42 @@ Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device 
       .to(device, type, false, true);
 }
 
-// Returns null if no row ends in padding.
-std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device device) {
+// The cells of a row from its first one on that are computed.
+int64_t length_of(const Batch& batch, int64_t row, bool is_causal) {
+  const auto begin = static_cast<size_t>(row * batch.length);
+  // Whether nothing reads the last token.
+  const auto is_unread = [&](int64_t t) {
+    const size_t cell = begin + static_cast<size_t>(t);
+    if (!batch.labels.empty() && batch.labels[cell] != kIgnoredLabel) return false;
+    return batch.attention_mask[cell] == 0 || (is_causal && !batch.labels.empty());
+  };
+  int64_t length = batch.length;
+  while (length > 1 && is_unread(length - 1)) --length;
+  return length;
+}
+
+// Returns null if no row ends in padding, and few cells are tokens that nothing reads.
+std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device device,
+                                             bool is_causal) {
+  const int64_t cells = batch.rows * batch.length;
+  const bool has_padding = batch.tokens != cells;
   // Where operators are compiled for shapes, rows stay padded: each number of tokens would be
   // another.
-  if (batch.tokens == batch.rows * batch.length || compiles_shapes(device)) return nullptr;
+  if ((!has_padding && !is_causal) || compiles_shapes(device)) return nullptr;
   std::vector<int64_t> lengths;
   int64_t tokens = 0;
+  int64_t attended = 0;
   for (int64_t row = 0; row < batch.rows; ++row) {
-    const auto begin = static_cast<size_t>(row * batch.length);
-    const auto is_padding = [&](int64_t t) {
-      const size_t cell = begin + static_cast<size_t>(t);
-      return batch.attention_mask[cell] == 0 &&
-             (batch.labels.empty() || batch.labels[cell] == kIgnoredLabel);
-    };
-    int64_t length = batch.length;
-    while (length > 1 && is_padding(length - 1)) --length;
+    const int64_t length = length_of(batch, row, is_causal);
     lengths.push_back(length);
     tokens += length;
+    const auto begin = batch.attention_mask.begin() + row * batch.length;
+    attended += std::count(begin, begin + length, uint8_t{1});
   }
-  if (tokens == batch.rows * batch.length) return nullptr;
+  constexpr int64_t kFewest = 20;  // a layout is worth it from a twentieth of the cells on
+  if (tokens == cells || (!has_padding && (cells - tokens) * kFewest < cells)) return nullptr;
   const std::shared_ptr<TokenLayout> layout = make_token_layout(lengths, batch.length, device);
-  if (tokens != batch.tokens) {
+  if (tokens != attended) {
     const Tensor mask = copy_of(batch.attention_mask, at::kByte, device, at::kBool);
     layout->mask = mask.index_select(0, layout->cells).view({1, 1, 1, tokens});
   }
@@ -91,7 +105,7 @@ Tensor to_device(const std::vector<float>& values, c10::Device device) {
 }
 
 ModelInput make_model_input(const Batch& batch, c10::Device device,
-                            const std::optional<DropoutStream>& dropout) {
+                            const std::optional<DropoutStream>& dropout, bool is_causal) {
   if (compiles_shapes(device) && batch.rows > 0 && batch.rows < batch.full_rows) {
     return make_model_input(with_full_rows(batch), device, dropout);
   }
@@ -105,7 +119,7 @@ ModelInput make_model_input(const Batch& batch, c10::Device device,
   if (std::any_of(types.begin(), types.end(), [](uint8_t type) { return type != 0; })) {
     input.token_type_ids = copy_of(types, at::kByte, device, at::kLong).view(shape);
   }
-  input.layout = layout_of(batch, device);
+  input.layout = layout_of(batch, device, is_causal);
   input.dropout = dropout;
   return input;
 }

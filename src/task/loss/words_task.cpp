@@ -41,7 +41,7 @@ class MaskedLmMetrics final : public Metrics {
 class MaskedLm final : public Task {
  public:
   MaskedLm(Model& model, c10::Device device, const LossOptions& options)
-      : model_(model), device_(device), options_(options) {}
+      : model_(model), device_(device), options_(options), is_causal_(is_causal(model.config())) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
 
@@ -55,7 +55,7 @@ class MaskedLm final : public Task {
     if (batch.targets == 0) return {Tensor()};
     const MaskedWords words(batch, compiles_shapes(device_));
     words.check_labels(model_.config().vocab_size);
-    return {words_loss(model_, make_model_input(batch, device_, pass.dropout),
+    return {words_loss(model_, make_model_input(batch, device_, pass.dropout, is_causal_),
                        to_device(words.positions, device_), to_device(words.labels, device_),
                        {.label_smoothing_factor = options_.label_smoothing_factor,
                         .gradient_scale = pass.scale(0)})};
@@ -79,6 +79,7 @@ class MaskedLm final : public Task {
   Model& model_;
   c10::Device device_;
   LossOptions options_;
+  bool is_causal_;
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ Outputs PairTask::evaluate(const Batch& batch) {
 
 Tensor PairTask::reference(const Batch& batch, bool without_adapter) {
   const c10::NoGradGuard no_grad;
-  ModelInput input = make_model_input(batch, device_, std::nullopt);
+  ModelInput input = make_model_input(batch, device_, std::nullopt, /*is_causal=*/true);
   input.without_adapter = without_adapter;
   return rows_of(batch, input).answers.view({batch.size(), batch.choices}).cpu();
 }
@@ -59,7 +59,7 @@ Tensor PairTask::log_probs_of(const Batch& batch, const std::optional<DropoutStr
 
 ModelInput PairTask::input_of(const Batch& batch,
                               const std::optional<DropoutStream>& dropout) const {
-  return make_model_input(batch, device_, drops_ ? dropout : std::nullopt);
+  return make_model_input(batch, device_, drops_ ? dropout : std::nullopt, /*is_causal=*/true);
 }
 
 void PairTask::report_faults(const Tensor& losses, const Batch& batch) {

@@ -27,7 +27,7 @@
 namespace finetune {
 namespace {
 
-constexpr char kFormula[] = "reference 1";  // changes whenever the same samples get other values
+constexpr char kFormula[] = "reference 2";  // changes whenever the same samples get other values
 constexpr char kValuesFile[] = "values.bin";
 constexpr int64_t kValuesOfSample = 2;  // one for each row of a pair
 constexpr auto kBetweenWrites = std::chrono::seconds(30);

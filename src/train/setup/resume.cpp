@@ -210,11 +210,9 @@ std::string arithmetic_difference(const Environment& then, const Environment& no
     return "an earlier finetune wrote the checkpoint, and fp16 and bf16 on a processor without "
            "16-bit instructions may end in other bits since";
   }
-  const int since = now.device == "cpu" ? 4 : 3;
-  if (then.arithmetic < since && now.arithmetic >= since && !task_of(args.task).reads_all_tokens) {
-    return "an earlier finetune wrote the checkpoint, which computed more of the last layer for "
-           "the "
-           "tokens that the loss does not read";
+  if (then.arithmetic < 4 && now.arithmetic >= 4 && !task_of(args.task).reads_all_tokens) {
+    return "an earlier finetune wrote the checkpoint, which computed more for tokens that the loss "
+           "does not read";
   }
   return "";
 }

@@ -4,6 +4,8 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "finetune/data/collate.h"
 #include "finetune/data/token_dataset.h"
 #include "finetune/task/task.h"
@@ -81,6 +83,24 @@ TEST(CausalLmTask, NoTokenSeesWhatItIsToPredict) {
   batch.input_ids[4] = 29;  // the last token, which only the one before predicts
   const Tensor after = task->evaluate(batch).best;
   EXPECT_TRUE(at::equal(before, after));
+}
+
+// The reference computes every token.
+TEST(CausalLmTask, HasTheLossAndGradientsOfAllTokensWhereSomeFollowTheLastLabel) {
+  const auto fused = tiny_decoder();
+  const auto plain = tiny_decoder({.fused = false});
+  Batch batch = clm_rows(0, 4);
+  int64_t row_end = batch.length - 1;
+  for (; row_end < std::ssize(batch.labels); row_end += batch.length) {
+    for (const int64_t back : {1, 2}) batch.labels[static_cast<size_t>(row_end - back)] = -100;
+  }
+  batch.targets = std::ranges::count_if(batch.labels, [](int64_t label) { return label >= 0; });
+  ASSERT_GT(batch.targets, 3);
+  const auto targets = batch.targets;
+  const double one = gradients_of({batch}, *make_causal_lm_task(*fused, kClmDevice, {}), targets);
+  const double all = gradients_of({batch}, *make_causal_lm_task(*plain, kClmDevice, {}), targets);
+  EXPECT_NEAR(one, all, 1e-6);
+  expect_close_gradients(*fused, *plain);
 }
 
 TEST(CausalLmTask, GivesNothingForABatchWithoutTargets) {
