@@ -382,7 +382,9 @@ std::vector<nn::Rotation> rope_rotations(const ModelConfig& config, const ModelI
   for (const auto& [layers, rope] : config.decoder.rope_parameters) {
     made.push_back(rope_rotation(rope, head_dim ? *head_dim : head_dim_of(config, layers),
                                  config.max_position_embeddings, positions,
-                                 {.tokens = lengths, .before = first}));
+                                 {.tokens = lengths,
+                                  .whole = layout != nullptr ? layout->whole_lengths : lengths,
+                                  .before = first}));
     if (rope.llama_4_scaling_beta) {
       made.back().query_scale =
           llama_4_query_scale(rope, positions, first + *std::ranges::max_element(lengths));

@@ -205,9 +205,11 @@ nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
   std::vector<Tensor> cosines;
   std::vector<Tensor> sines;
   int64_t first = 0;
-  for (const int64_t length : lengths.tokens) {
+  for (size_t i = 0; i < lengths.tokens.size(); ++i) {
+    const int64_t length = lengths.tokens[i];
+    const int64_t whole = lengths.whole.empty() ? length : lengths.whole[i];
     const nn::Rotation own =
-        rotation_of(positions.narrow(0, first, length), lengths.before + length);
+        rotation_of(positions.narrow(0, first, length), lengths.before + whole);
     cosines.push_back(own.cos);
     sines.push_back(own.sin);
     first += length;

@@ -13,10 +13,12 @@ namespace finetune {
 // Returns the number of values of a head that are rotated.
 [[nodiscard]] int64_t rotated_size(const RopeParameters& rope, int64_t head_dim);
 
-// Lengths of the consecutive sequences whose positions are rotated, and the number of tokens before
-// them in the cache.
+// Lengths of the consecutive sequences whose positions are rotated, those of the whole sequences
+// where their ends are left out (empty: the same), and the number of tokens before them in the
+// cache.
 struct SequenceLengths {
   std::vector<int64_t> tokens;
+  std::vector<int64_t> whole = {};
   int64_t before = 0;
 };
 

@@ -130,7 +130,17 @@ TEST_F(PairRows, TellOfPromptsThatAreReadTwiceOrNot) {
       R"("chosen": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "a"}], )"
       R"("rejected": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "b"}]})";
   EXPECT_EQ(read(R"({"prompt": "Who? ", )" + sides)->counts().unread_prompts, 0);
-  EXPECT_EQ(read(R"({"prompt": "When?", )" + sides)->counts().unread_prompts, 1);
+  for (const char* prompt :
+       {R"("prompt": [{"content": "Who?", "role": "user"}], )", R"("question": "Who?", )",
+        R"("system": "s", "question": "Who?", )", R"("input": ["Who?"], )"}) {
+    const auto data = read("{" + std::string(prompt) + sides);
+    EXPECT_EQ(data->counts().unread_prompts, 0) << prompt;
+    EXPECT_THAT(text(*data, 0, true), HasSubstr("a")) << prompt;
+  }
+  for (const char* prompt : {R"("prompt": "When?", )", R"("question": "When?", )",
+                             R"("prompt": [{"role": "user", "content": "When?"}], )"}) {
+    EXPECT_EQ(read("{" + std::string(prompt) + sides)->counts().unread_prompts, 1) << prompt;
+  }
   const auto twice = read(R"({"prompt": "Q: Who? A:", "chosen": "Q: Who? A: a",)"
                           R"( "rejected": "Q: Who? A: b"})");
   EXPECT_EQ(twice->counts().repeated_prompts, 1);
@@ -221,10 +231,7 @@ TEST_F(PairRows, AreRefusedWithTheirLine) {
       R"("rejected": [{"role": "assistant", "content": "b"}]})",
       R"({"prompt": "a", "chosen": " b", "rejected": " b"})",
       R"({"promt": "a", "chosen": " b", "rejected": " c"})",
-      R"({"prompt": null, "chosen": " b", "rejected": " c"})",
-      R"({"prompt": [{"role": "user", "content": "When?"}], )"
-      R"("chosen": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "a"}], )"
-      R"("rejected": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "b"}]})"};
+      R"({"prompt": null, "chosen": " b", "rejected": " c"})"};
   std::string messages;
   for (const std::string& row : bad) messages += refusal(row) + "\n";
   EXPECT_GOLDEN(messages);
@@ -269,6 +276,9 @@ TEST_F(AnswerRows, OfPairsHaveAPartnerOfTheSameSide) {
   EXPECT_EQ(partners(pair("p", "a", "b") + pair("q", "c", "d") + pair("r", "e", "f")),
             " a: e b: f c: a d: b e: c f: d");
   EXPECT_EQ(partners(pair("p", "a", "b")), " a: b b: a");
+  // Where a side is left out, too.
+  const std::string alone = R"({"prompt": "p", "chosen": " a", "rejected": ""})";
+  EXPECT_EQ(partners(alone + "\n" + pair("q", "c", "d")), " a: c c: a d: a");
 }
 
 TEST_F(AnswerRows, TakeThePromptFromAWholeConversation) {

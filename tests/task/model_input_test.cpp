@@ -41,6 +41,7 @@ TEST(ModelInput, LeavesOutWhatFollowsTheLastLabelOfACausalModelsRows) {
   const c10::Device device(c10::kCPU);
   const ModelInput causal = make_model_input(batch, device, {}, /*is_causal=*/true);
   EXPECT_THAT(causal.layout->offsets, ElementsAre(0, 2, 4));
+  EXPECT_THAT(causal.layout->whole_lengths, ElementsAre(4, 3));
   EXPECT_FALSE(causal.layout->mask.defined());
   EXPECT_THAT(make_model_input(batch, device, {}).layout->offsets, ElementsAre(0, 4, 7));
   batch.labels.assign(8, -100);

@@ -24,6 +24,9 @@ struct TokenLayout {
   Tensor starts;                 // [B + 1] int64: offsets; undefined if no kernel reads them
   Tensor starts32;               // the same in int32, for torch's operators
   Tensor mask;  // [1, 1, 1, N] bool, true where it may be attended to; undefined: all
+  // [B] tokens of the whole sequences, where their ends are left out because nothing reads them:
+  // rotations that depend on the length go by these. Empty: as offsets say.
+  std::vector<int64_t> whole_lengths = {};
 
   [[nodiscard]] int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }
   [[nodiscard]] int64_t tokens() const { return offsets.back(); }

@@ -2,6 +2,7 @@
 #include "data/samples/answer_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -54,9 +55,22 @@ bool asks(const Json& message) {
 // Whether a side is a conversation with its prompt, not an answer alone.
 bool is_whole(const Json& side) { return side.is_array() && !side.empty() && asks(side.front()); }
 
+std::string content_of(const Json& message) {
+  for (const char* name : {"content", "value"}) {
+    const auto found = message.find(name);
+    if (found != message.end())
+      return found->is_string() ? found->get<std::string>() : found->dump();
+  }
+  return "";
+}
+
+// Whether the messages of a prompt are the first ones, whatever else they say of themselves.
 bool begins_with(const Json& messages, const Json& prompt) {
   return messages.size() >= prompt.size() &&
-         std::equal(prompt.begin(), prompt.end(), messages.begin());
+         std::equal(prompt.begin(), prompt.end(), messages.begin(),
+                    [](const Json& a, const Json& b) {
+                      return role_of(a) == role_of(b) && content_of(a) == content_of(b);
+                    });
 }
 
 Json messages_from(const Json& messages, size_t first) {
@@ -72,15 +86,19 @@ Json first_messages(const Json& messages, size_t count) {
 }
 
 // Whether a message has this text, or is the end or the beginning of it.
-bool has_text(const Json& messages, const std::string& text) {
+bool has_text(const Json& messages, std::string_view text) {
   const std::string_view wanted = trimmed(text);
   return std::ranges::any_of(messages, [&](const Json& message) {
-    return std::ranges::any_of(message, [&](const Json& value) {
-      if (!value.is_string()) return false;
-      const std::string_view own = trimmed(value.get_ref<const std::string&>());
-      return !own.empty() && (own == wanted || wanted.ends_with(own) || wanted.starts_with(own));
-    });
+    const std::string content = content_of(message);
+    const std::string_view own = trimmed(content);
+    return !own.empty() && (own == wanted || wanted.ends_with(own) || wanted.starts_with(own));
   });
+}
+
+// The same of the last message of a list, or of a text.
+bool has_prompt(const Json& messages, const Json& prompt) {
+  if (prompt.is_string()) return has_text(messages, prompt.get_ref<const std::string&>());
+  return prompt.empty() || has_text(messages, content_of(prompt.back()));
 }
 
 // The number of characters' bytes that both texts begin with, as TRL's extract_prompt finds it: of
@@ -163,6 +181,16 @@ Json prompt_of(const Row& row) {
   return text_or_messages(row, "prompt");
 }
 
+// The same where the answers are whole conversations, which contain it: as far as it can be
+// compared with theirs.
+Json prompt_beside(const Row& row) {
+  if (has(row, "prompt")) return text_or_messages(row, "prompt");
+  for (const char* column : {"question", "instruction", "input"}) {
+    if (has(row, column)) return row.at(column).is_string() ? row.at(column) : Json(nullptr);
+  }
+  return messages_before(row);
+}
+
 // Puts the column `system` before a prompt of messages that has none.
 void add_system(Json& prompt, const Row& row) {
   if (!has(row, "system") || row.text("system").empty()) return;
@@ -200,18 +228,16 @@ bool repeat(const Json& prompt, std::initializer_list<const Json*> sides) {
 // Finds the prompt of conversations that contain it.
 void take_prompt(PreferencePair& pair, const Row& row) {
   const Json prompt = std::exchange(pair.prompt, nullptr);
-  if (!prompt.is_array()) {
+  const bool is_there =
+      prompt.is_array() && begins_with(pair.chosen, prompt) && begins_with(pair.rejected, prompt);
+  if (!is_there) {
     extract_prompt(pair, row);
-    pair.has_other_prompt =
-        prompt.is_string() && !has_text(pair.prompt, prompt.get_ref<const std::string&>());
+    pair.has_other_prompt = !prompt.is_null() && !has_prompt(pair.prompt, prompt);
     return;
   }
-  if (!begins_with(pair.chosen, prompt) || !begins_with(pair.rejected, prompt)) {
-    row.fail("the messages of the prompt are not those that 'chosen' and 'rejected' begin with");
-  }
+  pair.prompt = first_messages(pair.chosen, prompt.size());
   pair.chosen = messages_from(pair.chosen, prompt.size());
   pair.rejected = messages_from(pair.rejected, prompt.size());
-  pair.prompt = prompt;
 }
 
 // Answers to different questions do not compare.
@@ -259,18 +285,14 @@ void split_conversation(LabelledAnswer& answer, const Row& row) {
   }
   const Json prompt = std::exchange(answer.prompt, first_messages(messages, first));
   answer.text = messages_from(messages, first);
-  if (prompt.is_string()) {
-    answer.has_other_prompt = !has_text(answer.prompt, prompt.get_ref<const std::string&>());
-  } else if (prompt.is_array() && !begins_with(messages, prompt)) {
-    row.fail("the messages of the prompt are not those that 'completion' begins with");
-  }
+  answer.has_other_prompt = !prompt.is_null() && !has_prompt(answer.prompt, prompt);
 }
 
 LabelledAnswer labelled_answer_of(const Row& row) {
   LabelledAnswer answer{.prompt = nullptr, .text = nullptr, .is_desirable = label_of(row)};
   if (has(row, "completion")) {
-    answer.prompt = prompt_of(row);
     answer.text = text_or_messages(row, "completion");
+    answer.prompt = is_whole(answer.text) ? prompt_beside(row) : prompt_of(row);
     if (is_whole(answer.text)) {
       split_conversation(answer, row);
     } else if (answer.prompt.is_null()) {
@@ -304,15 +326,17 @@ LabelledAnswer labelled_answer_of(const Row& row) {
 }  // namespace
 
 PreferencePair preference_pair_of(const Row& row) {
-  PreferencePair pair{.prompt = prompt_of(row),
+  PreferencePair pair{.prompt = nullptr,
                       .chosen = text_or_messages(row, "chosen"),
                       .rejected = text_or_messages(row, "rejected")};
+  const bool has_prompts = is_whole(pair.chosen) && is_whole(pair.rejected);
+  pair.prompt = has_prompts ? prompt_beside(row) : prompt_of(row);
   const bool is_text = pair.chosen.is_string() && pair.rejected.is_string();
   if (!is_text || pair.prompt.is_array()) {
     pair.chosen = as_messages(std::move(pair.chosen));
     pair.rejected = as_messages(std::move(pair.rejected));
   }
-  if (is_whole(pair.chosen) && is_whole(pair.rejected)) {
+  if (has_prompts) {
     take_prompt(pair, row);
   } else if (pair.prompt.is_null()) {
     if (is_text) check_prompt_column(row);
@@ -360,8 +384,12 @@ std::string unread_texts(const Row& row) {
   const auto is_text = [&](const char* column) {
     return has(row, column) && row.at(column).is_string();
   };
-  const bool is_implicit = !has(row, "prompt") && messages_before(row).is_null() &&
-                           ((is_text("chosen") && is_text("rejected")) || is_text("completion"));
+  constexpr std::array kPrompts = {"prompt",   "conversations", "messages",
+                                   "question", "instruction",   "input"};
+  const bool is_named =
+      std::ranges::any_of(kPrompts, [&](const char* column) { return has(row, column); });
+  const bool is_implicit =
+      !is_named && ((is_text("chosen") && is_text("rejected")) || is_text("completion"));
   if (!is_implicit) return "";
   Json unread = Json::object();
   for (const auto& [name, value] : row.columns().items()) {

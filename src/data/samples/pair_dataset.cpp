@@ -232,16 +232,27 @@ void add_mismatched(TokenContent& content, const Example& prompt, const Example&
 
 // Returns for each of the samples, given by their flags, the one whose answer does not belong to
 // its prompt.
-std::vector<size_t> partners_of(const std::vector<int32_t>& flags) {
+std::vector<size_t> partners_of(const std::vector<int64_t>& indices,
+                                const std::vector<int32_t>& flags) {
   const auto before = [&](size_t i) { return i == 0 ? flags.size() - 1 : i - 1; };
+  // The sides of a pair are neighbours in all samples, the chosen one first.
+  const auto pair_of = [&](size_t i) {
+    return (flags[i] & kOfPair) == 0 ? -1 : indices[i] - ((flags[i] & kDesirable) != 0 ? 0 : 1);
+  };
+  const auto is_own_pair = [&](size_t a, size_t b) {
+    return pair_of(a) >= 0 && pair_of(a) == pair_of(b);
+  };
   const auto is_other_side = [&](size_t a, size_t b) {
     return (flags[a] & flags[b] & kOfPair) != 0 && ((flags[a] ^ flags[b]) & kDesirable) != 0;
   };
   std::vector<size_t> partners;
   for (size_t i = 0; i < flags.size(); ++i) {
-    const size_t last = before(i);
-    const bool is_past = is_other_side(i, last) && !is_other_side(i, before(last));
-    partners.push_back(is_past && before(last) != i ? before(last) : last);
+    size_t partner = before(i);
+    if (is_own_pair(i, partner)) partner = before(partner);
+    if (is_other_side(i, partner) && is_own_pair(partner, before(partner))) {
+      partner = before(partner);
+    }
+    partners.push_back(is_own_pair(i, partner) ? before(i) : partner);
   }
   return partners;
 }
@@ -371,7 +382,7 @@ std::shared_ptr<const AnswerDataset> build_answer_dataset(const std::vector<std:
     classes.push_back((flags & kDesirable) != 0 ? 1 : 0);
   }
   if (kept.empty()) fail_without_pairs(options, counts);
-  const std::vector<size_t> partners = partners_of(kept_flags);
+  const std::vector<size_t> partners = partners_of(kept, kept_flags);
   TokenContent content;
   content.choices = 2;
   for (size_t i = 0; i < kept.size(); ++i) {

@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include "finetune/base/error.h"
 #include "kernels/cpu/loops/philox.h"
 #include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/operations.h"
@@ -165,7 +166,8 @@ int64_t rows_of_tile(const Attention& inputs, int64_t tokens) {
 
 // The memory of one thread.
 struct Scratch {
-  int64_t rows;  // rows of each head of a tile
+  int64_t rows;  // rows of each head of a tile, at most
+  int64_t keys;  // keys of a tile, at most
   Tensor scores, gradient, row, query, context_gradient;
   Tensor query_gradient, key_gradient, value_gradient;
 
@@ -176,7 +178,7 @@ struct Scratch {
     const bool gathers = group > 1 || inputs.query.scalar_type() != at::kFloat;
     const int64_t window = inputs.rule.window;
     const int64_t seen = inputs.rule.causal ? window : 2 * window;
-    const int64_t keys = window == 0 ? tokens : std::min(tokens, seen + rows);
+    keys = window == 0 ? tokens : std::min(tokens, seen + rows);
     const auto options = inputs.query.options().dtype(at::kFloat);
     const int64_t size = inputs.head_size();
     scores = at::empty({group * rows * keys}, options);
@@ -191,6 +193,7 @@ struct Scratch {
   }
   // The first rows of this memory, one after the other.
   [[nodiscard]] static Matrix matrix(const Tensor& memory, int64_t rows, int64_t columns) {
+    FT_CHECK(rows * columns <= memory.numel(), "a tile fits its memory");
     return {memory.mutable_data_ptr<float>(), rows, columns, columns, 1};
   }
 };
@@ -251,13 +254,16 @@ template <typename Function>
 void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch& scratch,
                    const Function& function) {
   const int64_t group = group_of(inputs);
-  for (int64_t first = 0; first < task.queries; first += scratch.rows) {
-    const int64_t rows = std::min(scratch.rows, task.queries - first);
+  for (int64_t first = 0; first < task.queries;) {
+    int64_t rows = std::min(scratch.rows, task.queries - first);
+    // With a window, those of queries that are far apart are more than those of neighbours.
+    while (rows > 1 && keys_of_rows(inputs, task, first, rows).count > scratch.keys) --rows;
     function(TilePosition{.first_head = task.key_head * group,
                           .heads = group,
                           .first_query = first,
                           .rows = rows,
                           .keys = keys_of_rows(inputs, task, first, rows)});
+    first += rows;
   }
 }
 

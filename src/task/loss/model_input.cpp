@@ -53,11 +53,13 @@ std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device dev
   // another.
   if ((!has_padding && !is_causal) || compiles_shapes(device)) return nullptr;
   std::vector<int64_t> lengths;
+  std::vector<int64_t> whole_lengths;
   int64_t tokens = 0;
   int64_t attended = 0;
   for (int64_t row = 0; row < batch.rows; ++row) {
     const int64_t length = length_of(batch, row, is_causal);
     lengths.push_back(length);
+    whole_lengths.push_back(is_causal ? length_of(batch, row, false) : length);
     tokens += length;
     const auto begin = batch.attention_mask.begin() + row * batch.length;
     attended += std::count(begin, begin + length, uint8_t{1});
@@ -65,6 +67,7 @@ std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device dev
   constexpr int64_t kFewest = 20;  // a layout is worth it from a twentieth of the cells on
   if (tokens == cells || (!has_padding && (cells - tokens) * kFewest < cells)) return nullptr;
   const std::shared_ptr<TokenLayout> layout = make_token_layout(lengths, batch.length, device);
+  layout->whole_lengths = std::move(whole_lengths);
   if (tokens != attended) {
     const Tensor mask = copy_of(batch.attention_mask, at::kByte, device, at::kBool);
     layout->mask = mask.index_select(0, layout->cells).view({1, 1, 1, tokens});
