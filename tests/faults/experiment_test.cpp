@@ -66,9 +66,9 @@ std::vector<Change> changes_of(const FaultRun& run) {
   }
   std::vector<Change> changes = {
       {{"--seed", "7"}, {"seed is 7", "began with 42"}},
-      {{"--data_seed", "7"}, {"data_seed is 7", "began with null"}},
+      {{"--data_seed", "7"}, {"data_seed is 7", "began without it"}},
       {{"--max_seq_length", "8"}, {"max_seq_length is 8", "began with"}},
-      {{"--max_train_samples", "5"}, {"max_train_samples is 5", "began with null"}},
+      {{"--max_train_samples", "5"}, {"max_train_samples is 5", "began without it"}},
       {{"--config_overrides", "num_hidden_layers=2"}, {"config_overrides is", "began with"}},
       {{"--train_file", longer}, {"content hash"}},
       {{"--train_file", changed}, {"content hash"}},
@@ -76,7 +76,7 @@ std::vector<Change> changes_of(const FaultRun& run) {
       {{"--tokenizer_name", tokenizer}, {"vocab_size was 62", "is now 63"}}};
   const std::vector<Change> of_task =
       has_pairs
-          ? std::vector<Change>{{{"--beta", "0.5"}, {"beta is 0.5", "began with null"}},
+          ? std::vector<Change>{{{"--beta", "0.5"}, {"beta is 0.5", "began without it"}},
                                 {{"--loss_type", "hinge"}, {"loss_type is hinge", "began with"}},
                                 {{"--disable_dropout", "false"}, {"disable_dropout is false"}},
                                 {{"--model_type", "gemma"}, {"is gemma", "began with llama"}}}
