@@ -14,6 +14,7 @@ namespace finetune::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PreferenceRun : public AnswerRun {
  public:
@@ -229,6 +230,33 @@ TEST(Preference, RefusesAnotherStartingModel) {
   const ProcessResult other = run.train({"--model_name_or_path", model});
   EXPECT_EQ(other.code, 2) << other.err;
   EXPECT_THAT(other.err, HasSubstr("content hash"));
+}
+
+TEST(Preference, RefusesAnotherStartingAdapterByNameAndComputesNothing) {
+  const PreferenceRun adapter(PreferenceRun::adapter());
+  ASSERT_EQ(adapter.train().code, 0);
+  TinyRun::Keys keys = PreferenceRun::adapter();
+  keys["adapter_name_or_path"] = adapter.out();
+  const PreferenceRun run(keys);
+  run.train_until(4);
+  const std::string other = run.folder() / "other";
+  std::filesystem::copy(adapter.out(), other, std::filesystem::copy_options::recursive);
+  const std::string same = read_file(other + "/adapter_model.safetensors");
+  std::string weights = same;
+  weights[weights.size() - 3] = static_cast<char>(weights[weights.size() - 3] ^ 1);
+  write_file(other + "/adapter_model.safetensors", weights);
+  const ProcessResult result = run.train({"--adapter_name_or_path", other});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("adapter_name_or_path '" + adapter.out() + "'"));
+  EXPECT_THAT(result.err, HasSubstr("adapter_name_or_path '" + other + "' now"));
+  EXPECT_THAT(result.err, Not(HasSubstr("are computed, once")));
+  write_file(other + "/adapter_model.safetensors", same);
+  const ProcessResult taken = run.train({"--adapter_name_or_path", other, "--stop_at_step", "6"});
+  EXPECT_EQ(taken.code, 75) << taken.err;
+  run.remove_reference();
+  const ProcessResult gone = run.train({"--adapter_name_or_path", other + "-gone"});
+  EXPECT_EQ(gone.code, 2) << gone.err;
+  EXPECT_THAT(gone.err, Not(HasSubstr("are computed, once")));
 }
 
 TEST(Preference, ResumesWithoutTheStartingModelWhereTheReferenceIsKept) {

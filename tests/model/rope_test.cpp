@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 namespace finetune {
 namespace {
@@ -25,6 +26,28 @@ TEST(Rope, LongRopeTakesTheLongFactorsBehindTheOriginalLengthOnly) {
   EXPECT_NEAR(angle_of_position_1(7), 1.0, 1e-6);
   EXPECT_NEAR(angle_of_position_1(8), 1.0, 1e-6);
   EXPECT_NEAR(angle_of_position_1(9), 0.5, 1e-6);
+}
+
+// Of a row whose end is left out, and one that is whole.
+TEST(Rope, LongRopeGoesByTheLengthOfTheWholeRow) {
+  RopeParameters rope;
+  rope.rope_type = "longrope";
+  rope.short_factor = {1.0, 1.0};
+  rope.long_factor = {2.0, 2.0};
+  rope.original_max_position_embeddings = 8;
+  const Tensor positions = at::arange(6, at::kLong).remainder(3);
+  const auto angles = [&](const SequenceLengths& lengths) {
+    const nn::Rotation rotation = rope_rotation(rope, 4, 16, positions, lengths);
+    const auto angle = [&](int64_t token) {
+      return std::atan2(rotation.sin[token][0].item<double>(),
+                        rotation.cos[token][0].item<double>());
+    };
+    return std::pair(angle(1), angle(4));
+  };
+  const auto [cut, whole] = angles({.tokens = {3, 3}, .whole = {9, 3}});
+  EXPECT_NEAR(cut, 0.5, 1e-6);
+  EXPECT_NEAR(whole, 1.0, 1e-6);
+  EXPECT_EQ(angles({.tokens = {3, 3}}), std::pair(whole, whole));
 }
 
 }  // namespace

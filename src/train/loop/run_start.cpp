@@ -91,14 +91,33 @@ void RunStart::take_inputs() {
   state.environment = run_.environment();
 }
 
+namespace {
+
+// The names of the model and the adapter that a run with these keys starts from.
+std::string start_names(const nlohmann::ordered_json& keys) {
+  std::string names;
+  for (const char* key : {"model_name_or_path", "adapter_name_or_path"}) {
+    const auto found = keys.find(key);
+    if (found == keys.end() || !found->is_string()) continue;
+    names +=
+        (names.empty() ? "" : ", ") + std::string(key) + " '" + found->get<std::string>() + "'";
+  }
+  return names.empty() ? "no names" : names;
+}
+
+}  // namespace
+
 void RunStart::resume_own(const std::string& folder) {
   RunState& state = run_.state;
   const RunState saved = state;
   const bool compares_evaluations =
       run_.args.load_best_model_at_end || run_.args.early_stopping_patience;
-  check_identity(saved.identity, run_.parts.identity,
-                 {.folder = folder, .compares_evaluations = compares_evaluations},
-                 [&] { return explain_other_data(run_.config, saved); });
+  check_identity(
+      saved.identity, run_.parts.identity,
+      {.folder = folder,
+       .compares_evaluations = compares_evaluations,
+       .starts = start_names(saved.config) + " then, " + start_names(to_json(run_.args)) + " now"},
+      [&] { return explain_other_data(run_.config, saved); });
   const BatchSplit asked = resumed_split(run_.config, saved, run_.world().size());
   memory_.take_saved_split(saved, asked);
   run_.prepare(asked);

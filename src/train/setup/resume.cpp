@@ -108,7 +108,8 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present, const 
     refuse(
         "the weights that the loss compares with (model_name_or_path and adapter_name_or_path, "
         "or the guide's) are not those that " +
-        checkpoint + " began with: " + saved.guides + " then, " + present.guides + " now" + advice);
+        checkpoint + " began with: " + saved.guides + " then, " + present.guides + " now" +
+        (run.starts.empty() ? "" : " (" + run.starts + ")") + advice);
   }
   if (saved.data != present.data) {
     const std::string why = explain_data ? explain_data() : "";

@@ -15,6 +15,7 @@ struct FoundRun {
   std::string folder;  // of a checkpoint or a finished model
   std::string way_out = "choose another output_dir, or start over with --restart";
   bool compares_evaluations = false;  // later ones with earlier ones, to choose the best model
+  std::string starts = {};  // names of the models that it began with, then and now; empty: unknown
 };
 
 // Throws Error(kConfig) naming both values where data, tokenizer or model are not those that the
