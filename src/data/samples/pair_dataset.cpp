@@ -324,8 +324,10 @@ std::shared_ptr<const PairDataset> build_pair_dataset(const std::vector<std::str
                                                       const PairOptions& options) {
   FT_CHECK(options.renderer != nullptr, "conversations need a renderer");
   check_max_samples(options);
+  std::string unread_columns;
   if (!options.skip_bad_rows) {
     const Row first = first_row(files, options);
+    unread_columns = unread_texts(first);
     for (const char* side : {"chosen", "rejected"}) {
       if (first.find(side)) continue;
       const bool is_unpaired = first.find("completion") && first.find("label");
@@ -346,7 +348,7 @@ std::shared_ptr<const PairDataset> build_pair_dataset(const std::vector<std::str
                      .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
                     options));
   if (data->size() == 0) fail_without_pairs(options, data->counts());
-  if (!options.skip_bad_rows) data->set_unread_columns(unread_texts(first_row(files, options)));
+  data->set_unread_columns(std::move(unread_columns));
   if (const int64_t first = data->first_differing(); first > 0) {
     PairOptions quiet = options;
     quiet.progress = {};

@@ -392,8 +392,7 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
 template <typename Function>
 void for_each_task(const Attention& inputs, bool backward, const Function& function) {
   at::parallel_for(0, inputs.samples() * inputs.key_heads(), 1, [&](int64_t begin, int64_t end) {
-    // New threads start with autograd's dispatch, which costs more than a small
-    // product.
+    // New threads start with autograd's dispatch, which costs more than a small product.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Scratch scratch(inputs, backward);
     for (int64_t index = begin; index < end; ++index) function(make_task(inputs, index), scratch);

@@ -40,7 +40,7 @@ Outputs PairTask::evaluate(const Batch& batch) {
 
 Tensor PairTask::reference(const Batch& batch, bool without_adapter) {
   const c10::NoGradGuard no_grad;
-  ModelInput input = make_model_input(batch, device_, std::nullopt, /*is_causal=*/true);
+  ModelInput input = input_of(batch, std::nullopt);
   input.without_adapter = without_adapter;
   return rows_of(batch, input).answers.view({batch.size(), batch.choices}).cpu();
 }
