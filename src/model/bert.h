@@ -44,9 +44,10 @@ class BertLayer {
             const BertOptions& options);
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
-    nn::Projections all = {.value = value_(x, p),
-                           .key = key_(x, p),
-                           .query = query_(nn::query_tokens(x, attention_, p), p)};
+    const nn::Linear::SharedInput shared(x, {&value_, &key_, &query_}, p);
+    nn::Projections all = {.value = value_(x, shared, p),
+                           .key = key_(x, shared, p),
+                           .query = query_(nn::query_tokens(x, attention_, p), shared, p)};
     if (rotates_) all = rotated(std::move(all), p);
     return post_norm_(attend(std::move(all), attention_, p), x, p);
   }

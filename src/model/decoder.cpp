@@ -194,9 +194,11 @@ void DecoderAttention::make_norms(const nn::Scope& scope, const DecoderOptions& 
 nn::Projections DecoderAttention::project(const nn::Value& x, std::optional<nn::Value>& gate,
                                           nn::Pass& p) const {
   if (query_key_value_) return (*query_key_value_)(x, p);
-  nn::Projections all = {.value = value_ ? (*value_)(x, p) : nn::Value(),
-                         .key = key_ ? (*key_)(x, p) : nn::Value(),
-                         .query = (*query_)(nn::query_tokens(x, attention_, p), p)};
+  const nn::Linear::SharedInput shared(
+      x, {value_ ? &*value_ : nullptr, key_ ? &*key_ : nullptr, &*query_}, p);
+  nn::Projections all = {.value = value_ ? (*value_)(x, shared, p) : nn::Value(),
+                         .key = key_ ? (*key_)(x, shared, p) : nn::Value(),
+                         .query = (*query_)(nn::query_tokens(x, attention_, p), shared, p)};
   if (!value_) all.value = all.key;
   if (!is_gated_) return all;
   const int64_t queries = all.query.tensor.size(-1) / 2;

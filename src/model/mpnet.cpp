@@ -63,7 +63,9 @@ class MpnetLayer {
             post_norm_options(config, layer)) {}
 
   nn::Value operator()(const nn::Value& x, const nn::DistanceRows& table, nn::Pass& p) const {
-    nn::Projections all = {.value = value_(x, p), .key = key_(x, p), .query = query_(x, p)};
+    const nn::Linear::SharedInput shared(x, {&value_, &key_, &query_}, p);
+    nn::Projections all = {
+        .value = value_(x, shared, p), .key = key_(x, shared, p), .query = query_(x, shared, p)};
     return post_norm_(nn::attend(std::move(all), {.key = {}, .query = {}, .bias = table.rows},
                                  table.distances, options_, p),
                       x, p);

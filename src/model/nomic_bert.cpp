@@ -57,9 +57,10 @@ class NomicBertLayer {
   }
 
   [[nodiscard]] nn::Value attend(const nn::Value& x, nn::Pass& p) const {
-    nn::Projections all = {.value = value_(x, p),
-                           .key = key_(x, p),
-                           .query = query_(nn::query_tokens(x, attention_, p), p)};
+    const nn::Linear::SharedInput shared(x, {&value_, &key_, &query_}, p);
+    nn::Projections all = {.value = value_(x, shared, p),
+                           .key = key_(x, shared, p),
+                           .query = query_(nn::query_tokens(x, attention_, p), shared, p)};
     const int64_t head_size = all.query.tensor.size(-1) / attention_.heads;
     all = nn::rope(std::move(all), head_size, p.options().rotations.front(), p);
     return output_(nn::attend(std::move(all), attention_, p), p);

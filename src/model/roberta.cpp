@@ -90,10 +90,11 @@ class PreNormLayer {
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
     const nn::Value n = nn::to_precision(attention_norm_(x, p), p);
+    const nn::Linear::SharedInput shared(n, {&value_, &key_, &query_}, p);
     nn::Value attended =
-        output_(nn::attend({.value = value_(n, p),
-                            .key = key_(n, p),
-                            .query = query_(nn::query_tokens(n, attention_, p), p)},
+        output_(nn::attend({.value = value_(n, shared, p),
+                            .key = key_(n, shared, p),
+                            .query = query_(nn::query_tokens(n, attention_, p), shared, p)},
                            attention_, p),
                 p);
     attended = nn::dropout(std::move(attended),

@@ -121,7 +121,9 @@ DistanceProjections DisentangledAttention::project(const Value& table, Pass& p) 
 }
 
 Value DisentangledAttention::operator()(const Value& x, const DistanceRows& table, Pass& p) const {
-  Projections tokens = {.value = value_(x, p), .key = key_(x, p), .query = query_(x, p)};
+  const Linear::SharedInput shared(x, {&value_, &key_, &query_}, p);
+  Projections tokens = {
+      .value = value_(x, shared, p), .key = key_(x, shared, p), .query = query_(x, shared, p)};
   DistanceProjections distances = project(table.rows, p);
   return attend(std::move(tokens), std::move(distances), table.distances, options_, p);
 }

@@ -99,8 +99,9 @@ Value GatedFeedForward::operator()(Value x, Pass& p) const {
     gate = std::move(parts[0]);
     up = std::move(parts[1]);
   } else {
-    gate = (*gate_)(x, p);
-    up = (*up_)(std::move(x), p);
+    const Linear::SharedInput shared(x, {&*gate_, &*up_}, p);
+    gate = (*gate_)(x, shared, p);
+    up = (*up_)(std::move(x), shared, p);
   }
   if (deviations_) gate = gaussian_top_k(std::move(gate), *deviations_, p);
   Value product = gated(std::move(gate), std::move(up), activation_, p);

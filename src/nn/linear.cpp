@@ -153,21 +153,17 @@ void give_input(const Matrix& matrix, const Tensor& dy, at::IntArrayRef shape, c
   }
 }
 
-// Adds s drop(x) A^T B^T to y. Returns s drop(x) A^T [N, r].
-Tensor add_adapter(const Matrix& matrix, const Tensor& x, const Tensor& y, Pass& p) {
+// s drop(x) A^T [N, r]
+Tensor low_product(const Matrix& matrix, const Tensor& x, const Pass& p) {
   const LoraTerm& lora = *matrix.lora;
-  const Precision precision = p.options().precision;
   const Tensor a = p.factor(lora.a);
   if (kernels::has_adapter_products(x, a)) {
-    const Tensor low = kernels::fused_adapter_product(rows_of(x), a, lora.scale,
-                                                      row_dropout(x, matrix.dropout(), p));
-    product_into(precision, rows_of(y), low, p.factor(lora.b).t(), 1.0);
-    return low;
+    return kernels::fused_adapter_products(rows_of(x),
+                                           {{a, lora.scale, row_dropout(x, matrix.dropout(), p)}})
+        .front();
   }
   const Tensor dropped = masked(x, matrix.dropout(), p);
-  const Tensor low = linear_in(precision, rows_of(dropped), a, Tensor()).mul_(lora.scale);
-  product_into(precision, rows_of(y), low, p.factor(lora.b).t(), 1.0);
-  return low;
+  return linear_in(p.options().precision, rows_of(dropped), a, Tensor()).mul_(lora.scale);
 }
 
 // s dy B [N, r]
@@ -275,8 +271,8 @@ Int8Matrix int8_matrix_of(const Weight& weight, const Pass& p) {
   return {.codes = part(0, &Int8Matrix::codes), .scales = part(1, &Int8Matrix::scales)};
 }
 
-// y = x W^T + b, and of an adapter y += s drop(x) A^T B^T.
-Value product_with(Matrix matrix, const Weight& bias, Value x, Pass& p) {
+// y = x W^T + b, and of an adapter y += s drop(x) A^T B^T. `low`: s drop(x) A^T, where it is there.
+Value product_with(Matrix matrix, const Weight& bias, Value x, Pass& p, Tensor low = {}) {
   if (p.options().without_adapter) matrix.lora.reset();
   if (p.is_plain()) return plain_product(matrix, bias, x, p);
   if (p.options().int8_products && !matrix.is_transposed && has_int8_codes(matrix.weight.sizes())) {
@@ -300,7 +296,10 @@ Value product_with(Matrix matrix, const Weight& bias, Value x, Pass& p) {
           .view(sizes)
           .detach(),
       p.trains(bias) || product.keeps_input() || x.slot);
-  if (lora) product.low = add_adapter(matrix, x.tensor, y.tensor, p);
+  if (lora) {
+    product.low = low.defined() ? std::move(low) : low_product(matrix, x.tensor, p);
+    product_into(p.options().precision, rows_of(y.tensor), product.low, p.factor(lora->b).t(), 1.0);
+  }
   if (matrix.is_dora()) {
     const bool keeps = y.slot && p.trains(lora->magnitude);
     product.unscaled = scale_by_magnitude(matrix, bias, keeps, y.tensor, p);
@@ -332,8 +331,35 @@ Linear::Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bia
   lora_ = scope.lora(inputs, outputs);
 }
 
+Linear::SharedInput::SharedInput(const Value& x, std::initializer_list<const Linear*> layers,
+                                 const Pass& p)
+    : x_(x.tensor.unsafeGetTensorImpl()) {
+  if (p.is_plain() || p.options().without_adapter) return;
+  std::vector<kernels::AdapterFactor> adapters;
+  for (const Linear* layer : layers) {
+    if (layer == nullptr || !layer->lora_) continue;
+    const Matrix matrix{.weight = layer->weight_, .lora = layer->lora_};
+    const Tensor a = p.factor(matrix.lora->a);
+    if (!kernels::has_adapter_products(x.tensor, a)) continue;
+    layers_.push_back(layer);
+    adapters.push_back({a, matrix.lora->scale, row_dropout(x.tensor, matrix.dropout(), p)});
+  }
+  if (!adapters.empty()) products_ = kernels::fused_adapter_products(rows_of(x.tensor), adapters);
+}
+
+Tensor Linear::SharedInput::low_product(const Linear& layer, const Value& x) const {
+  const auto found = std::ranges::find(layers_, &layer);
+  const bool is_there = found != layers_.end() && x.tensor.unsafeGetTensorImpl() == x_;
+  return is_there ? products_[static_cast<size_t>(found - layers_.begin())] : Tensor();
+}
+
 Value Linear::operator()(Value x, Pass& p) const {
   return product_with({.weight = weight_, .lora = lora_}, bias_, std::move(x), p);
+}
+
+Value Linear::operator()(Value x, const SharedInput& shared, Pass& p) const {
+  const Tensor low = shared.low_product(*this, x);
+  return product_with({.weight = weight_, .lora = lora_}, bias_, std::move(x), p, low);
 }
 
 Value Linear::again(Value x, Pass& p) const {

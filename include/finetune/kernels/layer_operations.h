@@ -66,9 +66,15 @@ struct RowDropout {
 // have kernels on their device; where they have none, dropout and products are operations of their
 // own.
 [[nodiscard]] bool has_adapter_products(const Tensor& x, const Tensor& a);
-// scale drop(x) A^T [N, r]
-[[nodiscard]] Tensor fused_adapter_product(const Tensor& x, const Tensor& a, double scale,
-                                           const RowDropout& dropout);
+// What an adapter multiplies its input with.
+struct AdapterFactor {
+  Tensor a;  // [r, in]
+  double scale = 1.0;
+  RowDropout dropout = {};
+};
+// scale drop(x) A^T [N, r] of each adapter, of layers that read the same x.
+[[nodiscard]] std::vector<Tensor> fused_adapter_products(
+    const Tensor& x, const std::vector<AdapterFactor>& adapters);
 // of_input += drop'(low A), or of_input = it (`adds` false), for the gradient `low` [N, r] of the
 // product. Returns the gradient of A as partial sums [P, r * in]. `of_input`, which may be x or
 // undefined, is of the type of x.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <vector>
 
 #include "finetune/nn/pass.h"
 #include "finetune/nn/scope.h"
@@ -29,10 +31,26 @@ struct LinearNames {
 // class, TransposedLinear and Embedding know of adapters.
 class Linear {
  public:
+  // What layers that read the same x compute of it together: s drop(x) A^T of their adapters, by
+  // one launch on a device that has a kernel for it; elsewhere nothing.
+  class SharedInput {
+   public:
+    SharedInput(const Value& x, std::initializer_list<const Linear*> layers, const Pass& p);
+
+   private:
+    friend class Linear;
+    [[nodiscard]] Tensor low_product(const Linear& layer, const Value& x) const;
+    std::vector<const Linear*> layers_;
+    std::vector<Tensor> products_;  // of each
+    const c10::TensorImpl* x_;
+  };
+
   Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true,
          const LinearNames& names = {});
 
   Value operator()(Value x, Pass& p) const;
+  // The same bits; takes what is there in `shared` if x is the input that it is of.
+  Value operator()(Value x, const SharedInput& shared, Pass& p) const;
   // The same of a table [R, in] that all samples share: so is the dropout of its rows.
   [[nodiscard]] Value of_table(Value x, Pass& p) const;
   // of_table() in a pass that has already called operator(). The backward function of operator()

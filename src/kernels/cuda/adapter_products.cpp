@@ -13,10 +13,10 @@ bool has_adapter_kernel(const Tensor& x, const Tensor& a) {
          x.scalar_type() == a.scalar_type();
 }
 
-int adapter_variant(const AdapterArguments& arguments) {
-  const int variant = arguments.rank <= 8 ? 0 : 1;
-  const bool is_exact = arguments.rank == 8 << variant && arguments.is_aligned != 0;
-  return is_exact ? variant + kAdapterVariants : variant;
+// `rank`: the largest; `is_exact`: of all adapters, and their rows are aligned.
+int adapter_variant(int rank, bool is_exact) {
+  const int variant = rank <= 8 ? 0 : 1;
+  return is_exact && rank == 8 << variant ? variant + kAdapterVariants : variant;
 }
 
 AdapterArguments adapter_arguments(const Tensor& x, const Tensor& a, const RowDropout& dropout,
@@ -40,15 +40,35 @@ AdapterArguments adapter_arguments(const Tensor& x, const Tensor& a, const RowDr
           .dropout = dropout_arguments(numbers, dropout.rows_of_sample, dropout.layout, launch)};
 }
 
-Tensor adapter_product(const Tensor& x, const Tensor& a, double scale, const RowDropout& dropout) {
-  const Tensor low = at::empty({x.size(0), a.size(0)}, x.options());
+// Of as many adapters as one launch takes.
+void multiply_at_once(const Tensor& x, const AdapterFactor* first, size_t count,
+                      std::vector<Tensor>& low) {
   Launch launch(x);
-  AdapterArguments arguments = adapter_arguments(x, a, dropout, launch);
-  arguments.low = launch.writes(low);
-  arguments.scale = static_cast<float>(scale);
+  AdaptersArguments arguments = {};
+  int rank = 0;
+  bool is_exact = true;
+  for (size_t i = 0; i < count; ++i) {
+    const AdapterFactor& adapter = first[i];
+    AdapterArguments& own = arguments.of[i];
+    own = adapter_arguments(x, adapter.a, adapter.dropout, launch);
+    low.push_back(at::empty({x.size(0), adapter.a.size(0)}, x.options()));
+    own.low = launch.writes(low.back());
+    own.scale = static_cast<float>(adapter.scale);
+    is_exact = is_exact && own.is_aligned != 0 && own.rank == arguments.of[0].rank;
+    rank = std::max(rank, own.rank);
+  }
   constexpr int64_t kRows = int64_t{kThreads} / kWarp * kAdapterRows;  // of a block
-  launch.run<kernel::adapter_product>(value_type_of(x), adapter_variant(arguments),
-                                      {.x = (x.size(0) + kRows - 1) / kRows}, arguments);
+  launch.run<kernel::adapter_product>(
+      value_type_of(x), adapter_variant(rank, is_exact),
+      {.x = (x.size(0) + kRows - 1) / kRows, .y = static_cast<int64_t>(count)}, arguments);
+}
+
+std::vector<Tensor> adapter_products(const Tensor& x, const std::vector<AdapterFactor>& adapters) {
+  std::vector<Tensor> low;
+  for (size_t done = 0; done < adapters.size(); done = low.size()) {
+    const size_t count = std::min<size_t>(adapters.size() - done, kMostAdaptersAtOnce);
+    multiply_at_once(x, &adapters[done], count, low);
+  }
   return low;
 }
 
@@ -75,7 +95,7 @@ Tensor adapter_backward(const Tensor& of_input, bool adds, const Tensor& x, cons
   arguments.adds = static_cast<int>(adds);
   arguments.is_aligned = is_aligned(columns, {x, a, of_input, parts});
   launch.run<kernel::adapter_backward>(
-      value_type_of(x), adapter_variant(arguments),
+      value_type_of(x), adapter_variant(arguments.rank, arguments.is_aligned != 0),
       {.x = blocks,
        .y = (columns + int64_t{2} * kWarp - 1) / (int64_t{2} * kWarp),
        .threads = kAdapterWarps * kWarp},
@@ -86,6 +106,6 @@ Tensor adapter_backward(const Tensor& of_input, bool adds, const Tensor& x, cons
 }  // namespace
 
 const AdapterProducts kAdapterProducts = {
-    .serves = has_adapter_kernel, .product = adapter_product, .backward = adapter_backward};
+    .serves = has_adapter_kernel, .products = adapter_products, .backward = adapter_backward};
 
 }  // namespace finetune::kernels::cuda

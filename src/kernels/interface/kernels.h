@@ -35,7 +35,7 @@ namespace finetune::kernels {
 // The products of layer_operations.h of the same names, by a device's own kernels.
 struct AdapterProducts {
   bool (&serves)(const Tensor& x, const Tensor& a);
-  decltype(fused_adapter_product)& product;
+  decltype(fused_adapter_products)& products;
   decltype(fused_adapter_backward)& backward;
 };
 

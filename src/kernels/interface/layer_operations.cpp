@@ -166,10 +166,13 @@ bool has_adapter_products(const Tensor& x, const Tensor& a) {
   return products != nullptr && products->serves(x, a);
 }
 
-Tensor fused_adapter_product(const Tensor& x, const Tensor& a, double scale,
-                             const RowDropout& dropout) {
-  FT_CHECK(has_adapter_products(x, a) && x.size(1) == a.size(1), "kernels of an adapter");
-  return kernels_for(x).adapter_products->product(x, a, scale, dropout);
+std::vector<Tensor> fused_adapter_products(const Tensor& x,
+                                           const std::vector<AdapterFactor>& adapters) {
+  for (const AdapterFactor& adapter : adapters) {
+    FT_CHECK(has_adapter_products(x, adapter.a) && x.size(1) == adapter.a.size(1),
+             "kernels of an adapter");
+  }
+  return kernels_for(x).adapter_products->products(x, adapters);
 }
 
 Tensor fused_adapter_backward(const Tensor& of_input, bool adds, const Tensor& x, const Tensor& low,

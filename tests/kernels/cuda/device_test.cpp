@@ -345,7 +345,7 @@ Tensors adapter_products(const Kernels& k, const Tensor& x, const Tensor& a, con
   const Tensor sum = at::ones(x.sizes(), x.options());
   if (k.adapter_products != nullptr) {
     EXPECT_TRUE(k.adapter_products->serves(x, a));
-    const Tensor low = k.adapter_products->product(x, a, kScale, dropout);
+    const Tensor low = k.adapter_products->products(x, {{a, kScale, dropout}}).front();
     const Tensor target = together ? x.clone() : sum;
     const Tensor parts =
         k.adapter_products->backward(target, !together, together ? target : x, dy, a, dropout);
@@ -393,6 +393,25 @@ TEST_F(CudaKernels, MultiplyByAnAdapterAsTheCpu) {
         }
       }
     }
+  }
+}
+
+// Of layers that read the same x: more than one launch takes, of other ranks and dropouts.
+TEST_F(CudaKernels, MultiplyBySeveralAdaptersAsByEachAlone) {
+  const AdapterProducts& products = *cuda::kKernels.adapter_products;
+  const Tensor x = at::randn({71, 132});
+  std::vector<AdapterFactor> adapters;
+  for (const int64_t rank : {16, 3, 8, 16, 5}) {
+    const auto layer = static_cast<int64_t>(adapters.size());
+    const RowDropout dropout = {
+        .p = 0.1, .stream = {.seed = 3}, .layer = layer, .rows_of_sample = 71};
+    adapters.push_back({at::randn({rank, 132}), 0.5 + static_cast<double>(layer),
+                        layer == 2 ? RowDropout() : dropout});
+  }
+  const std::vector<Tensor> together = products.products(x, adapters);
+  ASSERT_EQ(together.size(), adapters.size());
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    EXPECT_TRUE(together[i].equal(products.products(x, {adapters[i]}).front())) << i;
   }
 }
 

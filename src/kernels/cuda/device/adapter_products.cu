@@ -71,8 +71,10 @@ __device__ inline void drop4(const DropoutArguments& d, const MaskRow& row, i64 
 }
 
 // low = scale drop(x) A^T: each warp has some rows, its lanes every 32nd group of four columns.
+// Each row of the grid has an adapter.
 template <class T, int kVariant>
-__device__ void adapter_product(const AdapterArguments& a) {
+__device__ void adapter_product(const AdaptersArguments& adapters) {
+  const AdapterArguments& a = adapters.of[blockIdx.y];
   using Shape = AdapterShape<kVariant>;
   constexpr int kRanks = Shape::kRanks;
   constexpr int kRows = kAdapterRows;

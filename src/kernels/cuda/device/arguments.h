@@ -270,6 +270,12 @@ struct AdapterArguments {
   DropoutArguments dropout;
 };
 
+// Of as many as the grid has rows.
+constexpr int kMostAdaptersAtOnce = 3;
+struct AdaptersArguments {
+  AdapterArguments of[kMostAdaptersAtOnce];
+};
+
 // Converts between [tokens, heads * size] and [samples, heads, length, size], with zeros after the
 // end of each sequence.
 struct HeadsArguments {
