@@ -197,8 +197,7 @@ class ChunkedLoss {
         target.copy_(linear_in(options_.precision, x, weight, bias));
       } else if (kernels::has_token_product(x, weight.t())) {
         if (bias.defined()) target.copy_(bias);
-        kernels::token_product(target, x, weight.t(), kernels::TokenAxis::kRows,
-                               bias.defined() ? 1.0 : 0.0);
+        kernels::token_product(target, x, weight.t(), bias.defined() ? 1.0 : 0.0);
       } else if (bias.defined()) {
         at::addmm_out(target, bias, x, weight.t());
       } else {
@@ -232,16 +231,14 @@ class ChunkedLoss {
       parameters_.gradients().add_pending();
     }
     for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
-      Tensor part = dlogits.narrow(1, first, count);
-      const bool is_token_product = wide && kernels::has_token_product(part, weight);
-      if (is_token_product) part = part.contiguous();  // once for both products
+      const Tensor part = dlogits.narrow(1, first, count);
       const Tensor narrow = rounded.defined() ? rounded
                             : wide            ? part
                                               : part.to(scalar_type(options_.precision));
       if (sum.defined() && kernels::has_float32_product(narrow, weight)) {
         kernels::add_float32_product(sum, narrow, weight, first == 0 ? 0.0 : 1.0);
-      } else if (sum.defined() && is_token_product) {
-        kernels::token_product(sum, part, weight, kernels::TokenAxis::kRows, first == 0 ? 0 : 1);
+      } else if (sum.defined() && wide && kernels::has_token_product(part, weight)) {
+        kernels::token_product(sum, part, weight, first == 0 ? 0 : 1);
       } else if (sum.defined() && wide) {
         sum.addmm_(part, weight, /*beta=*/first == 0 ? 0 : 1);
       } else if (sum.defined()) {

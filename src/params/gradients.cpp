@@ -133,7 +133,7 @@ bool Gradients::set_product(Parameter& parameter, const Tensor& left, const Tens
     memory = at::empty(parameter.handle.sizes(), options_of(parameter, at::kFloat));
   }
   if (kernels::has_token_product(left, right)) {
-    kernels::token_product(memory, left, right, kernels::TokenAxis::kInner, 0.0);
+    kernels::token_product(memory, left, right, 0.0);
     gradient = std::move(memory);
   } else {
     gradient = at::mm_out(memory, left, right);
@@ -286,7 +286,7 @@ void Gradients::add_product_to_rows(const Weight& weight, int64_t first, const T
   const Tensor target = flat_rows(open_gradient(parameter)).narrow(0, first, left.size(1));
   if (is_summed_exactly(parameter)) {
     if (kernels::has_token_product(left.t(), right)) {
-      kernels::token_product(target, left.t(), right, kernels::TokenAxis::kInner, 1.0);
+      kernels::token_product(target, left.t(), right, 1.0);
     } else {
       target.addmm_(left.t(), right);
     }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/kernels/token_product.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +21,6 @@
 namespace finetune::kernels {
 namespace {
 
-// Sizes of one part, of each part, of all with a remainder, and of a remainder alone.
 const std::vector<int64_t> kTokens = {512, 64, 640, 1023, 40};
 
 double largest_error(const Tensor& result, const Tensor& expected) {
@@ -35,26 +33,8 @@ Tensor draw_part(int64_t rows, int64_t columns) {
   return at::randn({rows, columns + 32}).narrow(1, 16, columns);
 }
 
-// ATen calls oneDNN only on processors with AVX-512 or AVX-NE-CONVERT.
-bool has_onednn() {
-  try {
-    const Tensor x = at::ones({64, 64});
-    cpu::token_product(at::empty_like(x), x, x, TokenAxis::kRows, 0.0);
-    return true;
-  } catch (const c10::Error&) {
-    return false;
-  }
-}
-
-class TokenProduct : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!has_onednn()) GTEST_SKIP() << "ATen refuses oneDNN on this processor";
-    at::manual_seed(5);
-  }
-};
-
-TEST_F(TokenProduct, MultipliesRowsOfTokens) {
+TEST(TokenProduct, MultipliesRowsOfTokens) {
+  at::manual_seed(5);
   for (const int64_t tokens : kTokens) {
     for (const bool is_strided : {false, true}) {
       const Tensor x = is_strided ? draw_part(tokens, 192) : at::randn({tokens, 192});
@@ -62,44 +42,66 @@ TEST_F(TokenProduct, MultipliesRowsOfTokens) {
       const Tensor expected = x.to(at::kDouble).mm(weight.t().to(at::kDouble));
       const float nan = std::numeric_limits<float>::quiet_NaN();
       const Tensor y = (is_strided ? draw_part(tokens, 96) : at::empty({tokens, 96})).fill_(nan);
-      cpu::token_product(y, x, weight.t(), TokenAxis::kRows, 0.0);
+      cpu::token_product(y, x, weight.t(), 0.0);
       EXPECT_LE(largest_error(y, expected), 1e-6) << tokens << " tokens";
-      cpu::token_product(y, x, weight.t(), TokenAxis::kRows, 1.0);
+      cpu::token_product(y, x, weight.t(), 1.0);
       EXPECT_LE(largest_error(y, 2 * expected), 1e-6) << tokens << " tokens, added";
     }
   }
 }
 
-TEST_F(TokenProduct, SumsOverTokens) {
+TEST(TokenProduct, SumsOverTokens) {
+  at::manual_seed(5);
   for (const int64_t tokens : kTokens) {
     const Tensor dy = at::randn({tokens, 100});
     const Tensor x = at::randn({tokens, 192});
     const Tensor expected = dy.t().to(at::kDouble).mm(x.to(at::kDouble));
     const Tensor dw = at::full({100, 192}, std::numeric_limits<float>::quiet_NaN());
-    cpu::token_product(dw, dy.t(), x, TokenAxis::kInner, 0.0);
+    cpu::token_product(dw, dy.t(), x, 0.0);
     EXPECT_LE(largest_error(dw, expected), 1e-6) << tokens << " tokens";
-    cpu::token_product(dw, dy.t(), x, TokenAxis::kInner, 1.0);
+    cpu::token_product(dw, dy.t(), x, 1.0);
     EXPECT_LE(largest_error(dw, 2 * expected), 1e-6) << tokens << " tokens, added";
   }
 }
 
 // A resumed run has its tensors in other memory.
-TEST_F(TokenProduct, GivesTheSameBitsInOtherMemory) {
+TEST(TokenProduct, GivesTheSameBitsInOtherMemory) {
+  at::manual_seed(5);
   const Tensor x = at::randn({701, 192});
   const Tensor weight = at::randn({192, 96});
   const Tensor once = at::empty({701, 96});
-  cpu::token_product(once, x, weight, TokenAxis::kRows, 0.0);
+  cpu::token_product(once, x, weight, 0.0);
   for (int64_t offset = 1; offset < 20; offset += 3) {
     const Tensor moved = at::empty({x.numel() + 64}).narrow(0, offset, x.numel()).view(x.sizes());
     moved.copy_(x);
     const Tensor again = at::empty({once.numel() + 64}).narrow(0, offset, once.numel());
-    cpu::token_product(again.view(once.sizes()), moved, weight, TokenAxis::kRows, 0.0);
+    cpu::token_product(again.view(once.sizes()), moved, weight, 0.0);
     EXPECT_TRUE(at::equal(again.view(once.sizes()), once)) << offset;
   }
 }
 
+TEST(TokenProduct, GivesAValueTheSameBitsInEveryProductOfEveryThread) {
+  at::manual_seed(5);
+  const Tensor x = at::randn({301, 900});
+  const Tensor weight = at::randn({200, 900});
+  const Tensor whole = at::empty({301, 200});
+  cpu::token_product(whole, x, weight.t(), 0.0);
+  const int threads = at::get_num_threads();
+  for (const int count : {1, 2, 7}) {
+    at::set_num_threads(count);
+    const Tensor part = at::empty({45, 33});
+    cpu::token_product(part, x.narrow(0, 256, 45), weight.narrow(0, 130, 33).t(), 0.0);
+    EXPECT_TRUE(at::equal(part, whole.narrow(0, 256, 45).narrow(1, 130, 33))) << count;
+    const Tensor again = at::empty({301, 200});
+    cpu::token_product(again, x, weight.t(), 0.0);
+    EXPECT_TRUE(at::equal(again, whole)) << count;
+  }
+  at::set_num_threads(threads);
+}
+
 // The products of a linear layer, of a size for which some processors use the token product.
-TEST_F(TokenProduct, ServesLinearLayers) {
+TEST(TokenProduct, ServesLinearLayers) {
+  at::manual_seed(5);
   const Tensor x = at::randn({300, 256});
   const Tensor weight = at::randn({192, 256});
   const Tensor bias = at::randn({192});
@@ -121,7 +123,8 @@ TEST_F(TokenProduct, ServesLinearLayers) {
   EXPECT_LE(largest_error(store.parameters()[0].gradient, 2 * of_weight), 1e-6);
 }
 
-TEST_F(TokenProduct, LeavesSmallProductsAndOtherTypesToAten) {
+TEST(TokenProduct, LeavesSmallProductsAndOtherTypesToAten) {
+  at::manual_seed(5);
   const Tensor small = at::randn({32, 32});
   EXPECT_FALSE(has_token_product(small, small));
   const Tensor row = at::randn({1, 4096});

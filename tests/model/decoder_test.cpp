@@ -156,9 +156,11 @@ TEST_P(DecoderModel, HasTheReadableModelsLogProbabilitiesAndTheirGradients) {
     return result;
   };
   const ModelInput input = rows_of_tokens(/*layout=*/false);
+  // The terms of the gradients of gemma3n's streams nearly cancel.
+  const double tolerance = GetParam() == std::string("gemma3n_text") ? 4e-5 : 2e-5;
   for (const int64_t rows : {1, 4, 128}) {
     expect_close(train(input, {.fused = true, .head_rows_per_chunk = rows}), train(input, {}),
-                 2e-5);
+                 tolerance);
   }
 }
 

@@ -85,9 +85,11 @@ class Embedding(ParityTest):
     def train_ours(self, rows, **keys):
         return self.train_rows(rows, **{**BASE, **keys})
 
-    def check_weights(self, folder, model):
-        theirs = model[0].auto_model.state_dict()
+    def check_weights(self, folder, model, loss=""):
+        theirs = dict(model[0].auto_model.state_dict())
         self.assertEqual(set(theirs), set(weights(folder)))
+        if loss == "TripletLoss":  # of distances, in which it cancels: what Adam gets is noise
+            del theirs["encoder.layer.1.output.LayerNorm.bias"]
         self.assert_same_weights(weights(folder), theirs, WEIGHT)
 
     def check_loss(self, name, **arguments):
@@ -103,7 +105,7 @@ class Embedding(ParityTest):
         self.assert_same_losses(
             ours, theirs, 3 * LOSS if name in ("CoSENTLoss", "AnglELoss") else LOSS
         )
-        self.check_weights(ours, model)
+        self.check_weights(ours, model, name)
 
     def test_a_guide_leaves_out_what_it_finds_similar(self):
         from sentence_transformers import SentenceTransformer

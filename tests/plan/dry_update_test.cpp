@@ -194,15 +194,12 @@ TEST(DryUpdate, AllocatesWhatTheCpuAllocates) {
         const double above = type == "qwen3_5_text" ? 0.2 : type == "gemma4_text" ? 0.03 : 0.02;
         const double share =
             static_cast<double>(dry.gradients + dry.others) / static_cast<double>(real);
-        // What oneDNN allocates for one product, which product_code_bytes() counts.
-        const int64_t scratch = product_code_bytes(1) > 0 ? 264 << 10 : 0;
-        const double with_scratch =
-            share + static_cast<double>(scratch) / static_cast<double>(real);
         // Equal tokens have the same experts; a dry run has all of them compute as many tokens.
         const bool has_experts =
             type == "olmoe" || type == "qwen3_moe" || type == "granitemoe" || type == "gpt_oss";
-        const double below = has_experts ? 0.04 : 0.02;
-        EXPECT_GT(with_scratch, 1.0 - below) << type;
+        // DeBERTa's heads are computed in tiles, whose memory a dry run does not count.
+        const double below = has_experts ? 0.04 : type == "deberta-v2" ? 0.025 : 0.02;
+        EXPECT_GT(share, 1.0 - below) << type;
         EXPECT_LT(share, 1.0 + above)
             << type << " " << static_cast<int>(precision) << static_cast<int>(weights) << " "
             << dry.gradients + dry.others << " " << real;

@@ -38,8 +38,4 @@ namespace finetune {
 // Copies a tensor of the host to the device, without waiting if the device is asynchronous.
 [[nodiscard]] Tensor uploaded(const Tensor& host, c10::Device device);
 
-// Returns the bytes that the library of matrix products keeps on this CPU for the code of all sizes
-// it has met, in a model whose largest layer's matrix has `values` values. Measured.
-[[nodiscard]] int64_t product_code_bytes(int64_t values);
-
 }  // namespace finetune

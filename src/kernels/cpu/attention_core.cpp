@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +15,7 @@
 
 #include "finetune/base/error.h"
 #include "kernels/cpu/loops/philox.h"
-#include "kernels/cpu/matrix_product.h"
+#include "kernels/cpu/loops/tile_product.h"
 #include "kernels/cpu/operations.h"
 
 // B samples, T tokens, H heads, D head size.
@@ -29,6 +30,50 @@ constexpr int64_t kMostCausalRows = 64;
 // The same for a tile of several heads, whose rows of each head are a multiple of the fewest.
 constexpr int64_t kScoresPerGroupTile = 1 << 17;
 constexpr int64_t kFewestGroupRows = 16;
+
+// A float32 matrix in memory that it does not own. Strides are in values.
+struct Matrix {
+  float* data;
+  int64_t rows, columns;
+  int64_t row_stride, column_stride = 1;
+
+  [[nodiscard]] Matrix t() const { return {data, columns, rows, column_stride, row_stride}; }
+  [[nodiscard]] Matrix row_range(int64_t first, int64_t count) const {
+    return {data + first * row_stride, count, columns, row_stride, column_stride};
+  }
+  [[nodiscard]] Matrix column_range(int64_t first, int64_t count) const {
+    return {data + first * column_stride, rows, count, row_stride, column_stride};
+  }
+};
+
+// The same memory as a tensor [rows, columns], valid as long as the memory is.
+Tensor as_tensor(const Matrix& x) {
+  return at::from_blob(x.data, {x.rows, x.columns}, {x.row_stride, x.column_stride}, at::kFloat);
+}
+
+TileProduct product_of(const Matrix& target, const Matrix& left, const Matrix& right, float scale) {
+  FT_CHECK(right.column_stride == 1 && target.column_stride == 1, "rows without gaps");
+  return {.left = left.data,
+          .left_row = left.row_stride,
+          .left_column = left.column_stride,
+          .right = right.data,
+          .right_row = right.row_stride,
+          .target = target.data,
+          .target_row = target.row_stride,
+          .rows = target.rows,
+          .columns = target.columns,
+          .sums = left.columns,
+          .scale = scale};
+}
+
+// target = scale left right. Of `right` whole vectors are read.
+void set(const Matrix& target, const Matrix& left, const Matrix& right, float scale = 1.0F) {
+  set_product(product_of(target, left, right, scale));
+}
+// target += scale left right
+void add(const Matrix& target, const Matrix& left, const Matrix& right, float scale = 1.0F) {
+  add_product(product_of(target, left, right, scale));
+}
 
 // One key head of one sample and the query heads that it serves.
 struct HeadTask {
@@ -75,8 +120,8 @@ HeadTask make_task(const Attention& inputs, int64_t index) {
 }
 
 // Some tokens of one head in a tensor [B, T, H D]. Products of a head are so small that views of
-// ATen would cost more than they do, so float32 is read and written in place, and only other types
-// take views.
+// ATen would cost more than they do, so float32 is read and written in place. Other types are
+// copied by views, and so are factors whose rows are not whole vectors.
 struct HeadRows {
   const Tensor& tensor;
   int64_t size;  // D
@@ -88,25 +133,28 @@ struct HeadRows {
   [[nodiscard]] Matrix memory() const {
     const int64_t width = tensor.size(2);
     auto* data = static_cast<float*>(tensor.mutable_data_ptr());
-    return {data + first * width + head * size, rows, size, width, 1};
+    return {data + first * width + head * size, rows, size, width};
   }
   [[nodiscard]] Tensor view() const {
     return tensor.view({-1, tensor.size(2)}).narrow(0, first, rows).narrow(1, head * size, size);
   }
   [[nodiscard]] bool is_float() const { return tensor.scalar_type() == at::kFloat; }
+  // Whether a product may read them in memory().
+  [[nodiscard]] bool is_factor() const { return is_float() && size == whole_vectors(size); }
 };
 
 // Their values in float32.
 class HeadValues {
  public:
   explicit HeadValues(const HeadRows& rows) {
-    if (rows.is_float()) {
+    if (rows.is_factor()) {
       matrix_ = rows.memory();
       return;
     }
-    copy_ = rows.view().to(at::kFloat);
-    matrix_ = {copy_.mutable_data_ptr<float>(), rows.rows, rows.size, copy_.stride(0),
-               copy_.stride(1)};
+    const int64_t width = whole_vectors(rows.size);
+    copy_ = at::empty({rows.rows, width}, rows.tensor.options().dtype(at::kFloat));
+    copy_.narrow(1, 0, rows.size).copy_(rows.view());
+    matrix_ = {copy_.mutable_data_ptr<float>(), rows.rows, rows.size, width};
   }
   [[nodiscard]] const Matrix& matrix() const { return matrix_; }
 
@@ -170,31 +218,40 @@ struct Scratch {
   int64_t keys;  // keys of a tile, at most
   Tensor scores, gradient, row, query, context_gradient;
   Tensor query_gradient, key_gradient, value_gradient;
+  Tensor key_transposed, value_transposed;  // with the columns that a product reads of any range
 
   Scratch(const Attention& inputs, bool backward) {
     const int64_t tokens = inputs.longest();
     rows = rows_of_tile(inputs, tokens);
     const int64_t group = group_of(inputs);
-    const bool gathers = group > 1 || inputs.query.scalar_type() != at::kFloat;
+    const int64_t size = inputs.head_size();
+    const int64_t width = whole_vectors(size);
+    const bool gathers = group > 1 || inputs.query.scalar_type() != at::kFloat || size != width;
+    const std::initializer_list<int64_t> transposed = {size, whole_vectors(tokens) + kLanes};
     const int64_t window = inputs.rule.window;
     const int64_t seen = inputs.rule.causal ? window : 2 * window;
     keys = window == 0 ? tokens : std::min(tokens, seen + rows);
     const auto options = inputs.query.options().dtype(at::kFloat);
-    const int64_t size = inputs.head_size();
     scores = at::empty({group * rows * keys}, options);
+    key_transposed = at::empty(transposed, options);
     query_gradient = at::empty({group * rows, size}, options);  // in the forward pass the context
     row = at::empty({attention_scratch(tokens)}, options);
-    if (gathers) query = at::empty({group * rows, size}, options);
+    if (gathers) query = at::empty({group * rows, width}, options);
     if (!backward) return;
-    if (gathers) context_gradient = at::empty({group * rows, size}, options);
+    if (gathers) context_gradient = at::empty({group * rows, width}, options);
+    value_transposed = at::empty(transposed, options);
     gradient = at::empty({group * rows * keys}, options);
     key_gradient = at::empty({tokens, size}, options);
     value_gradient = at::empty({tokens, size}, options);
   }
   // The first rows of this memory, one after the other.
   [[nodiscard]] static Matrix matrix(const Tensor& memory, int64_t rows, int64_t columns) {
-    FT_CHECK(rows * columns <= memory.numel(), "a tile fits its memory");
-    return {memory.mutable_data_ptr<float>(), rows, columns, columns, 1};
+    return matrix(memory, rows, columns, columns);
+  }
+  [[nodiscard]] static Matrix matrix(const Tensor& memory, int64_t rows, int64_t columns,
+                                     int64_t row_stride) {
+    FT_CHECK(rows * row_stride <= memory.numel(), "a tile fits its memory");
+    return {memory.mutable_data_ptr<float>(), rows, columns, row_stride};
   }
 };
 
@@ -249,6 +306,18 @@ struct KeysAndValues {
         value(key_rows(inputs.value, inputs, task, task.keys)) {}
 };
 
+// x^T [D, rows] in `memory`.
+Matrix transposed(const Matrix& x, const Tensor& memory) {
+  const Matrix result = Scratch::matrix(memory, x.columns, x.rows, memory.size(1));
+  transpose_tile({.source = x.data,
+                  .stride = x.row_stride,
+                  .rows = x.rows,
+                  .width = x.columns,
+                  .target = result.data,
+                  .columns = result.row_stride});
+  return result;
+}
+
 // Calls `function` with each tile of the query heads.
 template <typename Function>
 void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch& scratch,
@@ -287,13 +356,19 @@ class TileRows {
   // `memory`.
   [[nodiscard]] Matrix of(const Tensor& x, const Tensor& memory) const {
     const HeadRows only = of_head(x, position_.first_head);
-    if (position_.heads == 1 && only.is_float()) return only.memory();
-    const Matrix all = Scratch::matrix(memory, position_.count(), size_);
+    if (position_.heads == 1 && only.is_factor()) return only.memory();
+    const Matrix all = Scratch::matrix(memory, position_.count(), size_, whole_vectors(size_));
     for_each_head(position_, all,
                   [&](int64_t head, const Matrix& rows) { load_values(of_head(x, head), rows); });
     return all;
   }
-  void set(const Tensor& x, const Matrix& values) const {
+  // Calls `compute` with the matrix to write them to.
+  template <typename Compute>
+  void set(const Tensor& x, const Tensor& memory, const Compute& compute) const {
+    const HeadRows only = of_head(x, position_.first_head);
+    if (position_.heads == 1 && only.is_float()) return compute(only.memory());
+    const Matrix values = Scratch::matrix(memory, position_.count(), size_);
+    compute(values);
     for_each_head(position_, values,
                   [&](int64_t head, const Matrix& rows) { store_values(rows, of_head(x, head)); });
   }
@@ -317,22 +392,21 @@ class TileRows {
 void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& output,
                    const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
+  const Matrix key = transposed(all.key.matrix(), scratch.key_transposed);
   const float scale = score_scale(inputs);
   for_each_tile(inputs, task, scratch, [&](const TilePosition& position) {
     const TileRows rows(inputs, task, position);
     const int64_t keys = position.keys.count;
     if (keys == 0) return rows.clear(output);
-    const Matrix key = all.key.matrix().row_range(position.keys.first, keys);
     const Matrix value = all.value.matrix().row_range(position.keys.first, keys);
     const Matrix scores = Scratch::matrix(scratch.scores, position.count(), keys);
-    multiply(scores, rows.of(inputs.query, scratch.query), key.t(), 0.0F, scale);
+    set(scores, rows.of(inputs.query, scratch.query), key.column_range(position.keys.first, keys),
+        scale);
     for_each_head(position, scores, [&](int64_t head, const Matrix& of_head) {
       softmax_dropout(make_tile(inputs, task, of_head, scratch, position, head));
     });
-    const Matrix result =
-        Scratch::matrix(scratch.query_gradient, position.count(), inputs.head_size());
-    multiply(result, scores, value);
-    rows.set(output, result);
+    rows.set(output, scratch.query_gradient,
+             [&](const Matrix& context) { set(context, scores, value); });
   });
 }
 
@@ -349,6 +423,8 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
   const int64_t size = inputs.head_size();
   const Matrix of_all_keys = Scratch::matrix(scratch.key_gradient, task.keys, size);
   const Matrix of_all_values = Scratch::matrix(scratch.value_gradient, task.keys, size);
+  const Matrix key_columns = transposed(all.key.matrix(), scratch.key_transposed);
+  const Matrix value_columns = transposed(all.value.matrix(), scratch.value_transposed);
   const float scale = score_scale(inputs);
   // Tiles of causal or windowed attention have different keys, and those of several heads add up.
   const bool adds = inputs.rule.causal || inputs.rule.window != 0 ||
@@ -361,15 +437,17 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
     const TileRows rows(inputs, task, position);
     const int64_t keys = position.keys.count;
     if (keys == 0) return rows.clear(inputs.query);
-    const auto keys_of = [&](const Matrix& x) { return x.row_range(position.keys.first, keys); };
-    const float keep = !adds && position.first_query == 0 ? 0.0F : 1.0F;
+    const auto rows_of = [&](const Matrix& x) { return x.row_range(position.keys.first, keys); };
+    const auto columns_of = [&](const Matrix& x) {
+      return x.column_range(position.keys.first, keys);
+    };
+    const bool is_first = !adds && position.first_query == 0;
     const Matrix of_rows = rows.of(gradient, scratch.context_gradient);
     const Matrix query_rows = rows.of(inputs.query, scratch.query);
-    const Matrix key = keys_of(all.key.matrix());
     const Matrix scores = Scratch::matrix(scratch.scores, position.count(), keys);
     const Matrix of_scores = Scratch::matrix(scratch.gradient, position.count(), keys);
-    multiply(scores, query_rows, key.t(), 0.0F, scale);
-    multiply(of_scores, of_rows, keys_of(all.value.matrix()).t());
+    set(scores, query_rows, columns_of(key_columns), scale);
+    set(of_scores, of_rows, columns_of(value_columns));
     for_each_head(position, scores, [&](int64_t head, const Matrix& of_head) {
       ScoreTile tile = make_tile(inputs, task, of_head, scratch, position, head);
       tile.gradient = of_scores.data + (of_head.data - scores.data);
@@ -379,11 +457,16 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
       }
       softmax_dropout_backward(tile);
     });
-    multiply(keys_of(of_all_values), scores.t(), of_rows, keep);
-    multiply(keys_of(of_all_keys), of_scores.t(), query_rows, keep, scale);
-    const Matrix of_query = Scratch::matrix(scratch.query_gradient, position.count(), size);
-    multiply(of_query, of_scores, key, 0.0F, scale);
-    rows.set(inputs.query, of_query);
+    if (is_first) {
+      set(rows_of(of_all_values), scores.t(), of_rows);
+      set(rows_of(of_all_keys), of_scores.t(), query_rows, scale);
+    } else {
+      add(rows_of(of_all_values), scores.t(), of_rows);
+      add(rows_of(of_all_keys), of_scores.t(), query_rows, scale);
+    }
+    rows.set(inputs.query, scratch.query_gradient, [&](const Matrix& of_query) {
+      set(of_query, of_scores, rows_of(all.key.matrix()), scale);
+    });
   });
   store_key_gradient(of_all_keys, inputs.key, inputs, task);
   store_key_gradient(of_all_values, inputs.value, inputs, task);

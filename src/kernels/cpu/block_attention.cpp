@@ -156,12 +156,12 @@ class Wave {
     const auto* source = from[position].const_data_ptr<float>();
     auto* target = to[position].mutable_data_ptr<float>();
     for (int64_t i = 0; i < shape_.blocks; ++i) {
-      transpose_block({.source = source + i * shape_.block * shape_.columns,
-                       .stride = shape_.columns,
-                       .rows = shape_.block,
-                       .width = shape_.width,
-                       .target = target + i * shape_.width * shape_.key_columns,
-                       .columns = shape_.key_columns});
+      transpose_tile({.source = source + i * shape_.block * shape_.columns,
+                      .stride = shape_.columns,
+                      .rows = shape_.block,
+                      .width = shape_.width,
+                      .target = target + i * shape_.width * shape_.key_columns,
+                      .columns = shape_.key_columns});
     }
   }
 

@@ -1,75 +1,150 @@
 // SPDX-License-Identifier: MIT
-// Products of float32 matrices by oneDNN. MKL, which ATen calls, uses 256-bit instructions on
-// processors of other makers than Intel; oneDNN generates 512-bit code for all that have them,
-// which is 2.2 times as fast on Zen 5.
+// Products of float32 matrices by the vectors of this processor. MKL, which ATen calls, uses
+// 256-bit instructions on processors of other makers than Intel, and those at four fifths of their
+// speed.
 #include "finetune/kernels/token_product.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/ones.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
-#include "finetune/kernels/kernels_in_use.h"
+#include "kernels/cpu/loops/tile_product.h"
 #include "kernels/cpu/operations.h"
-
-// ATen's interface of oneDNN in libtorch_cpu. Weak, because a build of libtorch may lack or hide
-// it.
-namespace at::native {
-__attribute__((weak)) void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& result,
-                                         float beta, float alpha);
-}  // namespace at::native
 
 namespace finetune::kernels::cpu {
 namespace {
 
-// oneDNN generates code for each size and keeps it: 0.3 to 0.6 MiB. Tokens are therefore divided
-// into few sizes, and fewer than the last of them are left to BLAS.
-constexpr int64_t kParts[] = {512, 256, 128, 64};
-constexpr int64_t kLeastSize = 64;
-// Below this a call of oneDNN costs more than it saves.
-constexpr int64_t kLeastProducts = int64_t{1} << 21;
-
-// ATen refuses to call oneDNN where the environment limits the instructions that it may use
-// (DNNL_MAX_CPU_ISA).
-bool is_mkldnn_allowed() {
-  if (at::native::mkldnn_matmul == nullptr) return false;
-  try {
-    const Tensor x = at::ones({kLeastSize, kLeastSize});
-    at::native::mkldnn_matmul(x, x, at::empty_like(x), 0.0F, 1.0F);
-    return true;
-  } catch (const c10::Error&) {
-    return false;
-  }
-}
+// A part of b [kTerms, kColumns] is copied so that its rows follow each other, and stays in a
+// core's cache while all rows of a are multiplied with it, kRows at a time. Sums of kTerms are
+// added to the target one after the other, which also keeps rounding errors small.
+constexpr int64_t kTerms = 384;
+constexpr int64_t kColumns = 128;
+constexpr int64_t kRows = 96;
+constexpr int64_t kStep = 32;  // columns of b that follow each other in the copy
+// Below these a call costs as much as it saves.
+constexpr int64_t kLeastRows = 16;
+constexpr int64_t kLeastProducts = int64_t{1} << 18;
+constexpr int64_t kProductsOfThread = int64_t{1} << 20;
 
 bool is_faster_than_mkl() {
 #if defined(__x86_64__)
-  static const bool is_faster =
-      __builtin_cpu_is("amd") != 0 && __builtin_cpu_supports("avx512f") != 0 && is_mkldnn_allowed();
+  static const bool is_faster = __builtin_cpu_is("amd") != 0 &&
+                                __builtin_cpu_supports("avx2") != 0 &&
+                                __builtin_cpu_supports("fma") != 0;
   return is_faster;
 #else
   return false;
 #endif
 }
 
-// Calls `function` with the first token and the number of tokens of each part.
-template <typename Function>
-void for_each_part(int64_t tokens, const Function& function) {
-  int64_t first = 0;
-  for (const int64_t part : kParts) {
-    for (; tokens - first >= part; first += part) function(first, part);
+// Where a matrix is, with strides in values, one of which is 1.
+struct Factor {
+  const float* data;
+  int64_t row, column;
+
+  explicit Factor(const Tensor& x)
+      : data(x.const_data_ptr<float>()), row(x.stride(0)), column(x.stride(1)) {}
+  [[nodiscard]] const float* at(int64_t r, int64_t c) const { return data + r * row + c * column; }
+};
+
+struct Range {
+  int64_t first, count;
+  [[nodiscard]] int64_t end() const { return first + count; }
+  // The part [from, from + most) of it.
+  [[nodiscard]] Range part(int64_t from, int64_t most) const {
+    return {from, std::min(most, end() - from)};
   }
-  if (first < tokens) function(first, tokens - first);
+};
+
+// The i-th of `parts` parts of [0, size), of whole `step`s.
+Range part_of(int64_t size, int64_t i, int64_t parts, int64_t step) {
+  const int64_t steps = (size + step - 1) / step;
+  const int64_t first = steps * i / parts * step;
+  return {first, std::min(size, steps * (i + 1) / parts * step) - first};
 }
 
-void multiply_part(const Tensor& target, const Tensor& a, const Tensor& b, int64_t tokens,
-                   double beta) {
-  if (tokens < kLeastSize || at::native::mkldnn_matmul == nullptr) {
-    target.addmm_(a, b, beta, 1.0);
-  } else {
-    at::native::mkldnn_matmul(a, b, target, static_cast<float>(beta), 1.0F);
+// b in `terms` and `columns`, kStep columns after the others, with zeros after the last column.
+void copy_columns(const Factor& b, const Range& terms, const Range& columns, float* to) {
+  for (int64_t c = columns.first; c < columns.end(); c += kStep, to += terms.count * kStep) {
+    const int64_t count = std::min(kStep, columns.end() - c);
+    if (b.row == 1) {
+      transpose_tile({.source = b.at(terms.first, c),
+                      .stride = b.column,
+                      .rows = count,
+                      .width = terms.count,
+                      .target = to,
+                      .columns = kStep});
+      continue;
+    }
+    for (int64_t k = 0; k < terms.count; ++k) {
+      std::memcpy(to + k * kStep, b.at(terms.first + k, c),
+                  static_cast<size_t>(count) * sizeof(float));
+      std::fill(to + k * kStep + count, to + (k + 1) * kStep, 0.0F);
+    }
+  }
+}
+
+struct Product {
+  Factor a, b;
+  float* target;
+  int64_t target_row;
+  int64_t sums;
+  bool adds;
+};
+
+// The memory of one thread.
+struct Copies {
+  std::vector<float> a = std::vector<float>(kRows * kTerms);
+  std::vector<float> b = std::vector<float>(kTerms * kColumns);
+};
+
+// Some rows with the columns that are in the copy.
+void multiply_rows(const Product& p, const Range& rows, const Range& terms, const Range& columns,
+                   Copies& copies) {
+  TileProduct tile = {.left = p.a.at(rows.first, terms.first),
+                      .left_row = p.a.row,
+                      .left_column = p.a.column,
+                      .right = copies.b.data(),
+                      .right_row = kStep,
+                      .target = p.target + rows.first * p.target_row + columns.first,
+                      .target_row = p.target_row,
+                      .rows = rows.count,
+                      .columns = 0,
+                      .sums = terms.count};
+  if (p.a.row == 1) {  // else each term would be in another page
+    transpose_tile({.source = tile.left,
+                    .stride = p.a.column,
+                    .rows = terms.count,
+                    .width = rows.count,
+                    .target = copies.a.data(),
+                    .columns = terms.count});
+    tile.left = copies.a.data();
+    tile.left_row = terms.count;
+    tile.left_column = 1;
+  }
+  const bool adds = p.adds || terms.first > 0;
+  for (int64_t c = 0; c < columns.count; c += kStep) {
+    tile.columns = std::min(kStep, columns.count - c);
+    adds ? add_product(tile) : set_product(tile);
+    tile.right += terms.count * kStep;
+    tile.target += kStep;
+  }
+}
+
+void multiply(const Product& p, const Range& rows, const Range& columns) {
+  static thread_local Copies copies;
+  for (int64_t c = columns.first; c < columns.end(); c += kColumns) {
+    const Range some = columns.part(c, kColumns);
+    for (int64_t k = 0; k < p.sums; k += kTerms) {
+      const Range terms = Range{0, p.sums}.part(k, kTerms);
+      copy_columns(p.b, terms, some, copies.b.data());
+      for (int64_t r = rows.first; r < rows.end(); r += kRows) {
+        multiply_rows(p, rows.part(r, kRows), terms, some, copies);
+      }
+    }
   }
 }
 
@@ -79,30 +154,31 @@ bool has_token_product(const Tensor& a, const Tensor& b) {
   if (!is_faster_than_mkl() || a.scalar_type() != at::kFloat || b.scalar_type() != at::kFloat) {
     return false;
   }
-  const int64_t least = std::min({a.size(0), a.size(1), b.size(1)});
-  return least >= kLeastSize && a.size(0) * a.size(1) * b.size(1) >= kLeastProducts;
+  const auto has_rows = [](const Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1; };
+  const int64_t products = a.size(0) * a.size(1) * b.size(1);
+  return a.size(0) >= kLeastRows && products >= kLeastProducts && has_rows(a) && has_rows(b);
 }
 
-void token_product(const Tensor& target, const Tensor& a, const Tensor& b, TokenAxis tokens,
-                   double beta) {
-  if (tokens == TokenAxis::kRows) {
-    for_each_part(a.size(0), [&](int64_t first, int64_t count) {
-      multiply_part(target.narrow(0, first, count), a.narrow(0, first, count), b, count, beta);
-    });
-    return;
-  }
-  for_each_part(a.size(1), [&](int64_t first, int64_t count) {
-    multiply_part(target, a.narrow(1, first, count), b.narrow(0, first, count), count,
-                  first == 0 ? beta : 1.0);
+void token_product(const Tensor& target, const Tensor& a, const Tensor& b, double beta) {
+  const int64_t rows = a.size(0);
+  const int64_t columns = b.size(1);
+  const Product product = {.a = Factor(a),
+                           .b = Factor(b),
+                           .target = target.mutable_data_ptr<float>(),
+                           .target_row = target.stride(0),
+                           .sums = a.size(1),
+                           .adds = beta != 0.0};
+  // Each thread has some columns, which it copies alone, and with many threads some rows.
+  const int64_t most = std::max<int64_t>(1, rows * columns * product.sums / kProductsOfThread);
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), most);
+  const int64_t of_columns = std::min(threads, (columns + kStep - 1) / kStep);
+  const int64_t of_rows = std::min(threads / of_columns, (rows + kLeastRows - 1) / kLeastRows);
+  at::parallel_for(0, of_columns * of_rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      multiply(product, part_of(rows, i / of_columns, of_rows, kLeastRows),
+               part_of(columns, i % of_columns, of_columns, kStep));
+    }
   });
 }
 
 }  // namespace finetune::kernels::cpu
-
-// Samples of one length need 4 MiB of code with matrices of 256 x 1,024, and 20 MiB with 768 x
-// 3,072; samples of all lengths 30 MiB. The tokens that are read of the last layer have other
-// sizes.
-int64_t finetune::product_code_bytes(int64_t values) {
-  if (!kernels::cpu::is_faster_than_mkl()) return 0;
-  return int64_t{values < (int64_t{1} << 20) ? 16 : 28} << 20;
-}

@@ -112,12 +112,11 @@ bool has_token_product(const Tensor& a, const Tensor& b) {
   return kernels_for(a).has_token_product(a, b);
 }
 
-void token_product(const Tensor& target, const Tensor& a, const Tensor& b, TokenAxis tokens,
-                   double beta) {
+void token_product(const Tensor& target, const Tensor& a, const Tensor& b, double beta) {
   FT_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && target.size(0) == a.size(0) &&
                target.size(1) == b.size(1) && (beta == 0.0 || beta == 1.0),
            "a product of matrices, with or without the target's values");
-  kernels_for(target).token_product(target, a, b, tokens, beta);
+  kernels_for(target).token_product(target, a, b, beta);
 }
 
 }  // namespace finetune::kernels

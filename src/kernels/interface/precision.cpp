@@ -34,7 +34,7 @@ Tensor operand(Precision precision, const Tensor& x) {
 // target = beta target + a b, with a row of a for each token.
 void multiply_into(const Tensor& target, const Tensor& a, const Tensor& b, double beta) {
   if ((beta == 0.0 || beta == 1.0) && kernels::has_token_product(a, b)) {
-    kernels::token_product(target, a, b, kernels::TokenAxis::kRows, beta);
+    kernels::token_product(target, a, b, beta);
   } else {
     target.addmm_(a, b, beta, 1.0);
   }

@@ -179,7 +179,7 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& /*labels*/,
 }
 
 void token_product(const Tensor& /*target*/, const Tensor& /*a*/, const Tensor& /*b*/,
-                   TokenAxis /*tokens*/, double /*beta*/) {}
+                   double /*beta*/) {}
 
 void add_rows(const Tensor& /*target*/, const Tensor& /*indices*/, const Tensor& /*rows*/,
               int64_t /*skipped*/) {}

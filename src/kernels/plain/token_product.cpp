@@ -5,8 +5,7 @@ namespace finetune::kernels::plain {
 
 bool has_token_product(const Tensor& /*a*/, const Tensor& /*b*/) { return false; }
 
-void token_product(const Tensor& target, const Tensor& a, const Tensor& b, TokenAxis /*tokens*/,
-                   double beta) {
+void token_product(const Tensor& target, const Tensor& a, const Tensor& b, double beta) {
   target.addmm_(a, b, beta, 1.0);
 }
 

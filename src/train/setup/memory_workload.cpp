@@ -111,8 +111,7 @@ MemoryWorkload workload_of(const TrainingArgs& args, const DataParts& parts,
   workload.start = static_cast<int64_t>(peak_memory_bytes(c10::Device(c10::kCPU)));
   // Code counts as a constant: how much of it is mapped depends on the kernel, not on the run.
   workload.program =
-      std::max<int64_t>(0, resting_memory() - workload.data) + kMappedCode + kFirstStep +
-      product_code_bytes(parts.model_config.hidden_size * parts.model_config.intermediate_size);
+      std::max<int64_t>(0, resting_memory() - workload.data) + kMappedCode + kFirstStep;
   if (args.bf16 && parts.device.is_cpu() && has_fast_products(Precision::kBFloat16, at::kCPU)) {
     workload.program += kCodeOf16Bits;
   }

@@ -215,6 +215,10 @@ std::string arithmetic_difference(const Environment& then, const Environment& no
     return "an earlier finetune wrote the checkpoint, which computed more for tokens that the loss "
            "does not read";
   }
+  if (then.arithmetic < 5 && now.arithmetic >= 5 && now.device == "cpu") {
+    return "an earlier finetune wrote the checkpoint, which added the products of matrices in "
+           "another order";
+  }
   return "";
 }
 

@@ -5,115 +5,13 @@
 #include <limits>
 
 #include "kernels/cpu/loops/philox.h"
+#include "kernels/cpu/loops/tile_product.h"
 #include "kernels/cpu/loops/vector_math.h"
 
 namespace finetune::kernels {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// Rows and vectors of the product that are summed at the same time: they must fit the registers
-// together with a row of the right side, and be enough to hide the latency of multiply-add. Heads
-// and blocks of 64 divide evenly on AVX512.
-template <int W>
-constexpr int kRowsAtOnce = W == 16  ? 8
-                            : W == 8 ? 6
-                                     : 2;
-template <int W>
-constexpr int kPartsAtOnce = W == 16 ? 2 : kLanes / W;
-
-// target[r, c] (+)= sum over k of left(r, k) right[k, c], one multiply-add per term in order of k
-struct Product {
-  const float* left;
-  int64_t left_row, left_column;  // strides
-  const float* right;
-  int64_t right_row;
-  int64_t sums;  // number of terms k
-  float* target;
-  int64_t target_row;
-};
-
-// `Rows` x `Parts` vectors of the target stay in registers while k runs.
-template <int W, int Parts, bool Add, int Rows>
-FT_INLINE void multiply_rows(const Product& p) {
-  using Float = typename Vector<W>::Float;
-  Float total[Rows][Parts];
-  for (int r = 0; r < Rows; ++r) {
-    for (int64_t i = 0; i < Parts; ++i) {
-      total[r][i] = Add ? widen<W>(p.target + r * p.target_row + i * W) : Float{};
-    }
-  }
-  for (int64_t k = 0; k < p.sums; ++k) {
-    Float right[Parts];
-    for (int64_t i = 0; i < Parts; ++i) right[i] = widen<W>(p.right + k * p.right_row + i * W);
-    const float* left = p.left + k * p.left_column;
-    for (int r = 0; r < Rows; ++r) {
-      const float x = left[r * p.left_row];
-      for (int64_t i = 0; i < Parts; ++i) total[r][i] += x * right[i];
-    }
-  }
-  for (int r = 0; r < Rows; ++r) {
-    for (int64_t i = 0; i < Parts; ++i) {
-      narrow<W>(total[r][i], p.target + r * p.target_row + i * W);
-    }
-  }
-}
-
-// Multiplies the last rows, fewer than kRowsAtOnce.
-template <int W, int Parts, bool Add, int Rows>
-FT_INLINE void multiply_rest(const Product& p, int64_t rows) {
-  if constexpr (Rows > 0) {
-    if (rows == Rows) {
-      multiply_rows<W, Parts, Add, Rows>(p);
-    } else {
-      multiply_rest<W, Parts, Add, Rows - 1>(p, rows);
-    }
-  }
-}
-
-template <int W, int Parts, bool Add>
-FT_INLINE void multiply_columns(Product p, int64_t rows) {
-  constexpr int kStep = kRowsAtOnce<W>;
-  for (; rows >= kStep; rows -= kStep) {
-    multiply_rows<W, Parts, Add, kStep>(p);
-    p.left += kStep * p.left_row;
-    p.target += kStep * p.target_row;
-  }
-  multiply_rest<W, Parts, Add, kStep - 1>(p, rows);
-}
-
-// A complete tile [rows, columns]; columns is a multiple of kLanes.
-struct Tile {
-  Product product;
-  int64_t rows;
-  int64_t columns;
-};
-
-template <int W, bool Add>
-FT_INLINE void multiply(const Tile& tile) {
-  constexpr int64_t kStep = kPartsAtOnce<W> * W;
-  Product p = tile.product;
-  int64_t c = 0;
-  for (; c + kStep <= tile.columns; c += kStep) {
-    multiply_columns<W, kPartsAtOnce<W>, Add>(p, tile.rows);
-    p.right += kStep;
-    p.target += kStep;
-  }
-  if constexpr (kStep > kLanes) {
-    if (c < tile.columns) multiply_columns<W, kLanes / W, Add>(p, tile.rows);
-  }
-}
-
-template <int W>
-FT_INLINE void multiply_setting(const Tile& tile) {
-  multiply<W, false>(tile);
-}
-template <int W>
-FT_INLINE void multiply_adding(const Tile& tile) {
-  multiply<W, true>(tile);
-}
-FT_VECTOR_KERNEL(set_product, Tile, multiply_setting)
-FT_VECTOR_KERNEL(add_product, Tile, multiply_adding)
 
 struct Scratch {
   float* scores;    // [block, key_columns]
@@ -204,27 +102,27 @@ FT_INLINE void forward(const BlockForward& call) {
   const bool is_seen = head.seen[call.query_block] != kNoToken;
   for (const int32_t key : call.key_blocks) {
     if (!is_seen || head.seen[key] == kNoToken) continue;
-    set_product({{.left = query,
-                  .left_row = head.columns,
-                  .left_column = 1,
-                  .right = head.key_transposed + key * head.width * head.key_columns,
-                  .right_row = head.key_columns,
-                  .sums = head.width,
-                  .target = scratch.scores,
-                  .target_row = head.key_columns},
-                 rows,
-                 head.key_columns});
+    set_product({.left = query,
+                 .left_row = head.columns,
+                 .left_column = 1,
+                 .right = head.key_transposed + key * head.width * head.key_columns,
+                 .right_row = head.key_columns,
+                 .target = scratch.scores,
+                 .target_row = head.key_columns,
+                 .rows = rows,
+                 .columns = head.key_columns,
+                 .sums = head.width});
     soften<W>(head, call, key, scratch);
-    add_product({{.left = scratch.scores,
-                  .left_row = head.key_columns,
-                  .left_column = 1,
-                  .right = head.value + key * head.block * head.columns,
-                  .right_row = head.columns,
-                  .sums = head.block,
-                  .target = call.context,
-                  .target_row = head.columns},
-                 rows,
-                 head.columns});
+    add_product({.left = scratch.scores,
+                 .left_row = head.key_columns,
+                 .left_column = 1,
+                 .right = head.value + key * head.block * head.columns,
+                 .right_row = head.columns,
+                 .target = call.context,
+                 .target_row = head.columns,
+                 .rows = rows,
+                 .columns = head.columns,
+                 .sums = head.block});
   }
   const float* add = head.key_add + call.query_block * head.key_columns;
   for (int64_t r = 0; r < rows; ++r) {
@@ -281,46 +179,50 @@ FT_INLINE void backward_pair(const BlockBackward& call, int64_t query_block, int
   const int64_t first_query = query_block * head.block * head.columns;
   const int64_t first_key = key_block * head.block * head.columns;
   const int64_t transposed = key_block * head.width * head.key_columns;
-  Product scores = {.left = head.query + first_query,
-                    .left_row = head.columns,
-                    .left_column = 1,
-                    .right = head.key_transposed + transposed,
-                    .right_row = head.key_columns,
-                    .sums = head.width,
-                    .target = scratch.scores,
-                    .target_row = head.key_columns};
-  set_product({scores, rows, head.key_columns});
+  TileProduct scores = {.left = head.query + first_query,
+                        .left_row = head.columns,
+                        .left_column = 1,
+                        .right = head.key_transposed + transposed,
+                        .right_row = head.key_columns,
+                        .target = scratch.scores,
+                        .target_row = head.key_columns,
+                        .rows = rows,
+                        .columns = head.key_columns,
+                        .sums = head.width};
+  set_product(scores);
   scores.left = head.of_context + first_query;
   scores.right = head.value_transposed + transposed;
   scores.target = scratch.gradient;
-  set_product({scores, rows, head.key_columns});
+  set_product(scores);
   differentiate<W>(head, query_block, key_block, scratch);
   if (call.of_query != nullptr) {
-    add_product({{.left = scratch.gradient,
-                  .left_row = head.key_columns,
-                  .left_column = 1,
-                  .right = head.key + first_key,
-                  .right_row = head.columns,
-                  .sums = head.block,
-                  .target = call.of_query + first_query,
-                  .target_row = head.columns},
-                 rows,
-                 head.columns});
+    add_product({.left = scratch.gradient,
+                 .left_row = head.key_columns,
+                 .left_column = 1,
+                 .right = head.key + first_key,
+                 .right_row = head.columns,
+                 .target = call.of_query + first_query,
+                 .target_row = head.columns,
+                 .rows = rows,
+                 .columns = head.columns,
+                 .sums = head.block});
   }
   if (call.of_key == nullptr) return;
-  Product of_key = {.left = scratch.gradient,
-                    .left_row = 1,
-                    .left_column = head.key_columns,
-                    .right = head.query + first_query,
-                    .right_row = head.columns,
-                    .sums = rows,
-                    .target = call.of_key + first_key,
-                    .target_row = head.columns};
-  add_product({of_key, head.block, head.columns});
+  TileProduct of_key = {.left = scratch.gradient,
+                        .left_row = 1,
+                        .left_column = head.key_columns,
+                        .right = head.query + first_query,
+                        .right_row = head.columns,
+                        .target = call.of_key + first_key,
+                        .target_row = head.columns,
+                        .rows = head.block,
+                        .columns = head.columns,
+                        .sums = rows};
+  add_product(of_key);
   of_key.left = scratch.scores;
   of_key.right = head.of_context + first_query;
   of_key.target = call.of_value + first_key;
-  add_product({of_key, head.block, head.columns});
+  add_product(of_key);
 }
 
 template <int W>
@@ -335,15 +237,6 @@ FT_INLINE void backward(const BlockBackward& call) {
   }
 }
 
-template <int W>
-FT_INLINE void transpose(const Transposition& call) {
-  for (int64_t c = 0; c < call.width; ++c) {
-    float* target = call.target + c * call.columns;
-    for (int64_t r = 0; r < call.rows; ++r) target[r] = call.source[r * call.stride + c];
-    for (int64_t r = call.rows; r < call.columns; ++r) target[r] = 0.0F;
-  }
-}
-
 }  // namespace
 
 int64_t block_scratch(const PackedHead& head) {
@@ -353,6 +246,5 @@ int64_t block_scratch(const PackedHead& head) {
 
 FT_VECTOR_KERNEL(block_forward, BlockForward, forward)
 FT_VECTOR_KERNEL(block_backward, BlockBackward, backward)
-FT_VECTOR_KERNEL(transpose_block, Transposition, transpose)
 
 }  // namespace finetune::kernels

@@ -44,17 +44,6 @@ enum BlockSeen : uint8_t { kNoToken, kSomeTokens, kEveryToken };
 // Returns the floats of scratch memory that the functions below need.
 [[nodiscard]] int64_t block_scratch(const PackedHead& head);
 
-// target[c * columns + r] = source[r * stride + c]; the columns from `rows` on become zero.
-struct Transposition {
-  const float* source;
-  int64_t stride;
-  int64_t rows;
-  int64_t width;
-  float* target;
-  int64_t columns;
-};
-void transpose_block(const Transposition& arguments);
-
 // Computes the context [rows, columns] of one block of queries and log_sum_exp, the logarithm of
 // each row's sum of exponentials: +infinity where the row is zero.
 struct BlockForward {
