@@ -133,10 +133,10 @@ std::vector<RuleCase> rule_cases() {
 
 // Sequences longer than a tile, some with masked tokens.
 Attention rule_inputs(const RuleCase& c, at::ScalarType type, const TokenLayout& layout,
-                      bool has_holes) {
+                      bool has_holes, int64_t size = 6) {
   at::manual_seed(4);
   const int64_t tokens = layout.tokens();
-  const auto draw = [&](int64_t heads) { return at::randn({1, tokens, heads * 6}).to(type); };
+  const auto draw = [&](int64_t heads) { return at::randn({1, tokens, heads * size}).to(type); };
   Attention inputs{.query = draw(4),
                    .key = draw(c.kv_heads),
                    .value = draw(c.kv_heads),
@@ -165,23 +165,25 @@ Attention rule_inputs(const RuleCase& c, at::ScalarType type, const TokenLayout&
 TEST(AttentionWithARule, HasTheValuesAndGradientsOfTensorOperations) {
   const auto layout = make_token_layout({90, 1, 30, 13}, 90, c10::Device(c10::kCPU));
   for (const RuleCase& c : rule_cases()) {
-    const bool has_holes = c.kv_heads == 2;
-    const Attention fast = rule_inputs(c, at::kFloat, *layout, has_holes);
-    const Attention slow = rule_inputs(c, at::kDouble, *layout, has_holes);
-    const Tensor gradient = at::randn_like(fast.query);
-    const Tensor output = attention(fast);
-    const Tensor expected = plain::attention(slow);
-    attention_backward(fast, gradient);
-    plain::attention_backward(slow, gradient.to(at::kDouble));
-    const auto near = [](const Tensor& a, const Tensor& b) {
-      return at::allclose(a.to(at::kDouble), b, 3e-5, 3e-5);
-    };
-    EXPECT_TRUE(near(output, expected)) << c.kv_heads << c.rule.window;
-    EXPECT_TRUE(near(fast.query, slow.query)) << c.kv_heads << c.rule.window;
-    EXPECT_TRUE(near(fast.key, slow.key)) << c.kv_heads << c.rule.window;
-    EXPECT_TRUE(near(fast.value, slow.value)) << c.kv_heads << c.rule.window;
-    if (c.has_sinks) {
-      EXPECT_TRUE(near(fast.of_sinks, slow.of_sinks.to(at::kDouble))) << c.rule.window;
+    for (const int64_t size : {6, 16, 40}) {  // heads of whole vectors are read where they are
+      const bool has_holes = c.kv_heads == 2;
+      const Attention fast = rule_inputs(c, at::kFloat, *layout, has_holes, size);
+      const Attention slow = rule_inputs(c, at::kDouble, *layout, has_holes, size);
+      const Tensor gradient = at::randn_like(fast.query);
+      const Tensor output = attention(fast);
+      const Tensor expected = plain::attention(slow);
+      attention_backward(fast, gradient);
+      plain::attention_backward(slow, gradient.to(at::kDouble));
+      const auto near = [](const Tensor& a, const Tensor& b) {
+        return at::allclose(a.to(at::kDouble), b, 3e-5, 3e-5);
+      };
+      EXPECT_TRUE(near(output, expected)) << c.kv_heads << c.rule.window;
+      EXPECT_TRUE(near(fast.query, slow.query)) << c.kv_heads << c.rule.window;
+      EXPECT_TRUE(near(fast.key, slow.key)) << c.kv_heads << c.rule.window;
+      EXPECT_TRUE(near(fast.value, slow.value)) << c.kv_heads << c.rule.window;
+      if (c.has_sinks) {
+        EXPECT_TRUE(near(fast.of_sinks, slow.of_sinks.to(at::kDouble))) << c.rule.window;
+      }
     }
   }
 }
@@ -224,8 +226,9 @@ TEST(AttentionOfFewerQueries, HasTheValuesAndGradientsOfTheseTokens) {
       for (const RuleCase& c : cases) {
         const bool is_long = lengths.size() == 1;
         if (is_long && (type != at::kFloat || c.rule.window == 0 || c.dropout > 0)) continue;
-        Attention fewer = rule_inputs(c, type, *layout, c.kv_heads == 2);
-        Attention all = rule_inputs(c, at::kDouble, *layout, c.kv_heads == 2);
+        const int64_t size = c.kv_heads == 4 ? 16 : 6;
+        Attention fewer = rule_inputs(c, type, *layout, c.kv_heads == 2, size);
+        Attention all = rule_inputs(c, at::kDouble, *layout, c.kv_heads == 2, size);
         fewer.query = fewer.query.index_select(1, some.index);
         fewer.queries = &some.layout;
         if (c.has_sinks) fewer.of_sinks.zero_();

@@ -83,11 +83,11 @@ TEST(TileProduct, MultipliesFactorsOfEverySize) {
 // Samples are computed in tiles of other sizes when memory is short or a cache holds tokens.
 TEST(TileProduct, GivesAValueTheSameBitsInEveryTile) {
   for_each_size([](const Tensor& left, const Tensor& right) {
-    const Tensor all = at::zeros({left.size(0), right.size(1)});
-    set_product(product_of(all, left, right));
-    const Tensor last = at::zeros({1, 1});
-    set_product(product_of(last, left.narrow(0, left.size(0) - 1, 1),
-                           right.narrow(1, right.size(1) - 1, 1)));
+    const Tensor all = at::full({left.size(0), right.size(1)}, 0.7F, at::kFloat);
+    add_product(product_of(all, left, right, 0.3F));
+    const Tensor last = at::full({1, 1}, 0.7F, at::kFloat);
+    add_product(product_of(last, left.narrow(0, left.size(0) - 1, 1),
+                           right.narrow(1, right.size(1) - 1, 1), 0.3F));
     EXPECT_EQ(last.item<float>(), all[-1][-1].item<float>());
   });
 }

@@ -84,10 +84,11 @@ TEST(TokenProduct, GivesAValueTheSameBitsInEveryProductOfEveryThread) {
   at::manual_seed(5);
   const Tensor x = at::randn({301, 900});
   const Tensor weight = at::randn({200, 900});
+  const Tensor turned = x.t().contiguous().t();
   const Tensor whole = at::empty({301, 200});
   cpu::token_product(whole, x, weight.t(), 0.0);
   const int threads = at::get_num_threads();
-  for (const int count : {1, 2, 7}) {
+  for (const int count : {1, 2, 7, 16, 40}) {
     at::set_num_threads(count);
     const Tensor part = at::empty({45, 33});
     cpu::token_product(part, x.narrow(0, 256, 45), weight.narrow(0, 130, 33).t(), 0.0);
@@ -95,6 +96,8 @@ TEST(TokenProduct, GivesAValueTheSameBitsInEveryProductOfEveryThread) {
     const Tensor again = at::empty({301, 200});
     cpu::token_product(again, x, weight.t(), 0.0);
     EXPECT_TRUE(at::equal(again, whole)) << count;
+    cpu::token_product(again, turned, weight.t().contiguous(), 0.0);
+    EXPECT_TRUE(at::equal(again, whole)) << count << " threads, factors in another order";
   }
   at::set_num_threads(threads);
 }

@@ -14,8 +14,8 @@ inline constexpr char kVersion[] = "0.1.0";
 //      (2026-11-30)
 //   4: on the CPU its queries and attention, too; in decoders no token after a row's last label
 //      (2026-12-01)
-//   5: on the CPU attention's products are kernels of finetune, and on processors of AMD all
-//      products of float32 (2026-12-01)
+//   5: on the CPU attention's products are kernels of finetune, and on processors of AMD all large
+//      ones of float32 (2026-12-01)
 inline constexpr int kArithmeticVersion = 5;
 
 }  // namespace finetune

@@ -52,7 +52,9 @@ Tensor as_tensor(const Matrix& x) {
 }
 
 TileProduct product_of(const Matrix& target, const Matrix& left, const Matrix& right, float scale) {
-  FT_CHECK(right.column_stride == 1 && target.column_stride == 1, "rows without gaps");
+  FT_CHECK(right.column_stride == 1 && target.column_stride == 1 && left.columns == right.rows &&
+               target.rows == left.rows && target.columns == right.columns,
+           "factors that fit, in rows without gaps");
   return {.left = left.data,
           .left_row = left.row_stride,
           .left_column = left.column_stride,
@@ -212,13 +214,20 @@ int64_t rows_of_tile(const Attention& inputs, int64_t tokens) {
   return hides_keys ? std::min(rows, kMostCausalRows) : rows;
 }
 
+// Between the rows of a transposed matrix: a product reads whole vectors of any range of columns.
+// Rows that were multiples of 1 KiB apart would share few lines of a cache.
+int64_t transposed_columns(int64_t tokens) {
+  const int64_t columns = whole_vectors(tokens) + kLanes;
+  return columns % 256 == 0 ? columns + kLanes : columns;
+}
+
 // The memory of one thread.
 struct Scratch {
   int64_t rows;  // rows of each head of a tile, at most
   int64_t keys;  // keys of a tile, at most
   Tensor scores, gradient, row, query, context_gradient;
   Tensor query_gradient, key_gradient, value_gradient;
-  Tensor key_transposed, value_transposed;  // with the columns that a product reads of any range
+  Tensor key_transposed, value_transposed;
 
   Scratch(const Attention& inputs, bool backward) {
     const int64_t tokens = inputs.longest();
@@ -227,7 +236,7 @@ struct Scratch {
     const int64_t size = inputs.head_size();
     const int64_t width = whole_vectors(size);
     const bool gathers = group > 1 || inputs.query.scalar_type() != at::kFloat || size != width;
-    const std::initializer_list<int64_t> transposed = {size, whole_vectors(tokens) + kLanes};
+    const std::initializer_list<int64_t> transposed = {size, transposed_columns(tokens) + kLanes};
     const int64_t window = inputs.rule.window;
     const int64_t seen = inputs.rule.causal ? window : 2 * window;
     keys = window == 0 ? tokens : std::min(tokens, seen + rows);
@@ -308,7 +317,7 @@ struct KeysAndValues {
 
 // x^T [D, rows] in `memory`.
 Matrix transposed(const Matrix& x, const Tensor& memory) {
-  const Matrix result = Scratch::matrix(memory, x.columns, x.rows, memory.size(1));
+  const Matrix result = Scratch::matrix(memory, x.columns, x.rows, transposed_columns(x.rows));
   transpose_tile({.source = x.data,
                   .stride = x.row_stride,
                   .rows = x.rows,

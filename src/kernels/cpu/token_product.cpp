@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/loops/tile_product.h"
@@ -59,9 +60,11 @@ struct Range {
   }
 };
 
+int64_t steps_of(int64_t size, int64_t step) { return (size + step - 1) / step; }
+
 // The i-th of `parts` parts of [0, size), of whole `step`s.
 Range part_of(int64_t size, int64_t i, int64_t parts, int64_t step) {
-  const int64_t steps = (size + step - 1) / step;
+  const int64_t steps = steps_of(size, step);
   const int64_t first = steps * i / parts * step;
   return {first, std::min(size, steps * (i + 1) / parts * step) - first};
 }
@@ -148,6 +151,31 @@ void multiply(const Product& p, const Range& rows, const Range& columns) {
   }
 }
 
+// Into how many parts rows and columns are divided for as many threads.
+struct Division {
+  int64_t rows, columns;
+};
+
+// That of the least time of a thread, by the values of its part and those that it copies first, of
+// which one takes as long as kCopied products.
+Division divide(const Product& p, int64_t rows, int64_t columns, int64_t threads) {
+  constexpr int64_t kCopied = 12;
+  Division best = {1, 1};
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int64_t r = 1; r <= threads; ++r) {
+    const Division now = {std::min(r, steps_of(rows, kLeastRows)),
+                          std::min(threads / r, steps_of(columns, kStep))};
+    const int64_t own_rows = steps_of(steps_of(rows, kLeastRows), now.rows) * kLeastRows;
+    const int64_t own_columns = steps_of(steps_of(columns, kStep), now.columns) * kStep;
+    const int64_t copies_of_rows = p.a.row == 1 ? steps_of(own_columns, kColumns) : 0;
+    const int64_t time =
+        own_rows * own_columns + kCopied * (own_columns + copies_of_rows * own_rows);
+    if (time < least) best = now;
+    least = std::min(least, time);
+  }
+  return best;
+}
+
 }  // namespace
 
 bool has_token_product(const Tensor& a, const Tensor& b) {
@@ -168,15 +196,13 @@ void token_product(const Tensor& target, const Tensor& a, const Tensor& b, doubl
                            .target_row = target.stride(0),
                            .sums = a.size(1),
                            .adds = beta != 0.0};
-  // Each thread has some columns, which it copies alone, and with many threads some rows.
   const int64_t most = std::max<int64_t>(1, rows * columns * product.sums / kProductsOfThread);
-  const int64_t threads = std::min<int64_t>(at::get_num_threads(), most);
-  const int64_t of_columns = std::min(threads, (columns + kStep - 1) / kStep);
-  const int64_t of_rows = std::min(threads / of_columns, (rows + kLeastRows - 1) / kLeastRows);
-  at::parallel_for(0, of_columns * of_rows, 1, [&](int64_t begin, int64_t end) {
+  const Division division =
+      divide(product, rows, columns, std::min<int64_t>(at::get_num_threads(), most));
+  at::parallel_for(0, division.rows * division.columns, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      multiply(product, part_of(rows, i / of_columns, of_rows, kLeastRows),
-               part_of(columns, i % of_columns, of_columns, kStep));
+      multiply(product, part_of(rows, i / division.columns, division.rows, kLeastRows),
+               part_of(columns, i % division.columns, division.columns, kStep));
     }
   });
 }

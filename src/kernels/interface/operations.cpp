@@ -114,7 +114,8 @@ bool has_token_product(const Tensor& a, const Tensor& b) {
 
 void token_product(const Tensor& target, const Tensor& a, const Tensor& b, double beta) {
   FT_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && target.size(0) == a.size(0) &&
-               target.size(1) == b.size(1) && (beta == 0.0 || beta == 1.0),
+               target.size(1) == b.size(1) && (beta == 0.0 || beta == 1.0) &&
+               (target.stride(1) == 1 || target.size(1) == 1),
            "a product of matrices, with or without the target's values");
   kernels_for(target).token_product(target, a, b, beta);
 }

@@ -38,16 +38,20 @@ FT_INLINE void multiply_rows(const TileProduct& p, int64_t count) {
   }
   for (int r = 0; r < Rows; ++r) {
     float* const target = p.target + r * p.target_row;
-    for (int i = 0; i < Parts; ++i) total[r][i] *= p.scale;
+    Float before[Parts] = {};
+    if constexpr (Add && Whole) {
+      for (int i = 0; i < Parts; ++i) before[i] = widen<W>(target + i * W);
+    } else if constexpr (Add) {
+      const Lanes<W> all = load<W>(target, count);
+      for (int i = 0; i < Parts; ++i) before[i] = all.part[i];
+    }
+    // One expression, so that it is fused in all cases or in no case.
+    for (int i = 0; i < Parts; ++i) total[r][i] = total[r][i] * p.scale + before[i];
     if constexpr (Whole) {
-      for (int i = 0; i < Parts; ++i) {
-        if constexpr (Add) total[r][i] += widen<W>(target + i * W);
-        narrow<W>(total[r][i], target + i * W);
-      }
+      for (int i = 0; i < Parts; ++i) narrow<W>(total[r][i], target + i * W);
     } else {
       Lanes<W> all;
       for (int i = 0; i < Parts; ++i) all.part[i] = total[r][i];
-      if constexpr (Add) all = all + load<W>(target, count);
       store<W>(all, count, target);
     }
   }
@@ -113,7 +117,11 @@ template <int W, int S, bool IsSecond, int... Lane>
 FT_INLINE typename Vector<W>::Float exchange(const typename Vector<W>::Float& a,
                                              const typename Vector<W>::Float& b,
                                              std::integer_sequence<int, Lane...> /*lanes*/) {
+#if defined(__clang__)
   return __builtin_shufflevector(a, b, exchanged(Lane, S, W, IsSecond)...);
+#else
+  return __builtin_shuffle(a, b, typename Vector<W>::Int{exchanged(Lane, S, W, IsSecond)...});
+#endif
 }
 
 // Exchanges blocks of S, then of 2 S, ... lanes of W vectors.

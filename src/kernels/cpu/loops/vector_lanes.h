@@ -8,9 +8,9 @@
 #include "kernels/cpu/loops/vector_clones.h"
 
 // Sixteen floats in as many vectors as the processor's vector width W requires: 1 x 16 (AVX512), 2
-// x 8 (AVX2) or 4 x 4. All widths give the same bits: nothing is fused, and sums always run in
-// sixteen lanes. These are the compilers' vector types because compilers vectorised plain loops
-// over rows in some functions and not in others.
+// x 8 (AVX2) or 4 x 4. Sums always run in sixteen lanes, and where nothing is fused (src's list of
+// exact loops) all widths give the same bits. These are the compilers' vector types because
+// compilers vectorised plain loops over rows in some functions and not in others.
 namespace finetune::kernels {
 
 #if defined(__GNUC__) && !defined(__clang__)
