@@ -18,6 +18,7 @@
 #include "finetune/base/error.h"
 #include "finetune/kernels/float32_product.h"
 #include "finetune/kernels/kernels_in_use.h"
+#include "finetune/kernels/precision.h"
 #include "finetune/kernels/softmax_cross_entropy.h"
 #include "finetune/kernels/token_product.h"
 #include "finetune/tensor/backward.h"
@@ -237,10 +238,8 @@ class ChunkedLoss {
                                               : part.to(scalar_type(options_.precision));
       if (sum.defined() && kernels::has_float32_product(narrow, weight)) {
         kernels::add_float32_product(sum, narrow, weight, first == 0 ? 0.0 : 1.0);
-      } else if (sum.defined() && wide && kernels::has_token_product(part, weight)) {
-        kernels::token_product(sum, part, weight, first == 0 ? 0 : 1);
       } else if (sum.defined() && wide) {
-        sum.addmm_(part, weight, /*beta=*/first == 0 ? 0 : 1);
+        product_into(Precision::kFloat32, sum, part, weight, first == 0 ? 0.0 : 1.0);
       } else if (sum.defined()) {
         const Tensor product = product_in(options_.precision, narrow, weight);
         first == 0 ? sum.copy_(product) : sum.add_(product);

@@ -153,17 +153,23 @@ void give_input(const Matrix& matrix, const Tensor& dy, at::IntArrayRef shape, c
   }
 }
 
+// The adapter as a factor of x, where the device has a kernel for it.
+std::optional<kernels::AdapterFactor> fused_factor(const Matrix& matrix, const Tensor& x,
+                                                   const Pass& p) {
+  const Tensor a = p.factor(matrix.lora->a);
+  if (!kernels::has_adapter_products(x, a)) return std::nullopt;
+  return kernels::AdapterFactor{a, matrix.lora->scale, row_dropout(x, matrix.dropout(), p)};
+}
+
 // s drop(x) A^T [N, r]
 Tensor low_product(const Matrix& matrix, const Tensor& x, const Pass& p) {
-  const LoraTerm& lora = *matrix.lora;
-  const Tensor a = p.factor(lora.a);
-  if (kernels::has_adapter_products(x, a)) {
-    return kernels::fused_adapter_products(rows_of(x),
-                                           {{a, lora.scale, row_dropout(x, matrix.dropout(), p)}})
-        .front();
+  if (const auto factor = fused_factor(matrix, x, p)) {
+    return kernels::fused_adapter_products(rows_of(x), {*factor}).front();
   }
+  const LoraTerm& lora = *matrix.lora;
   const Tensor dropped = masked(x, matrix.dropout(), p);
-  return linear_in(p.options().precision, rows_of(dropped), a, Tensor()).mul_(lora.scale);
+  return linear_in(p.options().precision, rows_of(dropped), p.factor(lora.a), Tensor())
+      .mul_(lora.scale);
 }
 
 // s dy B [N, r]
@@ -339,10 +345,10 @@ Linear::SharedInput::SharedInput(const Value& x, std::initializer_list<const Lin
   for (const Linear* layer : layers) {
     if (layer == nullptr || !layer->lora_) continue;
     const Matrix matrix{.weight = layer->weight_, .lora = layer->lora_};
-    const Tensor a = p.factor(matrix.lora->a);
-    if (!kernels::has_adapter_products(x.tensor, a)) continue;
-    layers_.push_back(layer);
-    adapters.push_back({a, matrix.lora->scale, row_dropout(x.tensor, matrix.dropout(), p)});
+    if (auto factor = fused_factor(matrix, x.tensor, p)) {
+      layers_.push_back(layer);
+      adapters.push_back(*std::move(factor));
+    }
   }
   if (!adapters.empty()) products_ = kernels::fused_adapter_products(rows_of(x.tensor), adapters);
 }

@@ -19,7 +19,7 @@
 #include "finetune/kernels/format_lists.h"
 #include "finetune/kernels/layer_operations.h"
 #include "finetune/kernels/partial_sums.h"
-#include "finetune/kernels/token_product.h"
+#include "finetune/kernels/precision.h"
 #include "finetune/tensor/meta_memory.h"
 
 namespace finetune {
@@ -132,12 +132,8 @@ bool Gradients::set_product(Parameter& parameter, const Tensor& left, const Tens
     const MemoryUseScope use(MemoryUse::kGradient);
     memory = at::empty(parameter.handle.sizes(), options_of(parameter, at::kFloat));
   }
-  if (kernels::has_token_product(left, right)) {
-    kernels::token_product(memory, left, right, 0.0);
-    gradient = std::move(memory);
-  } else {
-    gradient = at::mm_out(memory, left, right);
-  }
+  product_into(Precision::kFloat32, memory, left, right, 0.0);
+  gradient = std::move(memory);
   return true;
 }
 
@@ -285,11 +281,7 @@ void Gradients::add_product_to_rows(const Weight& weight, int64_t first, const T
   if (is_whole && set_product(parameter, left.t(), right)) return;
   const Tensor target = flat_rows(open_gradient(parameter)).narrow(0, first, left.size(1));
   if (is_summed_exactly(parameter)) {
-    if (kernels::has_token_product(left.t(), right)) {
-      kernels::token_product(target, left.t(), right, 1.0);
-    } else {
-      target.addmm_(left.t(), right);
-    }
+    product_into(Precision::kFloat32, target, left.t(), right, 1.0);
   } else {
     add_rounded(parameter, target, first * right.size(1), at::mm(left.t(), right));
   }

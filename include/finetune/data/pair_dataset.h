@@ -78,9 +78,9 @@ class AnswerDataset final : public SampleView {
 // messages (role and content, or from and value); without a prompt, it is the common beginning of
 // both sides (TRL's extract_prompt). In addition, as LLaMA-Factory has them: instruction (input,
 // system, history) or conversations instead of a prompt, and a side that is one message; and Orca's
-// question with system. A system column becomes the first message, unless the
-// prompt is what two texts begin with. The answer
-// begins where the tokens of prompt and answer differ from the prompt's own, on either side.
+// question with system. A system column becomes the first message, unless the prompt is what two
+// texts begin with. The answer begins where the tokens of prompt and answer differ from the
+// prompt's own, on either side.
 //
 // Throws as build_chat_dataset does.
 [[nodiscard]] std::shared_ptr<const PairDataset> build_pair_dataset(

@@ -226,7 +226,7 @@ struct Scratch {
   int64_t rows;  // rows of each head of a tile, at most
   int64_t keys;  // keys of a tile, at most
   Tensor scores, gradient, row, query, context_gradient;
-  Tensor query_gradient, key_gradient, value_gradient;
+  Tensor query_gradient, key_gradient, value_gradient;  // the first: forward, the context
   Tensor key_transposed, value_transposed;
 
   Scratch(const Attention& inputs, bool backward) {
@@ -235,7 +235,8 @@ struct Scratch {
     const int64_t group = group_of(inputs);
     const int64_t size = inputs.head_size();
     const int64_t width = whole_vectors(size);
-    const bool gathers = group > 1 || inputs.query.scalar_type() != at::kFloat || size != width;
+    const bool copies = group > 1 || inputs.query.scalar_type() != at::kFloat;
+    const bool gathers = copies || size != width;
     const std::initializer_list<int64_t> transposed = {size, transposed_columns(tokens) + kLanes};
     const int64_t window = inputs.rule.window;
     const int64_t seen = inputs.rule.causal ? window : 2 * window;
@@ -243,8 +244,8 @@ struct Scratch {
     const auto options = inputs.query.options().dtype(at::kFloat);
     scores = at::empty({group * rows * keys}, options);
     key_transposed = at::empty(transposed, options);
-    query_gradient = at::empty({group * rows, size}, options);  // in the forward pass the context
     row = at::empty({attention_scratch(tokens)}, options);
+    if (copies) query_gradient = at::empty({group * rows, size}, options);
     if (gathers) query = at::empty({group * rows, width}, options);
     if (!backward) return;
     if (gathers) context_gradient = at::empty({group * rows, width}, options);

@@ -12,14 +12,12 @@
 #include <vector>
 
 #include "kernels/cpu/loops/block_tiles.h"
-#include "kernels/cpu/loops/vector_lanes.h"
+#include "kernels/cpu/loops/tile_product.h"
 #include "kernels/cpu/operations.h"
 
 // B samples, T tokens, H heads, D head size.
 namespace finetune::kernels::cpu {
 namespace {
-
-int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
 struct Shape {
   int64_t samples, tokens, heads, width, block, blocks;
@@ -32,8 +30,8 @@ struct Shape {
         width(inputs.query.size(2) / heads),
         block(inputs.pattern.block_size),
         blocks(inputs.pattern.blocks),
-        key_columns(padded(block)),
-        columns(padded(width)) {}
+        key_columns(whole_vectors(block)),
+        columns(whole_vectors(width)) {}
 
   [[nodiscard]] int64_t row_floats() const { return blocks * block * columns; }
   [[nodiscard]] int64_t transposed_floats() const { return blocks * width * key_columns; }

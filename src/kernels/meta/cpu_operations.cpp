@@ -6,6 +6,7 @@
 
 #include "finetune/kernels/dry_device.h"
 #include "kernels/cpu/loops/delta_rule.h"
+#include "kernels/cpu/loops/tile_product.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/meta/operations.h"
@@ -51,8 +52,7 @@ void block_attention_backward(const BlockAttention& inputs, const BlockContext& 
                               const Tensor& gradient) {
   constexpr int64_t kMatrices = 9;
   const BlockPattern& pattern = inputs.pattern;
-  constexpr int64_t kLanes = 16;  // to which columns are padded
-  const int64_t columns = (inputs.query.size(2) / pattern.heads + kLanes - 1) / kLanes * kLanes;
+  const int64_t columns = whole_vectors(inputs.query.size(2) / pattern.heads);
   const int64_t wave = std::min(inputs.query.size(0) * pattern.heads, dry_device().threads);
   (void)at::empty({wave, kMatrices, pattern.blocks * pattern.block_size, columns},
                   gradient.options().dtype(at::kFloat));
